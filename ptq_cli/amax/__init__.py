@@ -1,0 +1,1 @@
+"""Statistics become amax, scale and zero point: pure functions. No torch."""

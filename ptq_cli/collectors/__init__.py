@@ -1,0 +1,1 @@
+"""Arrays become statistics that merge exactly, kept in the calibration artifact. Never a decision."""

@@ -1,0 +1,178 @@
+"""The arithmetic of uniform quantization, defined once in numpy.
+
+``q = saturate(round_half_even(x / scale) + zero_point)`` and ``x' = (q - zero_point) * scale``, all in
+float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every other implementation
+(the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.granularity import Granularity, PerTensor
+
+ZERO_AMAX = 2.0**-24
+"""An amax not above this means that the channel is all zero (NVIDIA pytorch-quantization, tensor_quant)."""
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class QuantParameters:
+    """Scale and zero point of a tensor, with the format and granularity they belong to.
+
+    Shapes:
+        scale, zero_point: ``granularity.scale_shape(tensor.shape)``.
+
+    Units:
+        scale: real units per integer step. (NVIDIA's code calls the reciprocal ``scale``.)
+    """
+
+    scale: FloatArray
+    zero_point: npt.NDArray[np.int64]
+    format: IntegerFormat
+    granularity: Granularity = PerTensor()
+
+
+def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
+    """Return the symmetric scale, ``amax / qmax``.
+
+    Shapes:
+        amax: any; the result has the same.
+
+    Edge case:
+        An amax not above 2^-24 gives scale 1: the channel holds zeros, and quantizes to them.
+
+    Raises:
+        RecipeValueError: amax is negative or not finite.
+
+    Source:
+        NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8, UINT8
+        >>> scale_from_amax([1.27, 0.0], INT8).tolist()
+        [0.009999999776482582, 1.0]
+        >>> float(scale_from_amax(255.0, UINT8))
+        1.0
+    """
+    values = np.asarray(amax, dtype=np.float64)
+    if not np.all(np.isfinite(values)) or np.any(values < 0):
+        raise RecipeValueError(f"amax must be finite and not negative, got {np.ravel(values)[:4].tolist()}")
+    scale: FloatArray = np.where(values <= ZERO_AMAX, 1.0, values / format.qmax).astype(np.float32)
+    return scale
+
+
+def parameters_from_range(low: float, high: float, format: IntegerFormat) -> QuantParameters:
+    """Return the asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
+
+    The range is first widened to hold 0; then ``scale = (high - low) / (qmax - qmin)``, rounded towards
+    zero in its last float32 bit so that the grid never reaches above ``high``: only then do runtimes see
+    that a Clip before it is redundant.
+
+    Edge case:
+        A range not wider than 2^-24 gives scale 1 and the zero point of a real 0.
+
+    Raises:
+        RecipeValueError: the bounds are not finite or ``low > high``.
+
+    Source:
+        ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
+
+    Example:
+        >>> from ptq_cli.core.formats import UINT8
+        >>> p = parameters_from_range(0.0, 6.0, UINT8)
+        >>> float(p.scale) * 255 <= 6.0, int(p.zero_point)
+        (True, 0)
+        >>> int(parameters_from_range(-1.0, 1.0, UINT8).zero_point)
+        128
+    """
+    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
+        raise RecipeValueError(f"a range must be finite and ordered, got [{low}, {high}]")
+    low, high = min(low, 0.0), max(high, 0.0)
+    steps = format.qmax - format.qmin
+    if high - low <= ZERO_AMAX:
+        zero = 0 if format.signed else format.qmin
+        return QuantParameters(np.float32(1.0).reshape(()), np.int64(zero).reshape(()), format)
+    scale = np.float32((high - low) / steps)
+    if float(scale) * steps > high - low:
+        scale = np.nextafter(scale, np.float32(0.0))
+    scale = max(scale, np.finfo(np.float32).tiny)
+    zero_point = int(np.clip(np.rint(format.qmin - low / float(scale)), format.qmin, format.qmax))
+    return QuantParameters(np.asarray(scale, dtype=np.float32), np.asarray(zero_point, np.int64), format)
+
+
+def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.integer]:
+    """Quantize ``x`` to integers as ONNX's QuantizeLinear does.
+
+    Shapes:
+        x: any; the result has the same.
+
+    Edge case:
+        ±inf saturates. NaN has no integer and raises.
+
+    Raises:
+        RecipeValueError: ``x`` holds NaN.
+
+    Source:
+        ONNX QuantizeLinear, opset 13: round half to even, then saturate.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8
+        >>> half = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), INT8)
+        >>> quantize([0.25, 0.75, -1e9], half).tolist()
+        [0, 2, -128]
+    """
+    array = np.asarray(x, dtype=np.float32)
+    if np.isnan(array).any():
+        raise RecipeValueError("NaN cannot be quantized")
+    shape = parameters.granularity.broadcast_shape(array.shape)
+    with np.errstate(over="ignore"):
+        rounded = np.rint(array / parameters.scale.reshape(shape))
+    low, high = parameters.format.qmin, parameters.format.qmax
+    zero_point = parameters.zero_point.reshape(shape)
+    # Saturate before adding in integers: float32 would round zero_point + 2^24 and overflow int64.
+    shifted = np.clip(rounded, low - zero_point, high - zero_point).astype(np.int64) + zero_point
+    return shifted.astype(parameters.format.storage)
+
+
+def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
+    """Return the real values of integers, as ONNX's DequantizeLinear does.
+
+    Shapes:
+        q: any; the result has the same.
+
+    Source:
+        ONNX DequantizeLinear, opset 13.
+
+    Example:
+        >>> from ptq_cli.core.formats import UINT8
+        >>> parameters = QuantParameters(np.float32(0.5).reshape(()), np.int64(10).reshape(()), UINT8)
+        >>> dequantize(np.array([10, 12], np.uint8), parameters).tolist()
+        [0.0, 1.0]
+    """
+    integers = np.asarray(q).astype(np.int64)
+    shape = parameters.granularity.broadcast_shape(integers.shape)
+    difference = (integers - parameters.zero_point.reshape(shape)).astype(np.float32)
+    result: FloatArray = difference * parameters.scale.reshape(shape)
+    return result
+
+
+def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
+    """Quantize and dequantize: the value that the integer model computes with.
+
+    Shapes:
+        x: any; the result has the same.
+
+    Source:
+        ONNX QuantizeLinear followed by DequantizeLinear.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8
+        >>> fake_quantize([0.3], QuantParameters(np.float32(0.25).reshape(()), np.int64(0), INT8)).tolist()
+        [0.25]
+    """
+    return dequantize(quantize(x, parameters), parameters)

@@ -1,0 +1,107 @@
+"""Files that are either whole or not there: write to a temporary name, then rename."""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from ptq_cli.core.errors import InputFileError, OutputFileError
+
+PARTIAL_SUFFIX = ".partial"
+
+
+def require_file(path: Path, what: str) -> Path:
+    """Return ``path`` if it is a readable file.
+
+    Args:
+        path: the file.
+        what: what it is to the user, such as ``"model"``; it begins the message.
+
+    Raises:
+        InputFileError: it is missing, a folder, or unreadable.
+
+    Example:
+        >>> require_file(Path("no-such-file.pt"), "model")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: model 'no-such-file.pt' does not exist
+        hint: check the path; relative paths start at the current folder
+    """
+    if path.is_dir():
+        raise InputFileError(f"{what} '{path}' is a folder, a file is wanted", hint="name a file inside it")
+    if not path.exists():
+        raise InputFileError(
+            f"{what} '{path}' does not exist",
+            hint="check the path; relative paths start at the current folder",
+        )
+    if not os.access(path, os.R_OK):
+        raise InputFileError(f"{what} '{path}' cannot be read", hint="check its permissions")
+    return path
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to ``path``; rename it into place when the block succeeds.
+
+    If the block raises, is interrupted, or the disk is full, the temporary file is removed and an earlier
+    file at ``path`` is untouched.
+
+    Raises:
+        OutputFileError: the folder cannot be made or written to, or the disk is full.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with atomic_write(folder / "a.txt") as partial:
+        ...     _ = partial.write_text("whole")
+        >>> [entry.name for entry in folder.iterdir()]
+        ['a.txt']
+    """
+    if path.is_dir():
+        raise OutputFileError(f"cannot write '{path}': it is a folder", hint="name a file")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputFileError(
+            f"cannot write '{path}': {reason.lower()}", hint="check the folder's permissions and free space"
+        ) from error
+    finally:
+        # The temporary file may never have been made, or its folder may be read-only; neither is news.
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8, atomically.
+
+    Raises:
+        OutputFileError: it cannot be written.
+    """
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """Return the SHA-256 of a text's UTF-8 bytes, in hexadecimal.
+
+    Example:
+        >>> sha256_text("")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(text.encode()).hexdigest()

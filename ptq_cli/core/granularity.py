@@ -1,0 +1,60 @@
+"""How much of a tensor shares one scale."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PerTensor:
+    """One scale for the whole tensor; the scale has shape ``()``.
+
+    Example:
+        >>> PerTensor().scale_shape((4, 3, 3, 3)), PerTensor().reduced_axes((4, 3))
+        ((), (0, 1))
+    """
+
+    def scale_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG002 - one interface
+        """Shape of the scale of a tensor of ``shape``: ``()``."""
+        return ()
+
+    def reduced_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes over which a statistic is reduced: all of them."""
+        return tuple(range(len(shape)))
+
+    def broadcast_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG002 - one interface
+        """Shape that lets the scale broadcast against the tensor: ``()``."""
+        return ()
+
+
+@dataclass(frozen=True)
+class PerAxis:
+    """One scale for each index along ``axis``; the scale has shape ``(shape[axis],)``.
+
+    | tensor            | axis | scale   | reduced over |
+    |-------------------|------|---------|--------------|
+    | Conv (O, I, H, W) | 0    | (O,)    | I, H, W      |
+    | MatMul (K, N)     | 1    | (N,)    | K            |
+
+    Example:
+        >>> PerAxis(0).scale_shape((4, 3, 5, 5)), PerAxis(0).broadcast_shape((4, 3, 5, 5))
+        ((4,), (4, 1, 1, 1))
+        >>> PerAxis(-1).reduced_axes((4, 3))
+        (0,)
+    """
+
+    axis: int
+
+    def scale_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the scale of a tensor of ``shape``: ``(shape[axis],)``."""
+        return (shape[self.axis],)
+
+    def reduced_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes over which a statistic is reduced: all but ``axis``."""
+        return tuple(index for index in range(len(shape)) if index != self.axis % len(shape))
+
+    def broadcast_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape that lets the scale broadcast against the tensor: 1 on every other axis."""
+        kept = self.axis % len(shape)
+        return tuple(size if index == kept else 1 for index, size in enumerate(shape))
+
+
+Granularity = PerTensor | PerAxis

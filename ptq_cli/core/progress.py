@@ -1,0 +1,31 @@
+"""How long work tells the terminal how far it is, without knowing of a terminal."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of long work.
+
+    Attributes:
+        stage: what is being done, such as ``"calibrate"``.
+        done: how many samples are done.
+        total: how many there are, or None if that is not known.
+    """
+
+    stage: str
+    done: int
+    total: int | None
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Ignore progress: the default of the Python API.
+
+    Example:
+        >>> silent(Progress("calibrate", 1, 2))
+    """
+    del progress

@@ -1,0 +1,1 @@
+"""Quantizers in PyTorch, with straight-through gradients."""

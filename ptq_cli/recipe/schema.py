@@ -1,0 +1,158 @@
+"""Every setting of ptq, with its default.
+
+A section of the recipe is a dataclass here, a key is a field. ``decode`` reads the types; nothing else has
+to change when a setting is added. A field marked as a location holds a path or a ``file.py:callable``
+that is resolved against the folder of the file that named it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Location = str
+"""A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
+
+
+def _location() -> Any:
+    return field(default=None, metadata={"location": True})
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """``[model]``: which model, and how to build it.
+
+    Attributes:
+        path: the model's file; the command line's argument overrides it.
+        arch: ``file.py:callable`` that builds the module that a state dict belongs to.
+        trust_pickle: unpickle a whole module, which can run any code that the file holds.
+        input_shape: shape of each input by its name, batch first, where no data tells it.
+    """
+
+    path: Location | None = _location()
+    arch: Location | None = _location()
+    trust_pickle: bool = False
+    input_shape: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """``[image]``: how an image file becomes an array; the steps run in the order of the fields.
+
+    Attributes:
+        mode: ``"RGB"``, ``"BGR"`` or ``"L"`` (grey, one channel).
+        resize: [height, width], or [n] for the shorter side; bilinear. Empty: as it is.
+        crop: [height, width] from the centre. Empty: none.
+        scale: factor on the 0…255 values, before mean and std.
+        mean: subtracted, one value a channel or one for all.
+        std: divided by, likewise.
+        layout: ``"NCHW"`` or ``"NHWC"``.
+    """
+
+    mode: str = "RGB"
+    resize: list[int] = field(default_factory=list)
+    crop: list[int] = field(default_factory=list)
+    scale: float = 1 / 255
+    mean: list[float] = field(default_factory=lambda: [0.0])
+    std: list[float] = field(default_factory=lambda: [1.0])
+    layout: str = "NCHW"
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """``[calibration]``: what is run through the model, and what is kept of it.
+
+    Attributes:
+        data: npz, npy, image folder, or ``file.py:callable`` that yields batches.
+        method: the collector, ``"histogram"`` or ``"max"``.
+        batch_size: samples a batch; it does not change the result.
+        samples: use only the first so many; None for all.
+    """
+
+    data: Location | None = _location()
+    method: str = "histogram"
+    batch_size: int = 32
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class AmaxSettings:
+    """``[amax]``: how a range is decided from the statistics.
+
+    Attributes:
+        method: ``"max"``, ``"percentile"``, or ``"auto"``: percentile where the calibration kept
+            histograms, max where it did not.
+        percentile: share of the values, in percent, that the range holds; for ``"percentile"``.
+    """
+
+    method: str = "auto"
+    percentile: float = 99.999
+
+
+@dataclass(frozen=True)
+class QuantizationSettings:
+    """``[quantization]``: for which target.
+
+    Attributes:
+        target: name of the table of rules.
+    """
+
+    target: str = "ort-cpu"
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """``[evaluation]``: on what, and by which metrics, the two models are compared.
+
+    Attributes:
+        data: as in ``[calibration]``, with labels where a metric needs them.
+        metrics: names of metrics that need labels; the label-free ones are always computed.
+        batch_size: samples a batch.
+        samples: use only the first so many; None for all.
+    """
+
+    data: Location | None = _location()
+    metrics: list[str] = field(default_factory=list)
+    batch_size: int = 32
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """``[gate]``: what the quantized model must hold, or the command exits with status 3.
+
+    Attributes:
+        max_drop: largest drop by metric, float minus quantized: ``top1 = 0.01`` is one point.
+        min: smallest value of the quantized model by metric: ``sqnr_db = 25``.
+    """
+
+    max_drop: dict[str, float] = field(default_factory=dict)
+    min: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """``[runtime]``: how ONNX Runtime runs.
+
+    Attributes:
+        threads: threads of one operator; 0 for one a core.
+    """
+
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings, resolved.
+
+    Example:
+        >>> Recipe().calibration.method, Recipe().quantization.target
+        ('histogram', 'ort-cpu')
+    """
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    image: ImageSettings = field(default_factory=ImageSettings)
+    calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
+    amax: AmaxSettings = field(default_factory=AmaxSettings)
+    quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)

@@ -1,0 +1,1 @@
+"""Two models and evaluation batches become metrics, a report and a verdict."""

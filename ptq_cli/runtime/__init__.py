@@ -1,0 +1,1 @@
+"""ONNX Runtime: sessions, threads, taps. A model and a batch go in, arrays come out."""

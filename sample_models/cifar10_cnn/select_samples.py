@@ -1,0 +1,56 @@
+"""Writes the shipped images: `calib/` from the training images and `eval/` from the held-out images.
+
+    python select_samples.py cifar10_train.npz cifar10_test.npz --output .
+
+Each class is drawn at random without replacement with a fixed seed. The JPEG bytes are written as they are,
+and a file's name is the image's index in its npz.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from cifar10 import JpegFile, read_npz
+
+CALIBRATION_IMAGES = 512
+EVALUATION_IMAGES = 2000
+SEED = 20240
+
+
+def draw(labels: npt.NDArray[np.int64], count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Draws `count` indices with equal classes; where they don't divide, the first classes give one more."""
+    generator = np.random.default_rng(seed)
+    classes = int(labels.max()) + 1
+    drawn = []
+    for label in range(classes):
+        wanted = count // classes + (label < count % classes)
+        drawn.append(generator.permutation(np.flatnonzero(labels == label))[:wanted])
+    return np.sort(np.concatenate(drawn))
+
+
+def write_folder(source: JpegFile, indices: npt.NDArray[np.int64], folder: Path) -> None:
+    """Writes the images as `<class name>/<index>.jpg`."""
+    for index in indices:
+        path = folder / source.class_names[source.labels[index]] / f"{index:05d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source.jpegs[index])
+
+
+def main() -> None:
+    """Reads the command line, draws and writes both folders."""
+    parser = argparse.ArgumentParser(description="Write the calibration and evaluation images.")
+    parser.add_argument("train", type=Path, help="npz of the training images")
+    parser.add_argument("test", type=Path, help="npz of the held-out images")
+    parser.add_argument("--output", type=Path, default=Path(), help="folder that receives calib/ and eval/")
+    arguments = parser.parse_args()
+    for path, count, name in (
+        (arguments.train, CALIBRATION_IMAGES, "calib"),
+        (arguments.test, EVALUATION_IMAGES, "eval"),
+    ):
+        source = read_npz(path)
+        write_folder(source, draw(source.labels, count, SEED), arguments.output / name)
+
+
+if __name__ == "__main__":
+    main()
