@@ -1,6 +1,7 @@
 """Reading CIFAR-10: one npz file of JPEGs, or a folder with one subfolder of JPEGs for every class."""
 
 import io
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,9 @@ def read_npz(path: Path) -> JpegFile:
     with np.load(path, allow_pickle=False) as arrays:
         content = arrays["jpeg"].tobytes()
         offset = arrays["offset"]
-        jpegs = [content[start:end] for start, end in zip(offset[:-1], offset[1:], strict=True)]
-        return JpegFile(jpegs, arrays["label"].astype(np.int64), [str(name) for name in arrays["class_names"]])
+        jpegs = [content[start:end] for start, end in itertools.pairwise(offset)]
+        class_names = [str(name) for name in arrays["class_names"]]
+        return JpegFile(jpegs, arrays["label"].astype(np.int64), class_names)
 
 
 def decode(jpegs: Iterable[bytes]) -> Tensor:
@@ -40,7 +42,11 @@ def decode(jpegs: Iterable[bytes]) -> Tensor:
 
 
 def read_folder(folder: Path) -> tuple[Tensor, Tensor]:
-    """Reads `<class name>/<file>.jpg`, sorted, to uint8 images [images, height, width, 3] and labels [images]."""
+    """Reads `<class name>/<file>.jpg`, sorted.
+
+    Returns:
+        uint8 images [images, height, width, 3] and labels [images].
+    """
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
     files = [(file, label) for label, path in enumerate(classes) for file in sorted(path.glob("*.jpg"))]
     images = decode(file.read_bytes() for file, _ in files)
@@ -48,6 +54,6 @@ def read_folder(folder: Path) -> tuple[Tensor, Tensor]:
 
 
 def normalise(images: Tensor) -> Tensor:
-    """Maps uint8 [images, height, width, 3] to normalised float32 [images, 3, height, width], channels last."""
+    """Maps uint8 [images, height, width, 3] to normalised float32 [images, 3, height, width]."""
     scaled = images.float().div(255)
     return ((scaled - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)

@@ -1,5 +1,6 @@
 """Prints the float accuracy of a checkpoint.
 
+Example:
     python evaluate.py model.pt eval
     python evaluate.py model.pt cifar10_test.npz
 """

@@ -1,9 +1,9 @@
 """A small inverted-residual network for 32x32 images.
 
-The plan follows EfficientNetV2 (Tan and Le, 2021): fused inverted residuals (one dense 3x3 convolution that
-expands) where the feature maps are large, inverted residuals with depthwise convolutions (Sandler et al., 2018)
-where they are small. Every activation is ReLU6, so that each of them folds into the quantization of the
-convolution before it.
+The plan follows EfficientNetV2 (Tan and Le, 2021): fused inverted residuals (one dense 3x3 convolution
+that expands) where the feature maps are large, inverted residuals with depthwise convolutions (Sandler and
+others, 2018) where they are small. Every activation is ReLU6, so that each of them folds into the
+quantization of the convolution before it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ HEAD_CHANNELS = 256
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the architecture's table: `blocks` equal blocks, of which the first may halve the resolution."""
+    """One row of the architecture's table; the first of its `blocks` takes the `stride`, the rest have 1."""
 
     fused: bool
     blocks: int
@@ -39,7 +39,14 @@ class ConvNorm(nn.Sequential):
     """A convolution without bias and its batch normalization, then ReLU6 unless `activation` is false."""
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, activation: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        activation: bool = True,
     ) -> None:
         """Pads so that only the stride changes the resolution."""
         super().__init__()
@@ -50,14 +57,14 @@ class ConvNorm(nn.Sequential):
 
 
 class FusedInvertedResidual(nn.Module):
-    """A dense 3x3 convolution that expands, then a linear 1x1 projection, with a residual where shapes allow."""
+    """Dense 3x3 convolution that expands, linear 1x1 projection, with a residual where shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
         """Expands to `inputs * expansion` channels."""
         super().__init__()
         hidden = inputs * expansion
         self.residual = stride == 1 and inputs == outputs
-        self.expand = ConvNorm(inputs, hidden, 3, stride)
+        self.expand = ConvNorm(inputs, hidden, 3, stride=stride)
         self.project = ConvNorm(hidden, outputs, 1, activation=False)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -75,7 +82,7 @@ class InvertedResidual(nn.Module):
         hidden = inputs * expansion
         self.residual = stride == 1 and inputs == outputs
         self.expand = ConvNorm(inputs, hidden, 1)
-        self.depthwise = ConvNorm(hidden, hidden, 3, stride, groups=hidden)
+        self.depthwise = ConvNorm(hidden, hidden, 3, stride=stride, groups=hidden)
         self.project = ConvNorm(hidden, outputs, 1, activation=False)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -85,7 +92,7 @@ class InvertedResidual(nn.Module):
 
 
 class InvertedResidualNet(nn.Module):
-    """Stem, stages of (fused) inverted residuals, 1x1 head convolution, global average pooling, classifier."""
+    """Stem, stages of (fused) inverted residuals, 1x1 head, global average pooling, classifier."""
 
     def __init__(self, stages: Sequence[Stage] = STAGES, classes: int = CLASSES) -> None:
         """Builds the stages of the table and initialises every weight from torch's global generator."""

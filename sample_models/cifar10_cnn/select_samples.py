@@ -1,9 +1,10 @@
 """Writes the shipped images: `calib/` from the training images and `eval/` from the held-out images.
 
-    python select_samples.py cifar10_train.npz cifar10_test.npz --output .
-
 Each class is drawn at random without replacement with a fixed seed. The JPEG bytes are written as they are,
 and a file's name is the image's index in its npz.
+
+Example:
+    python select_samples.py cifar10_train.npz cifar10_test.npz --output .
 """
 
 import argparse

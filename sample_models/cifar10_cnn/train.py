@@ -1,5 +1,6 @@
 """Trains the network on one thread, reproducibly for one build of PyTorch and one kind of processor.
 
+Example:
     python train.py cifar10_train.npz cifar10_test.npz --output model.pt --epochs 16
 
 The held-out images only give the accuracy that is printed: nothing is chosen by it.
@@ -75,7 +76,8 @@ def train(images: Tensor, labels: Tensor, test: tuple[Tensor, Tensor], epochs: i
         torch.save({name: value.contiguous() for name, value in model.state_dict().items()}, output)
         top1 = accuracy(model, *test)[0]
         seconds = time.monotonic() - started
-        print(f"epoch {epoch + 1}: loss {total / steps:.4f}, held-out top-1 {top1:.4f}, {seconds:.0f} s", flush=True)
+        progress = f"epoch {epoch + 1}: loss {total / steps:.4f}, held-out top-1 {top1:.4f}, {seconds:.0f} s"
+        print(progress, flush=True)
 
 
 def main() -> None:
