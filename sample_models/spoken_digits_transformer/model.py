@@ -30,7 +30,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, features: Tensor, bias: Tensor) -> Tensor:
-        """Maps [batch, frames, width] to the same shape, adding `bias` [batch, 1, 1, frames] to the scores."""
+        """Maps [batch, frames, width] to the same shape; `bias` [batch, 1, 1, frames] masks the scores."""
         query = self._split(self.query(features))
         key = self._split(self.key(features))
         value = self._split(self.value(features))
