@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +59,7 @@ def _load_module(location: str, folder: Path, what: str) -> ModuleType:
     sys.path.insert(0, search)
     try:
         return _import_file(path) if is_file else importlib.import_module(location)
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported, not hidden
+    except Exception as error:
         raise EntryPointError(
             f"{what}: importing '{location}' failed: {type(error).__name__}: {error}",
             hint="run the file with python to see the whole traceback, or use --debug",
@@ -81,3 +82,29 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def is_entry_point(text: str) -> bool:
+    """Tell whether ``text`` has the form of an entry point rather than of a path.
+
+    Example:
+        >>> is_entry_point("model.py:build"), is_entry_point("package.module:build")
+        (True, True)
+        >>> is_entry_point("folder/calib.npz")
+        False
+    """
+    location, colon, name = text.rpartition(":")
+    return bool(colon) and name.isidentifier() and (location.endswith(".py") or "/" not in location)
+
+
+def resolve_entry_point(text: str, folder: Path) -> str:
+    """Return ``text`` with a file's path made absolute against ``folder``.
+
+    Example:
+        >>> resolve_entry_point("../model.py:build", Path("/a/b"))
+        '/a/model.py:build'
+    """
+    location, _, name = text.rpartition(":")
+    if not location.endswith(".py"):
+        return text
+    return f"{os.path.normpath(folder.absolute() / location)}:{name}"

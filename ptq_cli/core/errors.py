@@ -5,6 +5,7 @@ its section in ``docs/errors.md`` (generated; ``make docs``). The instance carri
 what is wrong, what was found and what was wanted, and where; and a hint that says what to do.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -248,3 +249,28 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
     matches = get_close_matches(name, known, n=1, cutoff=0.6)
     return f" (did you mean '{matches[0]}'?)" if matches else ""
+
+
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise if ``name`` is not among the known names.
+
+    Args:
+        what: the kind of name, such as ``"metric"``.
+        name: what the user wrote.
+        known: the names there are.
+
+    Raises:
+        UnknownNameError: it is not; the message has the nearest name, the hint all of them.
+
+    Example:
+        >>> require_known("metric", "top2", ["top1", "top5"])
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: unknown metric 'top2' (did you mean 'top5'?)
+        hint: known: top1, top5
+    """
+    names = list(known)
+    if name not in names:
+        raise UnknownNameError(
+            f"unknown {what} '{name}'{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
+        )

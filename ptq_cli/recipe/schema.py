@@ -6,14 +6,12 @@ that is resolved against the folder of the file that named it.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 Location = str
 """A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
 
 
-def _location() -> Any:
-    return field(default=None, metadata={"location": True})
+LOCATION = {"location": True}
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,8 @@ class ModelSettings:
         input_shape: shape of each input by its name, batch first, where no data tells it.
     """
 
-    path: Location | None = _location()
-    arch: Location | None = _location()
+    path: Location | None = field(default=None, metadata=LOCATION)
+    arch: Location | None = field(default=None, metadata=LOCATION)
     trust_pickle: bool = False
     input_shape: dict[str, list[int]] = field(default_factory=dict)
 
@@ -67,7 +65,7 @@ class CalibrationSettings:
         samples: use only the first so many; None for all.
     """
 
-    data: Location | None = _location()
+    data: Location | None = field(default=None, metadata=LOCATION)
     method: str = "histogram"
     batch_size: int = 32
     samples: int | None = None
@@ -109,7 +107,7 @@ class EvaluationSettings:
         samples: use only the first so many; None for all.
     """
 
-    data: Location | None = _location()
+    data: Location | None = field(default=None, metadata=LOCATION)
     metrics: list[str] = field(default_factory=list)
     batch_size: int = 32
     samples: int | None = None

@@ -1,0 +1,78 @@
+"""Values that have the right type and still make no sense."""
+
+import math
+from collections.abc import Callable
+
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.recipe.schema import Recipe
+
+Rule = tuple[str, Callable[[Recipe], object], Callable[[Recipe], bool], str]
+
+
+def _at_least_one(value: int | None) -> bool:
+    return value is None or value >= 1
+
+
+RULES: tuple[Rule, ...] = (
+    (
+        "calibration.batch_size",
+        lambda r: r.calibration.batch_size,
+        lambda r: _at_least_one(r.calibration.batch_size),
+        "at least 1",
+    ),
+    (
+        "calibration.samples",
+        lambda r: r.calibration.samples,
+        lambda r: _at_least_one(r.calibration.samples),
+        "at least 1",
+    ),
+    (
+        "evaluation.batch_size",
+        lambda r: r.evaluation.batch_size,
+        lambda r: _at_least_one(r.evaluation.batch_size),
+        "at least 1",
+    ),
+    (
+        "evaluation.samples",
+        lambda r: r.evaluation.samples,
+        lambda r: _at_least_one(r.evaluation.samples),
+        "at least 1",
+    ),
+    (
+        "amax.percentile",
+        lambda r: r.amax.percentile,
+        lambda r: 0 < r.amax.percentile <= 100,
+        "above 0 and at most 100",
+    ),
+    ("runtime.threads", lambda r: r.runtime.threads, lambda r: r.runtime.threads >= 0, "0 or more"),
+)
+
+
+def check_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe if its values make sense.
+
+    Names (of a method, a target, a metric) are looked up by the room that knows them.
+
+    Raises:
+        RecipeValueError: a number outside its range.
+
+    Example:
+        >>> check_recipe(Recipe()).quantization.target
+        'ort-cpu'
+    """
+    for name, value, holds, wanted in RULES:
+        if not holds(recipe):
+            raise RecipeValueError(
+                f"'{name}' is {value(recipe)}, it must be {wanted}", hint=f"correct '{name}'"
+            )
+    for name, limits in (("gate.max_drop", recipe.gate.max_drop), ("gate.min", recipe.gate.min)):
+        for metric, limit in limits.items():
+            if math.isnan(limit):
+                raise RecipeValueError(f"'{name}.{metric}' is NaN, a number is wanted", hint="give a limit")
+    for name, shape in recipe.model.input_shape.items():
+        if not shape or min(shape) < 1:
+            raise RecipeValueError(
+                f"'model.input_shape.{name}' is {shape}, sizes of at least 1 are wanted",
+                hint="for example: --input-shape x=1,3,224,224",
+            )
+    return recipe

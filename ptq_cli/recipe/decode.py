@@ -1,0 +1,86 @@
+"""Tables of plain values become settings, strictly: an unknown key or a wrong type is an error."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean
+from ptq_cli.recipe.schema import Recipe
+
+Settings = TypeVar("Settings")
+
+
+def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
+    """Return the recipe that nested tables describe; what they leave out has its default.
+
+    Args:
+        table: sections by name, as ``tomllib`` gives them.
+        where: the file's name or ``"the command line"``, for messages.
+
+    Raises:
+        RecipeKeyError: a key that no section has.
+        RecipeValueError: a value of the wrong type.
+
+    Example:
+        >>> decode_recipe({"calibration": {"batch_size": 8}}, "ptq.toml").calibration.batch_size
+        8
+        >>> decode_recipe({"calibration": {"bach_size": 8}}, "ptq.toml")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.RecipeKeyError: PTQ-RECIPE-002: ptq.toml: unknown key \
+'calibration.bach_size' (did you mean 'batch_size'?)
+        hint: [calibration] has: data, method, batch_size, samples
+    """
+    return _decode_table(Recipe, table, where, "")
+
+
+def _decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, prefix: str) -> Settings:
+    hints = typing.get_type_hints(kind)
+    known = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            section = f"[{prefix.rstrip('.')}]" if prefix else "a recipe"
+            raise RecipeKeyError(
+                f"{where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
+                hint=f"{section} has: {', '.join(known)}",
+            )
+    values = {}
+    for key, value in table.items():
+        if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, Mapping):
+                raise _wrong_type(f"{prefix}{key}", value, "a table", where)
+            values[key] = _decode_table(typing.cast(type[Any], hints[key]), value, where, f"{prefix}{key}.")
+        else:
+            values[key] = _decode_value(hints[key], value, f"{prefix}{key}", where)
+    return kind(**values)
+
+
+def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list:
+        if not isinstance(value, list):
+            raise _wrong_type(name, value, f"a list of {_words(arguments[0])}", where)
+        return [_decode_value(arguments[0], item, name, where) for item in value]
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong_type(name, value, "a table", where)
+        return {key: _decode_value(arguments[1], item, f"{name}.{key}", where) for key, item in value.items()}
+    if origin is not None:  # Only X | None is left.
+        return None if value is None else _decode_value(arguments[0], value, name, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise _wrong_type(name, value, _words(kind), where)
+    return value
+
+
+def _words(kind: Any) -> str:
+    words = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+    return words.get(
+        kind, f"a list of {_words(typing.get_args(kind)[0])}" if typing.get_args(kind) else str(kind)
+    )
+
+
+def _wrong_type(name: str, value: object, wanted: str, where: str) -> RecipeValueError:
+    return RecipeValueError(f"{where}: '{name}' is {value!r}, {wanted} is wanted", hint=f"correct '{name}'")

@@ -1,0 +1,147 @@
+"""Flags override ``--recipe FILE``, which overrides ``./ptq.toml``, which overrides the preset."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.core.entry_point import is_entry_point, resolve_entry_point
+from ptq_cli.core.errors import RecipeSyntaxError, require_known
+from ptq_cli.core.files import require_file
+from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.schema import Recipe
+
+PRESETS = Path(__file__).parent.parent / "configs"
+DEFAULT_PRESET = "int8_ort_cpu"
+FOLDER_RECIPE = "ptq.toml"
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one place.
+
+    Attributes:
+        table: sections by name; every location in it is resolved.
+        where: the place, for messages.
+    """
+
+    table: Table
+    where: str
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the presets.
+
+    Example:
+        >>> "int8_ort_cpu" in preset_names()
+        True
+    """
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
+
+
+def preset_layer(name: str) -> Layer:
+    """Return a preset.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    require_known("preset", name, preset_names())
+    return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
+
+
+def file_layer(path: Path, where: str | None = None) -> Layer:
+    """Return the settings of a TOML file; its locations are relative to its folder.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        RecipeSyntaxError: it is no TOML.
+        RecipeKeyError: it has an unknown key.
+        RecipeValueError: a value has the wrong type.
+    """
+    where = where or str(path)
+    try:
+        table = tomllib.loads(require_file(path, "recipe").read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeSyntaxError(f"{where} is no valid TOML: {error}", hint="see https://toml.io") from error
+    return table_layer(table, path.parent, where)
+
+
+def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> Layer:
+    """Return a layer of nested tables, checked, with its locations resolved against ``folder``.
+
+    Raises:
+        RecipeKeyError: it has an unknown key.
+        RecipeValueError: a value has the wrong type.
+
+    Example:
+        >>> table_layer({"model": {"path": "m.pt"}}, Path("/models"), "a test").table
+        {'model': {'path': '/models/m.pt'}}
+    """
+    decode_recipe(table, where)
+    return Layer(_resolve(Recipe, table, folder.absolute()), where)
+
+
+def merge_layers(layers: list[Layer]) -> Recipe:
+    """Return the recipe of layers, the later overriding the earlier, key by key.
+
+    Example:
+        >>> low = table_layer({"calibration": {"method": "max", "batch_size": 8}}, Path("."), "low")
+        >>> high = table_layer({"calibration": {"batch_size": 4}}, Path("."), "high")
+        >>> recipe = merge_layers([low, high])
+        >>> recipe.calibration.method, recipe.calibration.batch_size
+        ('max', 4)
+    """
+    merged: Table = {}
+    for layer in layers:
+        merged = _overlay(merged, layer.table)
+    return decode_recipe(merged, " over ".join(layer.where for layer in reversed(layers)))
+
+
+def _overlay(below: Table, above: Table) -> Table:
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _overlay(result[key], value) if both else value
+    return result
+
+
+def _resolve(kind: Any, table: Mapping[str, Any], folder: Path) -> Table:
+    result: Table = {}
+    for item in fields(kind):
+        if item.name not in table:
+            continue
+        value = table[item.name]
+        if isinstance(item.type, type) and is_dataclass(item.type):
+            result[item.name] = _resolve(item.type, value, folder)
+        elif item.metadata.get("location"):
+            result[item.name] = resolve_location(value, folder)
+        else:
+            result[item.name] = value
+    return result
+
+
+def resolve_location(text: str, folder: Path) -> str:
+    """Return a path or ``file.py:callable`` with the path made absolute.
+
+    Edge case:
+        ``package.module:callable`` stays as it is, unless a file of that very name exists.
+
+    Example:
+        >>> resolve_location("model.py:build", Path("/models"))
+        '/models/model.py:build'
+        >>> resolve_location("package.module:build", Path("/models"))
+        'package.module:build'
+    """
+    if is_entry_point(text) and not (folder / text).exists():
+        return resolve_entry_point(text, folder)
+    # Not Path.resolve(): a link that the user named stays a link in messages.
+    return str(Path(_normal(folder / Path(text).expanduser())))
+
+
+def _normal(path: Path) -> str:
+    from os.path import normpath
+
+    return normpath(path)
