@@ -5,7 +5,7 @@ float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every oth
 (the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class QuantParameters:
     scale: FloatArray
     zero_point: npt.NDArray[np.int64]
     format: IntegerFormat
-    granularity: Granularity = PerTensor()
+    granularity: Granularity = field(default_factory=PerTensor)
 
 
 def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
@@ -47,7 +47,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
         An amax not above 2^-24 gives scale 1: the channel holds zeros, and quantizes to them.
 
     Raises:
-        RecipeValueError: amax is negative or not finite.
+        RecipeValueError: amax is negative, or not finite in float32.
 
     Source:
         NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
@@ -60,7 +60,8 @@ def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
         1.0
     """
     values = np.asarray(amax, dtype=np.float64)
-    if not np.all(np.isfinite(values)) or np.any(values < 0):
+    # Written so that NaN fails it too. An amax that only float64 holds would become an infinite scale.
+    if not np.all((values >= 0) & (values <= np.finfo(np.float32).max)):
         raise RecipeValueError(f"amax must be finite and not negative, got {np.ravel(values)[:4].tolist()}")
     scale: FloatArray = np.where(values <= ZERO_AMAX, 1.0, values / format.qmax).astype(np.float32)
     return scale
@@ -92,11 +93,11 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
     """
     if not (np.isfinite(low) and np.isfinite(high)) or low > high:
         raise RecipeValueError(f"a range must be finite and ordered, got [{low}, {high}]")
-    low, high = min(low, 0.0), max(high, 0.0)
+    # Python floats: in float32 the width of [-3e38, 3e38] would be infinite.
+    low, high = min(float(low), 0.0), max(float(high), 0.0)
     steps = format.qmax - format.qmin
     if high - low <= ZERO_AMAX:
-        zero = 0 if format.signed else format.qmin
-        return QuantParameters(np.float32(1.0).reshape(()), np.int64(zero).reshape(()), format)
+        return QuantParameters(np.asarray(1.0, np.float32), np.asarray(0, np.int64), format)
     scale = np.float32((high - low) / steps)
     if float(scale) * steps > high - low:
         scale = np.nextafter(scale, np.float32(0.0))
@@ -112,7 +113,7 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
         x: any; the result has the same.
 
     Edge case:
-        ±inf saturates. NaN has no integer and raises.
+        ±inf saturates. NaN has no integer and raises (ONNX Runtime makes it qmin).
 
     Raises:
         RecipeValueError: ``x`` holds NaN.
@@ -136,7 +137,8 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
     zero_point = parameters.zero_point.reshape(shape)
     # Saturate before adding in integers: float32 would round zero_point + 2^24 and overflow int64.
     shifted = np.clip(rounded, low - zero_point, high - zero_point).astype(np.int64) + zero_point
-    return shifted.astype(parameters.format.storage)
+    integers: npt.NDArray[np.integer] = shifted.astype(parameters.format.storage)
+    return integers
 
 
 def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
@@ -144,6 +146,9 @@ def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
 
     Shapes:
         q: any; the result has the same.
+
+    Edge case:
+        A product beyond float32 is ±inf, as in ONNX Runtime.
 
     Source:
         ONNX DequantizeLinear, opset 13.
@@ -157,7 +162,8 @@ def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     integers = np.asarray(q).astype(np.int64)
     shape = parameters.granularity.broadcast_shape(integers.shape)
     difference = (integers - parameters.zero_point.reshape(shape)).astype(np.float32)
-    result: FloatArray = difference * parameters.scale.reshape(shape)
+    with np.errstate(over="ignore"):
+        result: FloatArray = difference * parameters.scale.reshape(shape)
     return result
 
 

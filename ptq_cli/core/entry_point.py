@@ -1,5 +1,6 @@
 """``file.py:callable`` and ``package.module:callable``: code that the user named, and so may run."""
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -65,7 +66,9 @@ def _load_module(location: str, folder: Path, what: str) -> ModuleType:
             hint="run the file with python to see the whole traceback, or use --debug",
         ) from error
     finally:
-        sys.path.remove(search)
+        # The imported code may have rebuilt sys.path itself.
+        with contextlib.suppress(ValueError):
+            sys.path.remove(search)
 
 
 def _import_file(path: Path) -> ModuleType:

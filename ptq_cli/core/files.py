@@ -29,9 +29,14 @@ def require_file(path: Path, what: str) -> Path:
         ptq_cli.core.errors.InputFileError: PTQ-FILE-001: model 'no-such-file.pt' does not exist
         hint: check the path; relative paths start at the current folder
     """
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError as error:  # a folder on the way that may not be entered, or a name that is too long
+        reason = (error.strerror or str(error)).lower()
+        raise InputFileError(f"{what} '{path}' cannot be read: {reason}", hint="check the path") from error
+    if is_folder:
         raise InputFileError(f"{what} '{path}' is a folder, a file is wanted", hint="name a file inside it")
-    if not path.exists():
+    if not exists:
         raise InputFileError(
             f"{what} '{path}' does not exist",
             hint="check the path; relative paths start at the current folder",
@@ -59,10 +64,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
         >>> [entry.name for entry in folder.iterdir()]
         ['a.txt']
     """
-    if path.is_dir():
-        raise OutputFileError(f"cannot write '{path}': it is a folder", hint="name a file")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
+        if path.is_dir():
+            raise OutputFileError(f"cannot write '{path}': it is a folder", hint="name a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
         partial.replace(path)

@@ -49,12 +49,12 @@ class IntegerFormat:
         """Smallest integer of the format."""
         if not self.signed:
             return 0
-        return -(2 ** (self.bits - 1)) + int(self.narrow_range)
+        return -(1 << (self.bits - 1)) + int(self.narrow_range)
 
     @property
     def qmax(self) -> int:
         """Largest integer of the format."""
-        return 2 ** (self.bits - 1) - 1 if self.signed else 2**self.bits - 1
+        return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     @property
     def name(self) -> str:

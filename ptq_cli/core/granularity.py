@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ptq_cli.core.errors import RecipeValueError
+
 
 @dataclass(frozen=True)
 class PerTensor:
@@ -34,6 +36,9 @@ class PerAxis:
     | Conv (O, I, H, W) | 0    | (O,)    | I, H, W      |
     | MatMul (K, N)     | 1    | (N,)    | K            |
 
+    Raises:
+        RecipeValueError: (each method) the tensor has no such axis.
+
     Example:
         >>> PerAxis(0).scale_shape((4, 3, 5, 5)), PerAxis(0).broadcast_shape((4, 3, 5, 5))
         ((4,), (4, 1, 1, 1))
@@ -45,16 +50,23 @@ class PerAxis:
 
     def scale_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of the scale of a tensor of ``shape``: ``(shape[axis],)``."""
-        return (shape[self.axis],)
+        return (shape[self._kept(shape)],)
 
     def reduced_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The axes over which a statistic is reduced: all but ``axis``."""
-        return tuple(index for index in range(len(shape)) if index != self.axis % len(shape))
+        kept = self._kept(shape)
+        return tuple(index for index in range(len(shape)) if index != kept)
 
     def broadcast_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape that lets the scale broadcast against the tensor: 1 on every other axis."""
-        kept = self.axis % len(shape)
+        kept = self._kept(shape)
         return tuple(size if index == kept else 1 for index, size in enumerate(shape))
+
+    def _kept(self, shape: tuple[int, ...]) -> int:
+        rank = len(shape)
+        if not -rank <= self.axis < rank:
+            raise RecipeValueError(f"axis {self.axis} is outside a tensor of shape {shape}")
+        return self.axis % rank
 
 
 Granularity = PerTensor | PerAxis
