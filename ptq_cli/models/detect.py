@@ -1,0 +1,99 @@
+"""What kind of model a file holds, told by its content and never by its name."""
+
+import enum
+import zipfile
+from pathlib import Path
+
+from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.files import require_file
+
+ZIP_MAGIC = b"PK\x03\x04"
+PICKLE_PROTOCOLS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+SAFETENSORS_HEADER_LIMIT = 100_000_000
+KNOWN_KINDS = "state dict, .pt2, TorchScript, pickled module, safetensors or ONNX"
+
+
+class ModelKind(enum.Enum):
+    """The kinds of model files. ``CHECKPOINT`` is a state dict or a pickled module; only loading tells."""
+
+    ONNX = "ONNX"
+    EXPORTED_PROGRAM = "torch.export archive"
+    TORCHSCRIPT = "TorchScript"
+    CHECKPOINT = "PyTorch checkpoint"
+    SAFETENSORS = "safetensors"
+
+
+def detect_kind(path: Path) -> ModelKind:
+    """Return what kind of model ``path`` holds.
+
+    Edge case:
+        A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no
+        magic number; it is read as ONNX if its first field is one that a ModelProto begins with.
+
+    Raises:
+        InputFileError: the file is missing, a folder, or unreadable.
+        ModelFormatError: it is empty, text, a damaged archive, or of an unknown format.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "model.pt"
+        >>> _ = path.write_text("import torch")
+        >>> detect_kind(path)
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.ModelFormatError: PTQ-MODEL-001: model 'model.pt' is a text file
+        hint: wanted: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
+    """
+    require_file(path, "model")
+    with path.open("rb") as stream:
+        head = stream.read(512)
+    if not head:
+        raise ModelFormatError(f"model '{path.name}' is empty", hint=f"wanted: {KNOWN_KINDS}")
+    if head.startswith(ZIP_MAGIC):
+        return _kind_of_zip(path)
+    if head.startswith(PICKLE_PROTOCOLS):
+        return ModelKind.CHECKPOINT
+    if _is_safetensors(head, path.stat().st_size):
+        return ModelKind.SAFETENSORS
+    if _is_text(head):
+        raise ModelFormatError(f"model '{path.name}' is a text file", hint=f"wanted: {KNOWN_KINDS}")
+    # ModelProto writes ir_version (field 1, varint) first, or a length-delimited field from 2 to 8.
+    if head[0] == 0x08 or head[0] in (0x12, 0x1A, 0x22, 0x32, 0x3A, 0x42):
+        return ModelKind.ONNX
+    raise ModelFormatError(f"model '{path.name}' has an unknown format", hint=f"wanted: {KNOWN_KINDS}")
+
+
+def _kind_of_zip(path: Path) -> ModelKind:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise ModelFormatError(
+            f"model '{path.name}' is a truncated or damaged archive: {error}",
+            hint="copy or download it again",
+        ) from error
+    # Every member lies below one folder named after the file when it was saved.
+    inner = {name.partition("/")[2] for name in names}
+    if "archive_format" in inner or "serialized_exported_program.json" in names:
+        return ModelKind.EXPORTED_PROGRAM
+    if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
+        return ModelKind.TORCHSCRIPT
+    if "data.pkl" in inner:
+        return ModelKind.CHECKPOINT
+    raise ModelFormatError(
+        f"model '{path.name}' is a zip archive, but of no model", hint=f"wanted: {KNOWN_KINDS}"
+    )
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    header = int.from_bytes(head[:8], "little")
+    return head[8:9] == b"{" and 2 <= header <= min(size, SAFETENSORS_HEADER_LIMIT)
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A multi-byte character cut off by the end of what was read is still text.
+        text = head[: error.start].decode("utf-8") if error.start > len(head) - 4 else "\0"
+    return all(character.isprintable() or character in "\t\n\r\f" for character in text)

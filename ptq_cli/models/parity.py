@@ -1,0 +1,61 @@
+"""The ONNX model must compute what the source computes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ptq_cli.core.errors import ParityError
+from ptq_cli.core.tensors import Array, format_shape
+
+RELATIVE_TOLERANCE = 1e-3
+"""Of the output's largest magnitude. Two float32 runtimes differ by some 1e-6; a wrong graph by far more."""
+
+
+def require_parity(
+    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], what: str
+) -> float:
+    """Compare the outputs of the source and of the ONNX model on the same batch.
+
+    Returns:
+        The largest difference, relative to the largest magnitude of its output.
+
+    Raises:
+        ParityError: another number of outputs, another shape, or a larger difference than 0.1 %.
+
+    Example:
+        >>> require_parity([np.ones(2)], [np.ones(2)], ["y"], "model.pt")
+        0.0
+    """
+    if len(expected) != len(found):
+        raise ParityError(
+            f"'{what}' has {len(expected)} outputs in PyTorch and {len(found)} in ONNX",
+            hint="report this model",
+        )
+    worst = 0.0
+    for name, wanted, got in zip(names, expected, found, strict=True):
+        if wanted.shape != got.shape:
+            raise ParityError(
+                f"'{what}': output '{name}' is {format_shape(wanted.shape)} in PyTorch and "
+                f"{format_shape(got.shape)} in ONNX",
+                hint="the model may depend on the batch size; try another --batch-size",
+            )
+        worst = max(worst, _require_close(wanted, got, name, what))
+    return worst
+
+
+def _require_close(wanted: Array, got: Array, name: str, what: str) -> float:
+    if wanted.size == 0:
+        return 0.0
+    reference, other = wanted.astype(np.float64), got.astype(np.float64)
+    largest = float(np.max(np.abs(reference), initial=0.0))
+    with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison below says so
+        difference = np.abs(reference - other)
+    difference[reference == other] = 0.0
+    relative = float(np.max(difference)) / max(largest, 1e-6)
+    if not relative <= RELATIVE_TOLERANCE:
+        raise ParityError(
+            f"'{what}': output '{name}' of the ONNX model differs from PyTorch's by {np.max(difference):.3g} "
+            f"({relative:.2%} of its largest value, at most {RELATIVE_TOLERANCE:.1%} is allowed)",
+            hint="is the model random (dropout in forward)? If not, its export is wrong: pass ONNX that you exported",
+        )
+    return relative
