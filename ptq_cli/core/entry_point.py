@@ -60,7 +60,8 @@ def _load_module(location: str, folder: Path, what: str) -> ModuleType:
     sys.path.insert(0, search)
     try:
         return _import_file(path) if is_file else importlib.import_module(location)
-    except Exception as error:
+    # A script without a main guard may call sys.exit, which would end ptq without a word.
+    except (Exception, SystemExit) as error:
         raise EntryPointError(
             f"{what}: importing '{location}' failed: {type(error).__name__}: {error}",
             hint="run the file with python to see the whole traceback, or use --debug",

@@ -1,0 +1,42 @@
+import inspect
+
+import pytest
+
+from ptq_cli.core import errors
+from ptq_cli.core.errors import DataShapeError, PtqError, UsageError, did_you_mean
+
+CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, PtqError)]
+
+
+def test_codes_are_unique():
+    codes = [error.code for error in CLASSES]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+def test_each_class_has_its_own_code_text_and_exit_status(error):
+    assert "code" in vars(error)
+    assert error.code.startswith("PTQ-")
+    assert inspect.getdoc(error)
+    assert error.exit_status == 2
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+def test_message_and_hint_are_one_line_each(error):
+    raised = error("first\nsecond\t third", hint="do\n  this")
+    assert raised.message == "first second third"
+    assert str(raised) == f"{error.code}: first second third\nhint: do this"
+
+
+def test_without_a_hint_the_text_is_one_line():
+    assert str(UsageError("wrong")) == "PTQ-USAGE-001: wrong"
+
+
+def test_did_you_mean_names_only_near_names():
+    assert did_you_mean("percentle", ["percentile", "entropy"]) == " (did you mean 'percentile'?)"
+    assert did_you_mean("zzz", ["percentile"]) == ""
+
+
+def test_errors_are_caught_as_ptq_errors():
+    with pytest.raises(PtqError, match=r"PTQ-DATA-003: shape"):
+        raise DataShapeError("shape")
