@@ -32,31 +32,46 @@ def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
 'calibration.bach_size' (did you mean 'batch_size'?)
         hint: [calibration] has: data, method, batch_size, samples
     """
-    return _decode_table(Recipe, table, where, "")
+    return decode_table(Recipe, table, where)
 
 
-def _decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, prefix: str) -> Settings:
+def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, prefix: str = "") -> Settings:
+    """Return the dataclass that a table describes; what it leaves out has its default.
+
+    Args:
+        kind: the dataclass; its type hints say what each key may hold.
+        table: the values by name.
+        where: the file's name, for messages.
+        prefix: the section the table stands in, with a dot at its end.
+
+    Raises:
+        RecipeKeyError: a key that the dataclass does not have.
+        RecipeValueError: a value of the wrong type, or a key without default is missing.
+    """
     hints = typing.get_type_hints(kind)
     known = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in table:
         if key not in known:
-            section = f"[{prefix.rstrip('.')}]" if prefix else "a recipe"
+            section = f"[{prefix.rstrip('.')}]" if prefix else "the top level"
             raise RecipeKeyError(
                 f"{where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
                 hint=f"{section} has: {', '.join(known)}",
             )
     values = {}
     for key, value in table.items():
-        if dataclasses.is_dataclass(hints[key]):
-            if not isinstance(value, Mapping):
-                raise _wrong_type(f"{prefix}{key}", value, "a table", where)
-            values[key] = _decode_table(typing.cast(type[Any], hints[key]), value, where, f"{prefix}{key}.")
-        else:
-            values[key] = _decode_value(hints[key], value, f"{prefix}{key}", where)
+        values[key] = _decode_value(hints[key], value, f"{prefix}{key}", where)
+    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
+        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+        if required and item.name not in values:
+            raise RecipeValueError(f"{where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'")
     return kind(**values)
 
 
 def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise _wrong_type(name, value, "a table", where)
+        return decode_table(typing.cast(type[Any], kind), value, where, f"{name}.")
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
         if not isinstance(value, list):

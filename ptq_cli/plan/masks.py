@@ -1,0 +1,47 @@
+"""Attention masks: an Add of a huge negative number, which must never be quantized.
+
+A scale that covers -1e4 leaves all other scores in one step. (A sentence-embedding model fell from 0.82
+to 0.43 Spearman because a tool quantized its mask.)
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+SENTINEL = -1e4
+"""Constants not above this are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
+SEARCH_DEPTH = 12
+MASK_CARRIERS = frozenset(
+    ("Add", "Cast", "Expand", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice", "Squeeze", "Sub", "Tile")
+    + ("Transpose", "Unsqueeze", "Where")
+)
+
+
+def adds_mask(node: ir.Node) -> bool:
+    """Tell whether a node adds an attention mask to scores, or chooses between scores and a mask value.
+
+    Edge case:
+        A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
+        that carry it.
+    """
+    if node.op_type == "Where":
+        return any(_holds_sentinel(value) for value in node.inputs[1:] if value is not None)
+    if node.op_type != "Add":
+        return False
+    return any(_comes_from_sentinel(value, SEARCH_DEPTH) for value in node.inputs if value is not None)
+
+
+def _comes_from_sentinel(value: ir.Value, depth: int) -> bool:
+    if _holds_sentinel(value):
+        return True
+    producer = value.producer()
+    if producer is None or depth == 0 or producer.op_type not in MASK_CARRIERS:
+        return False
+    return any(_comes_from_sentinel(item, depth - 1) for item in producer.inputs if item is not None)
+
+
+def _holds_sentinel(value: ir.Value) -> bool:
+    constant = value.const_value
+    if constant is None or constant.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
+        return False
+    array = np.asarray(constant.numpy())
+    return bool(array.size) and bool(np.min(array) <= SENTINEL)

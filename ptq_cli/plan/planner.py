@@ -1,0 +1,218 @@
+"""One algorithm over a target's rules: from the operators that pay, outwards to the tensors they need.
+
+Compute operators (Conv, Gemm, MatMul) ask for quantized inputs. A request travels up: through operators
+that only move values (both sides share parameters), and into operators that are integer when all their
+sides are (Add, Concat). An Add that no compute operator reads stays float: an integer Add would cost
+accuracy and save nothing. So every quantized tensor has a reader that needs it.
+"""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.plan.masks import adds_mask
+from ptq_cli.plan.sites import ActivationSite, BiasSite, LayerPlan, Plan, WeightSite
+from ptq_cli.plan.target import OpRule, Target
+from ptq_cli.plan.tensors import (
+    attribute_refusal,
+    bias_add_behind,
+    bias_refusal,
+    clamp_behind,
+    constant_size,
+    float_refusal,
+    input_at,
+    is_constant,
+    only_reader,
+    weight_axis,
+    weight_refusal,
+)
+
+
+def make_plan(model: ir.Model, target: Target) -> Plan:
+    """Return what to quantize in ``model`` for ``target``.
+
+    Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
+
+    Raises:
+        NothingToQuantizeError: no operator can be quantized; the message has the first reasons.
+    """
+    planner = _Planner(model.graph, target)
+    plan = planner.plan()
+    if not plan.weights and not plan.activations:
+        reasons = (
+            "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
+        )
+        raise NothingToQuantizeError(
+            f"target '{target.name}' can quantize nothing in this model: {reasons}",
+            hint="ptq inspect shows each layer's reason",
+        )
+    return plan
+
+
+class _Planner:
+    def __init__(self, graph: ir.Graph, target: Target) -> None:
+        self._graph = graph
+        self._target = target
+        self._sources: dict[str, str] = {}
+        self._weights: list[WeightSite] = []
+        self._biases: list[BiasSite] = []
+        self._reasons: dict[str, str] = {}
+        self._integer: set[str] = set()
+
+    def plan(self) -> Plan:
+        for node in self._graph:
+            rule = self._rule(node)
+            if rule is not None and rule.kind == "compute":
+                self._plan_compute(node, rule)
+        format_, symmetric = self._target.activation_format, self._target.activation.symmetric
+        order = [value.name or "" for value in self._graph.inputs]
+        order += [value.name or "" for node in self._graph for value in node.outputs]
+        sites = {
+            name: ActivationSite(name, self._sources[name], format_, symmetric)
+            for name in order
+            if name in self._sources
+        }
+        layers = tuple(self._layer(node) for node in self._graph)
+        return Plan(self._target.name, sites, tuple(self._weights), tuple(self._biases), layers)
+
+    def _rule(self, node: ir.Node | None) -> OpRule | None:
+        if node is None or node.domain not in ("", "ai.onnx"):
+            return None
+        return self._target.op.get(node.op_type)
+
+    # Compute operators ask.
+
+    def _plan_compute(self, node: ir.Node, rule: OpRule) -> None:
+        refusal = next(filter(None, self._refusals(node, rule)), "")
+        if refusal:
+            self._reasons[node.name or ""] = refusal
+            return
+        weight_value = input_at(node, rule.weight)
+        weight = (
+            self._weight_site(node, rule, weight_value)
+            if weight_value and is_constant(weight_value)
+            else None
+        )
+        if not rule.integer_kernel:
+            self._reasons[node.name or ""] = rule.note
+            return
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and not is_constant(value):
+                self._ask(value)
+        self._mark(node, "")
+        tail = self._plan_bias(node, rule, weight) if weight is not None else node
+        if rule.output == "always":
+            self._ask((clamp_behind(tail, self._target) or tail).outputs[0])
+
+    def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
+        yield attribute_refusal(node, rule)
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and (index != rule.weight or not is_constant(value)):
+                yield self._refusal(value)
+        weight, bias = input_at(node, rule.weight), input_at(node, rule.bias)
+        if weight is not None:
+            yield weight_refusal(weight, may_be_computed=rule.weight in rule.activations)
+        if bias is not None:
+            yield bias_refusal(bias)
+
+    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value) -> WeightSite:
+        axis = weight_axis(node, rule, value) if self._target.weight.per_axis else None
+        site = WeightSite(
+            value.name or "", node.name or "", rule.weight or 0, self._target.weight_format, axis
+        )
+        self._weights.append(site)
+        return site
+
+    def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
+        """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
+        reader, index = node, rule.bias
+        if rule.bias_add and (found := bias_add_behind(node, weight)):
+            reader, index = found
+            self._mark(reader, f"bias of {node.name}")
+        bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
+        if bias is not None and index is not None and activation is not None:
+            site = BiasSite(bias.name or "", reader.name or "", index, activation.name or "", weight)
+            self._biases.append(site)
+        return reader
+
+    # A request travels up the graph.
+
+    def _ask(self, value: ir.Value) -> None:
+        name = value.name or ""
+        if name in self._sources:
+            return
+        self._sources[name] = name
+        producer = value.producer()
+        rule = self._rule(producer)
+        if producer is None or rule is None:
+            return
+        if rule.kind == "same":
+            self._ask_through(producer, name)
+        elif rule.kind == "join":
+            self._ask_all_sides(producer)
+        elif rule.kind == "clamp":
+            self._ask_before_clamp(producer)
+
+    def _ask_before_clamp(self, clamp: ir.Node) -> None:
+        before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
+        if before is None or only_reader(before) is not clamp:
+            return
+        rule = self._rule(before)
+        if rule is not None and rule.kind == "join":
+            self._ask_all_sides(before)
+        if (before.name or "") in self._integer:
+            self._mark(clamp, f"part of {before.name}")
+
+    def _ask_through(self, node: ir.Node, name: str) -> None:
+        value = node.inputs[0]
+        if value is None or self._refusal(value):
+            return
+        self._ask(value)
+        self._sources[name] = self._sources[value.name or ""]
+        self._mark(node, "moves integers")
+
+    def _ask_all_sides(self, node: ir.Node) -> bool:
+        if (node.name or "") in self._integer:
+            return True
+        reasons = [self._refusal(value) for value in node.inputs if value is not None]
+        reason = next((text for text in reasons if text), "")
+        if reason:
+            self._reasons[node.name or ""] = reason
+            return False
+        self._mark(node, "")
+        for value in node.inputs:
+            if value is not None:
+                self._ask(value)
+        return True
+
+    def _refusal(self, value: ir.Value) -> str:
+        producer = value.producer()
+        if producer is not None and adds_mask(producer):
+            return "reads an attention mask, whose huge negative constant no 8-bit scale can hold"
+        return float_refusal(value)
+
+    def _mark(self, node: ir.Node, reason: str) -> None:
+        self._integer.add(node.name or "")
+        self._reasons[node.name or ""] = reason
+
+    def _layer(self, node: ir.Node) -> LayerPlan:
+        name = node.name or ""
+        sizes = [constant_size(value) for value in node.inputs if value is not None]
+        quantized = name in self._integer
+        reason = self._reasons.get(name, "")
+        if not quantized and not reason:
+            reason = self._float_reason(node)
+        return LayerPlan(name, node.op_type, quantized, reason, sum(sizes))
+
+    def _float_reason(self, node: ir.Node) -> str:
+        if adds_mask(node):
+            return "attention mask: its huge negative constant leaves no step for the scores"
+        rule = self._rule(node)
+        if rule is None:
+            return f"{self._target.name} has no integer {node.op_type}"
+        if rule.kind == "clamp":
+            return "the operator before it is not computed in integers"
+        return "no integer operator reads it: in integers it would cost accuracy and save nothing"

@@ -1,0 +1,104 @@
+"""What a plan holds: sites, and the layers with their reasons."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ptq_cli.core.formats import IntegerFormat
+
+
+@dataclass(frozen=True)
+class ActivationSite:
+    """A tensor that gets a QuantizeLinear and a DequantizeLinear.
+
+    Attributes:
+        tensor: the value's name.
+        source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
+        format: the integers.
+        symmetric: the zero point is that of a real 0 in the middle of the format.
+    """
+
+    tensor: str
+    source: str
+    format: IntegerFormat
+    symmetric: bool
+
+
+@dataclass(frozen=True)
+class WeightSite:
+    """A constant that is stored as integers.
+
+    Attributes:
+        tensor: the initializer's name.
+        node: the node that reads it.
+        input_index: as which input.
+        format: the integers.
+        axis: of the output channels, or None for one scale.
+    """
+
+    tensor: str
+    node: str
+    input_index: int
+    format: IntegerFormat
+    axis: int | None
+
+
+@dataclass(frozen=True)
+class BiasSite:
+    """A bias that is stored as int32 with scale ``s_input * s_weight``.
+
+    Attributes:
+        tensor: the initializer's name.
+        node: the node that reads it: the operator itself, or the Add behind a MatMul.
+        input_index: as which input.
+        activation: the tensor whose scale it takes.
+        weight: the weight's site.
+    """
+
+    tensor: str
+    node: str
+    input_index: int
+    activation: str
+    weight: WeightSite
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One node of the graph, as the user sees it.
+
+    Attributes:
+        name: the node's name.
+        op: its operator type.
+        quantized: it is computed in integers.
+        reason: why not, or what it does instead; empty for a quantized compute operator.
+        parameters: how many constants' elements it reads.
+    """
+
+    name: str
+    op: str
+    quantized: bool
+    reason: str
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to be quantized, and every reason for what is not.
+
+    Attributes:
+        target: the target's name.
+        activations: sites by tensor name, in graph order.
+        weights: weight sites.
+        biases: bias sites.
+        layers: every node, in graph order.
+    """
+
+    target: str
+    activations: Mapping[str, ActivationSite]
+    weights: tuple[WeightSite, ...]
+    biases: tuple[BiasSite, ...]
+    layers: tuple[LayerPlan, ...]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The tensors whose statistics are needed, in graph order, each once."""
+        return tuple(dict.fromkeys(site.source for site in self.activations.values()))
