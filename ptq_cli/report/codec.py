@@ -1,0 +1,209 @@
+"""Frozen dataclasses to JSON values and back, strictly, by the types that the fields declare.
+
+A class may name properties in ``DERIVED``: they are written for the reader's sake, and on reading they must
+say what the fields say, so that no file holds a verdict that its own numbers deny.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from ptq_cli.core.errors import ReportError
+
+_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_HINT = "write the report again with ptq evaluate"
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Rule on an ``Annotated`` number: it is not below ``low``."""
+
+    low: int
+
+    def refusal(self, value: Any) -> str:
+        """Why ``value`` breaks the rule, or an empty string."""
+        return "" if value >= self.low else f"is {value}, at least {self.low} is wanted"
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Rule on an ``Annotated`` text: the whole of it matches ``pattern``; ``wanted`` says so in words."""
+
+    pattern: str
+    wanted: str
+
+    def refusal(self, value: Any) -> str:
+        """Why ``value`` breaks the rule, or an empty string."""
+        return "" if re.fullmatch(self.pattern, value) else f"is '{value[:80]}', {self.wanted} is wanted"
+
+
+def encode(value: Any) -> Any:
+    """Return what ``json.dumps`` can write: objects in the order of the fields, derived ones last.
+
+    Edge case:
+        JSON has no infinity and no NaN: they become the texts ``"inf"``, ``"-inf"`` and ``"nan"``.
+
+    Example:
+        >>> encode((1, math.inf, {"b": 1, "a": None}))
+        [1, 'inf', {'a': None, 'b': 1}]
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: encode(getattr(value, key)) for key in _keys(type(value))}
+    if isinstance(value, tuple):
+        return [encode(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: encode(value[key]) for key in sorted(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    return value
+
+
+def decode(kind: Any, value: Any, where: str) -> Any:
+    """Return the value of type ``kind`` that the JSON value ``value`` stands for.
+
+    Args:
+        kind: a dataclass, ``tuple[T, ...]``, ``dict[str, T]``, ``T | None``, ``Literal``, ``Annotated`` with
+            the rules above, str, bool, int or float.
+        value: what ``json.loads`` gave.
+        where: path of the value inside the report, for the message; empty at the top.
+
+    Raises:
+        ReportError: the value does not fit; the message says where.
+
+    Example:
+        >>> decode(tuple[float, ...], [1, "inf"], "limits")
+        (1.0, inf)
+    """
+    if is_dataclass(kind):
+        return _decode_object(kind, value, where)
+    origin = get_origin(kind)
+    return (
+        _BY_ORIGIN[origin](kind, value, where) if origin in _BY_ORIGIN else _decode_scalar(kind, value, where)
+    )
+
+
+def _keys(kind: type) -> list[str]:
+    return [*(field.name for field in fields(kind)), *getattr(kind, "DERIVED", ())]
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _decode_object(kind: Any, value: Any, where: str) -> Any:
+    _require(isinstance(value, dict), value, "an object", where)
+    prefix = f"{where}." if where else ""
+    keys = _keys(kind)
+    for key in keys:
+        if key not in value:
+            raise ReportError(f"'{prefix}{key}' is missing", hint=_HINT)
+    for key in value:
+        if key not in keys:
+            raise ReportError(f"'{prefix}{key[:80]}' is no key of this format version", hint=_HINT)
+    hints = _hints(kind)
+    names = [field.name for field in fields(kind)]
+    result = kind(**{name: decode(hints[name], value[name], prefix + name) for name in names})
+    for key in getattr(kind, "DERIVED", ()):
+        expected = encode(getattr(result, key))
+        # In Python 1 == True, and in a report a count is no truth value.
+        if value[key] != expected or isinstance(value[key], bool) != isinstance(expected, bool):
+            raise ReportError(
+                f"'{prefix}{key}' is {_show(value[key])}, but the rest of the report says {_show(expected)}",
+                hint=_HINT,
+            )
+    return result
+
+
+def _decode_tuple(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
+    _require(isinstance(value, list), value, "a list", where)
+    entry_kind = get_args(kind)[0]
+    return tuple(decode(entry_kind, entry, f"{where}[{index}]") for index, entry in enumerate(value))
+
+
+def _decode_dict(kind: Any, value: Any, where: str) -> dict[str, Any]:
+    _require(isinstance(value, dict), value, "an object", where)
+    entry_kind = get_args(kind)[1]
+    return {
+        _decode_scalar(str, key, where): decode(entry_kind, value[key], f"{where}.{key}") for key in value
+    }
+
+
+def _decode_optional(kind: Any, value: Any, where: str) -> Any:
+    if value is None:
+        return None
+    (inner,) = (member for member in get_args(kind) if member is not NoneType)
+    return decode(inner, value, where)
+
+
+def _decode_literal(kind: Any, value: Any, where: str) -> Any:
+    known = get_args(kind)
+    _require(
+        isinstance(value, str) and value in known, value, " or ".join(f"'{name}'" for name in known), where
+    )
+    return value
+
+
+def _decode_annotated(kind: Any, value: Any, where: str) -> Any:
+    inner, *rules = get_args(kind)
+    result = decode(inner, value, where)
+    for rule in rules:
+        if refusal := rule.refusal(result):
+            raise ReportError(f"'{where}' {refusal}", hint=_HINT)
+    return result
+
+
+_BY_ORIGIN: dict[Any, Callable[[Any, Any, str], Any]] = {
+    tuple: _decode_tuple,
+    dict: _decode_dict,
+    UnionType: _decode_optional,
+    Literal: _decode_literal,
+    Annotated: _decode_annotated,
+}
+
+
+def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float:
+        return _decode_float(value, where)
+    # bool is a subclass of int in Python, and true is no number of samples.
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    _require(fits, value, {str: "a text", bool: "true or false", int: "a whole number"}[kind], where)
+    is_sized = kind is not int or abs(value) < 2**63
+    _require(is_sized, value, "a whole number of 64 bits", where)
+    # Half of a surrogate pair is JSON, but no file and no terminal can be given it.
+    is_writable = kind is not str or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    _require(is_writable, value, "text that UTF-8 can write", where)
+    return value
+
+
+def _decode_float(value: Any, where: str) -> float:
+    if isinstance(value, str) and value in _NON_FINITE:
+        return _NON_FINITE[value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    _require(is_number, value, "a number", where)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    _require(math.isfinite(number), value, "a number that float64 holds", where)
+    return number
+
+
+def _require(fits: bool, value: Any, wanted: str, where: str) -> None:
+    if not fits:
+        place = f"'{where}'" if where else "the whole of it"
+        raise ReportError(f"{place} is {_show(value)}, {wanted} is wanted", hint=_HINT)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    names = {None: "null", True: "true", False: "false"}
+    if value is None or isinstance(value, bool):
+        return names[value]
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,0 +1,246 @@
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 1.
+
+The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
+test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from ptq_cli.core.errors import ReportError
+from ptq_cli.core.files import require_file
+from ptq_cli.report.codec import AtLeast, Matches, decode, encode
+from ptq_cli.report.gate import GateResult, Verdict, verdict
+from ptq_cli.report.measurement import Measurement
+
+FORMAT = "ptq.report"
+FORMAT_VERSION = 1
+
+Count = Annotated[int, AtLeast(0)]
+Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+Timestamp = Annotated[
+    str,
+    Matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a time such as 2026-01-31T12:00:00Z"),
+]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One ONNX file.
+
+    Attributes:
+        name: the file's name.
+        sha256: of its bytes, hexadecimal.
+        bytes: its size, at least 1.
+    """
+
+    name: str
+    sha256: Sha256
+    bytes: Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """The two models.
+
+    Attributes:
+        source: the file that the user named.
+        float_model: the ONNX model before quantization.
+        quantized_model: the ONNX model after it.
+
+    Example:
+        >>> float_model = ModelFile("model.float.onnx", "0" * 64, 400)
+        >>> ModelSummary("model.pt", float_model, ModelFile("model.int8.onnx", "1" * 64, 100)).size_ratio
+        4.0
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
+
+    source: str
+    float_model: ModelFile
+    quantized_model: ModelFile
+
+    @property
+    def size_ratio(self) -> float:
+        """How many times smaller the quantized file is."""
+        return self.float_model.bytes / self.quantized_model.bytes
+
+
+@dataclass(frozen=True)
+class AmaxSummary:
+    """How ranges were decided: the method, and its own settings, such as ``percentile``."""
+
+    method: str
+    settings: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CalibrationSummary:
+    """What the ranges were decided from.
+
+    Attributes:
+        method: the collector.
+        samples: how many were run.
+        data_digest: of the calibration set.
+    """
+
+    method: str
+    samples: Count
+    data_digest: str
+
+
+@dataclass(frozen=True)
+class EvaluationSummary:
+    """What the models were compared on.
+
+    Attributes:
+        source: the data as the user named it.
+        samples: how many both models saw.
+        data_digest: of the evaluation set.
+    """
+
+    source: str
+    samples: Count
+    data_digest: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Where one layer runs.
+
+    Attributes:
+        name: the node's name.
+        op: its operator, such as ``Conv``.
+        integer: whether it computes on integers.
+        reason: why it stays float; empty for an integer layer.
+    """
+
+    name: str
+    op: str
+    integer: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was found out about one quantized model.
+
+    Attributes:
+        created: when, in UTC; the only value that differs between two runs on the same input.
+        versions: of ptq and of the libraries that took part, by name.
+        model: the two files.
+        target: whose rules placed the quantization.
+        amax: how ranges were decided.
+        calibration: from which data.
+        evaluation: the data that the metrics are of.
+        metrics: what was measured.
+        layers: each layer that could be quantized, with the reason of those that are not.
+        gates: each limit, with its result.
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
+
+    created: Timestamp
+    versions: dict[str, str]
+    model: ModelSummary
+    target: str
+    amax: AmaxSummary
+    calibration: CalibrationSummary
+    evaluation: EvaluationSummary
+    metrics: tuple[Measurement, ...]
+    layers: tuple[Layer, ...]
+    gates: tuple[GateResult, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """``"pass"``, ``"fail"`` or ``"no gate"``, from the gates."""
+        return verdict(self.gates)
+
+    @property
+    def quantized_layers(self) -> int:
+        """How many layers compute on integers."""
+        return sum(layer.integer for layer in self.layers)
+
+    @property
+    def float_layers(self) -> int:
+        """How many layers stay float."""
+        return len(self.layers) - self.quantized_layers
+
+
+def current_time() -> str:
+    """Return the time as a report's ``created`` wants it: UTC, to the second.
+
+    Example:
+        >>> len(current_time())
+        20
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def report_to_json(report: Report) -> str:
+    """Return the report as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
+
+    Edge case:
+        inf, -inf and NaN are the texts ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from a
+        model cannot steer the terminal that shows the file.
+    """
+    # The verdict comes first: a person who opens the file looks for it.
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "verdict": report.verdict}
+    document = {**header, **encode(report)}
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def read_report(path: Path) -> Report:
+    """Read and check a report.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        ReportError: it is damaged, no report, of another format version, or a value does not fit.
+    """
+    content = require_file(path, "report").read_bytes()
+    try:
+        return parse_report(content)
+    except ReportError as error:
+        raise ReportError(f"report '{path}': {error.message}", hint=error.hint) from error
+
+
+def parse_report(content: bytes) -> Report:
+    """Return the report that ``report_to_json`` wrote as ``content``.
+
+    Raises:
+        ReportError: it is damaged, no report, of another format version, or a value does not fit.
+
+    Example:
+        >>> parse_report(b'{"format": "ptq.report", "format_version": 2}')
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 2, this ptq reads version 1
+        hint: upgrade ptq, or write the report again with this one
+    """
+    try:
+        value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ReportError(
+            f"it is no valid JSON: {error}", hint="write the report again with ptq evaluate"
+        ) from error
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ReportError(
+            f'it is JSON, but no ptq report: it has no "format": "{FORMAT}"',
+            hint="name the report.json of a run",
+        )
+    version = value.get("format_version")
+    if isinstance(version, bool) or version != FORMAT_VERSION:
+        raise ReportError(
+            f"it has format version {str(version)[:40]}, this ptq reads version {FORMAT_VERSION}",
+            hint="upgrade ptq, or write the report again with this one",
+        )
+    body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
+    report: Report = decode(Report, body, "")
+    return report
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,191 @@
+"""A report as tables of plain text, which the terminal, Markdown and later renderers share.
+
+Every number becomes text here and nowhere else. Texts from the model are as they came: who renders them
+escapes them.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ptq_cli.report.document import Report
+from ptq_cli.report.gate import TOLERANCE, GateResult
+from ptq_cli.report.measurement import Unit
+
+Row = tuple[str, ...]
+
+MAX_DECIMALS = 9
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of as many cells."""
+
+    header: Row
+    rows: tuple[Row, ...]
+
+
+def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
+    """Write a metric's value.
+
+    Units:
+        a share becomes a percentage, decibels stay, a number keeps four significant digits.
+
+    Args:
+        value: the value; inf, -inf and NaN are written as such.
+        unit: the metric's unit.
+        decimals: digits after the point; None for two, or four significant ones of a bare number.
+
+    Example:
+        >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
+        ('82.13 %', '31.52 dB', '0.01235')
+    """
+    if unit == "number":
+        return f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
+    shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
+    return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
+
+
+def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
+    """Write a drop; that of a share is in percentage points, and a gain has a minus sign.
+
+    Example:
+        >>> format_drop(0.0102, "share"), format_drop(-0.002, "share"), format_drop(0.5, "number")
+        ('1.02 points', '-0.20 points', '0.5')
+    """
+    return format_value(drop, unit, decimals).replace(" %", " points")
+
+
+def format_bytes(size: int) -> str:
+    """Write a file's size in decimal units, as disks and package registries count.
+
+    Example:
+        >>> format_bytes(999), format_bytes(1_234_567), format_bytes(5_000_000_000)
+        ('999 bytes', '1.23 MB', '5.00 GB')
+    """
+    for factor, suffix in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.2f} {suffix}"
+    return f"{size} byte{'' if size == 1 else 's'}"
+
+
+def verdict_line(report: Report) -> str:
+    """Say the verdict, and how many limits were missed.
+
+    Example:
+        >>> _verdict_text("fail", missed=1, total=2)
+        'FAIL: 1 of 2 gates missed'
+    """
+    return _verdict_text(report.verdict, sum(not gate.passed for gate in report.gates), len(report.gates))
+
+
+def gate_table(report: Report) -> Table:
+    """Return each gate with what is limited, the limit, what was measured, and ``pass`` or ``FAIL``."""
+    units = {metric.name: metric.unit for metric in report.metrics}
+    rows = tuple(_gate_row(gate, units.get(gate.metric, "number")) for gate in report.gates)
+    return Table(("metric", "limit", "measured", "result"), rows)
+
+
+def label_table(report: Report) -> Table:
+    """Return the metrics that both models have, with the drop."""
+    rows = []
+    for metric in report.metrics:
+        if metric.float_value is not None and metric.drop is not None:
+            values = (metric.float_value, metric.quantized_value)
+            texts = (format_value(value, metric.unit) for value in values)
+            rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit)))
+    return Table(("metric", "float", "int8", "drop"), tuple(rows))
+
+
+def comparison_table(report: Report) -> Table:
+    """Return the metrics that compare the two models' outputs."""
+    rows = tuple(
+        (metric.name, format_value(metric.quantized_value, metric.unit))
+        for metric in report.metrics
+        if metric.float_value is None
+    )
+    return Table(("int8 against float", "value"), rows)
+
+
+def size_table(report: Report) -> Table:
+    """Return both files with their sizes, the quantized one with how many times smaller it is."""
+    files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
+    ratios = ("", f"{report.model.size_ratio:.2f} times smaller")
+    rows = tuple(
+        (kind, file.name, format_bytes(file.bytes), ratio)
+        for (kind, file), ratio in zip(files, ratios, strict=True)
+    )
+    return Table(("model", "file", "size", "ratio"), rows)
+
+
+def placement_line(report: Report) -> str:
+    """Say how many layers compute on integers and how many stay float.
+
+    Example:
+        >>> _placement_text(1, 3)
+        '1 layer runs on integers, 3 stay float'
+    """
+    return _placement_text(report.quantized_layers, report.float_layers)
+
+
+def placement_table(report: Report) -> Table:
+    """Return every layer with where it runs and why; float ones first, else in the model's order."""
+    layers = sorted(report.layers, key=lambda layer: layer.integer)
+    rows = ((layer.name, layer.op, "integer" if layer.integer else "float", layer.reason) for layer in layers)
+    return Table(("layer", "op", "runs on", "reason"), tuple(rows))
+
+
+def origin_table(report: Report) -> Table:
+    """Return what one needs to make the report again: versions, settings, data, hashes."""
+    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
+    rows = (
+        ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
+        ("quantized", _short(report.model.quantized_model.sha256)),
+        ("target", report.target),
+        ("amax", f"{report.amax.method}{settings}"),
+        (
+            "calibration",
+            f"{report.calibration.method}, {report.calibration.samples} samples, "
+            f"data {_short(report.calibration.data_digest)}",
+        ),
+        (
+            "evaluation",
+            f"{report.evaluation.source}, {report.evaluation.samples} samples, "
+            f"data {_short(report.evaluation.data_digest)}",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
+        ("created", report.created),
+    )
+    return Table(("what", "which"), rows)
+
+
+def _short(digest: str) -> str:
+    return digest[:12]
+
+
+def _verdict_text(verdict: str, missed: int, total: int) -> str:
+    gates = f"gate{'' if total == 1 else 's'}"
+    return {
+        "pass": f"PASS: {total} {gates} held",
+        "fail": f"FAIL: {missed} of {total} {gates} missed",
+        "no gate": "no gate: no limit was set",
+    }[verdict]
+
+
+def _placement_text(integer: int, stay_float: int) -> str:
+    runs = "layer runs" if integer == 1 else "layers run"
+    return f"{integer} {runs} on integers, {stay_float} stay{'s' if stay_float == 1 else ''} float"
+
+
+def _gate_row(gate: GateResult, unit: Unit) -> Row:
+    write = format_drop if gate.kind == "max_drop" else format_value
+    limit, value = write(gate.limit, unit), write(gate.value, unit)
+    decimals = 2
+    # "1.00 points, at most 1.00 points: FAIL" explains nothing; show the digits in which they differ.
+    differs = math.isfinite(gate.value) and abs(gate.value - gate.limit) > TOLERANCE
+    while differs and limit == value and decimals < MAX_DECIMALS:
+        decimals += 1
+        limit, value = write(gate.limit, unit, decimals), write(gate.value, unit, decimals)
+    condition, what = (
+        ("at most", f"drop of {gate.metric}") if gate.kind == "max_drop" else ("at least", gate.metric)
+    )
+    return what, f"{condition} {limit}", value, "pass" if gate.passed else "FAIL"

@@ -1,0 +1,26 @@
+"""Reading, gating and rendering a report need no library, or ``ptq gate`` would be slow in every CI job."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import sys
+import ptq_cli.report.document, ptq_cli.report.gate, ptq_cli.report.markdown, ptq_cli.report.summary
+print(sorted({"numpy", "torch", "onnx", "onnxruntime", "onnx_ir", "jsonschema"} & set(sys.modules)))
+"""
+
+
+def test_the_gate_imports_only_the_standard_library() -> None:
+    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("module", ["evaluate", "metrics.registry"])
+def test_measuring_needs_neither_torch_nor_onnx(module: str) -> None:
+    code = (
+        f"import sys, ptq_cli.report.{module}; print({{'torch', 'onnx', 'onnxruntime'}} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
