@@ -27,8 +27,7 @@ class Top1Agreement:
         MetricError: no sample was counted.
 
     Source:
-        Hooker et al. 2019, "What do compressed deep neural networks forget?", section 2, whose disagreement
-        is one minus this.
+        Stanton et al. 2021, "Does knowledge distillation really work?" (average top-1 agreement).
 
     Example:
         >>> agreement = Top1Agreement()

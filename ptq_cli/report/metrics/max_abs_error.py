@@ -22,7 +22,7 @@ class MaxAbsError:
         0 for identical outputs, and for outputs without elements.
 
     Source:
-        Higham 2002, "Accuracy and stability of numerical algorithms", section 6.2 (the max norm).
+        Higham 2002, "Accuracy and stability of numerical algorithms", chapter 6 (the max norm).
 
     Example:
         >>> error = MaxAbsError()

@@ -23,7 +23,7 @@ class Sqnr:
         Identical outputs give inf, also where all are 0. A float output of zeros with noise gives -inf.
 
     Source:
-        Bennett 1948, "Spectra of quantized signals"; Gray and Neuhoff 1998, "Quantization", section II.
+        Bennett 1948, "Spectra of quantized signals"; Gray and Neuhoff 1998, "Quantization".
 
     Example:
         >>> sqnr = Sqnr()
