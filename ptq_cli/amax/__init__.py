@@ -1,1 +1,4 @@
-"""Statistics become amax, scale and zero point: pure functions. No torch."""
+"""Statistics become amax, amax becomes scale and zero point: pure functions, one method a file.
+
+Nothing here runs a model or changes what was collected.
+"""

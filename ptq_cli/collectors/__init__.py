@@ -1,1 +1,6 @@
-"""Arrays become statistics that merge exactly, kept in the calibration artifact. Never a decision."""
+"""Arrays become statistics that merge exactly; the calibration artifact keeps them.
+
+A collector never decides anything: which range follows from the statistics is the amax room's work.
+``kernels`` counts, ``bit_histogram`` and ``statistics`` hold what was counted, ``max`` and ``histogram``
+are the collectors, ``artifact`` saves and loads, ``collect`` feeds collectors from a running model.
+"""

@@ -274,3 +274,16 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
         raise UnknownNameError(
             f"unknown {what} '{name}'{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
         )
+
+
+def first_line(error: BaseException, limit: int = 160) -> str:
+    r"""Return the first line of what another library said, cut to ``limit`` characters.
+
+    Example:
+        >>> first_line(ValueError("bad\nlong story"))
+        'bad'
+        >>> first_line(KeyError())
+        'KeyError'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:limit] if lines else type(error).__name__

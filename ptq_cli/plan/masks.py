@@ -10,10 +10,8 @@ import onnx_ir as ir
 SENTINEL = -1e4
 """Constants not above this are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
 SEARCH_DEPTH = 12
-MASK_CARRIERS = frozenset(
-    ("Add", "Cast", "Expand", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice", "Squeeze", "Sub", "Tile")
-    + ("Transpose", "Unsqueeze", "Where")
-)
+MASK_CARRIERS = {"Add", "Cast", "Expand", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice"}
+MASK_CARRIERS |= {"Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"}
 
 
 def adds_mask(node: ir.Node) -> bool:

@@ -1,0 +1,57 @@
+"""amax by percentile: the range that holds all but the rarest values."""
+
+import numpy as np
+
+from ptq_cli.amax.max import max_amax
+from ptq_cli.collectors.bit_histogram import SIGN
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.errors import MissingStatisticError
+
+
+def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
+    """Return the smallest bin edge that ``percentile`` percent of the magnitudes do not exceed.
+
+    The edge is the bin's upper one, and never above the largest magnitude, so that 100 is exactly ``max``.
+    (NVIDIA's HistogramCalibrator returns the lower edge, so that its 100 lies below the maximum.)
+
+    Units:
+        As the tensor's values; the edge lies within 2^-11 of the largest magnitude of the exact percentile.
+
+    Edge case:
+        Zeros count. If they alone are ``percentile`` percent, the range would be empty; it is then that of
+        the smallest bin above 0. No value, or only zeros: 0.
+
+    Raises:
+        MissingStatisticError: no histogram was kept.
+
+    Source:
+        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
+
+    Example:
+        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> collector = HistogramCollector()
+        >>> collector.update(np.arange(1, 101, dtype=np.float32))
+        True
+        >>> percentile_amax(collector.statistics(), 90.0)
+        90.03125
+        >>> percentile_amax(collector.statistics(), 100.0)
+        100.0
+    """
+    histogram = statistics.histogram
+    if histogram is None:
+        raise MissingStatisticError(
+            "the percentile method needs histograms, and this calibration kept only ranges",
+            hint="calibrate with --method histogram, or export with --amax max",
+        )
+    largest = max_amax(statistics)
+    if not histogram.counts.size:
+        return largest
+    # Fold the signs: bins of equal magnitude lie together, and their counts add up.
+    magnitudes, inverse = np.unique(histogram.keys & ~SIGN, return_inverse=True)
+    counts = np.zeros(magnitudes.size, np.int64)
+    np.add.at(counts, inverse, histogram.counts)
+    edges = np.zeros(magnitudes.size)
+    edges[inverse] = histogram.upper_edges()
+    wanted = int(np.ceil(percentile / 100.0 * statistics.count - 1e-9)) - statistics.zeros
+    index = int(np.searchsorted(np.cumsum(counts), max(wanted, 1)))
+    return min(float(edges[min(index, edges.size - 1)]), largest)

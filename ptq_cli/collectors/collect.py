@@ -1,0 +1,88 @@
+"""Feed collectors from a running model: one batch of tapped tensors at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.collectors.registry import Collector, make_collector
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.errors import EmptyDataError, NonFiniteActivationError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array
+
+Run = Callable[[Mapping[str, Array]], Sequence[Array]]
+
+
+def collect(
+    run: Run,
+    batches: Iterable[Batch],
+    *,
+    inputs: Sequence[str],
+    taps: Sequence[str],
+    method: str,
+    threads: int,
+    total: int | None = None,
+    progress: ProgressCallback = silent,
+) -> tuple[dict[str, TensorStatistics], int]:
+    """Run every batch and keep the statistics of the model's inputs and tapped tensors.
+
+    Args:
+        run: returns the tapped tensors of a batch, in the order of ``taps``.
+        batches: the calibration set, keyed by the model's inputs.
+        inputs: which of the model's inputs are measured; they are read from the batch.
+        taps: names of the tensors that ``run`` returns.
+        method: the collector.
+        threads: how many tensors are counted at once; the result does not depend on it.
+        total: how many samples there will be, if known.
+        progress: is told after each batch.
+
+    Returns:
+        The statistics by tensor name, and how many samples were seen.
+
+    Raises:
+        EmptyDataError: there was no sample.
+        NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
+            order and the sample.
+    """
+    names = [*inputs, *taps]
+    collectors: dict[str, Collector] = {name: make_collector(method) for name in names}
+    samples = 0
+    with ThreadPoolExecutor(threads) as pool:
+        for batch in batches:
+            arrays = [*(batch.inputs[name] for name in inputs), *run(batch.inputs)]
+            for name, array, finite in zip(
+                names, arrays, _update(pool, collectors, names, arrays), strict=True
+            ):
+                if not finite:
+                    raise _non_finite(name, array, batch)
+            samples += batch.size
+            progress(Progress("calibrate", samples, total))
+    if not samples:
+        raise EmptyDataError(
+            "the calibration set has no samples", hint="name a set that has some with --data"
+        )
+    return {name: collector.statistics() for name, collector in collectors.items()}, samples
+
+
+def _update(
+    pool: ThreadPoolExecutor,
+    collectors: Mapping[str, Collector],
+    names: Sequence[str],
+    arrays: Sequence[Array],
+) -> Iterator[bool]:
+    # Each tensor has its own collector, so that tensors are counted side by side without sharing anything.
+    return pool.map(lambda name, array: collectors[name].update(array), names, arrays)
+
+
+def _non_finite(name: str, array: Array, batch: Batch) -> NonFiniteActivationError:
+    with np.errstate(over="ignore"):
+        bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
+    value = array[tuple(bad)]
+    by_sample = array.ndim > 0 and array.shape[0] == batch.size
+    where = f"sample '{batch.names[bad[0]]}'" if by_sample else f"the batch of '{batch.names[0]}'"
+    return NonFiniteActivationError(
+        f"tensor '{name}' is {value} at {[int(index) for index in bad]} for {where}",
+        hint="the float model overflows or divides by zero there; mend the model or leave the sample out",
+    )

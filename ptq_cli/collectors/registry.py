@@ -1,0 +1,37 @@
+"""The collectors by the name that ``--method`` takes."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.errors import require_known
+from ptq_cli.core.tensors import Array
+
+
+class Collector(Protocol):
+    """What every collector can do."""
+
+    def update(self, array: Array) -> bool:
+        """Add an array's values; return False, and add nothing, if one of them is NaN or infinite."""
+
+    def statistics(self) -> TensorStatistics:
+        """Return what was kept so far."""
+
+
+COLLECTORS: dict[str, Callable[[], Collector]] = {"histogram": HistogramCollector, "max": MaxCollector}
+
+
+def make_collector(method: str) -> Collector:
+    """Return a new collector.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+
+    Example:
+        >>> make_collector("max").statistics().count
+        0
+    """
+    require_known("method", method, COLLECTORS)
+    return COLLECTORS[method]()

@@ -1,0 +1,115 @@
+"""ONNX Runtime sessions: threads, errors, and running a batch."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from ptq_cli.core.errors import RuntimeFailedError, first_line
+from ptq_cli.core.tensors import Array, TensorSpec
+
+SILENT = 4
+"""ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
+NUMPY_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+class Session:
+    """A model that runs.
+
+    Attributes:
+        outputs: names of the outputs, in the order in which ``run`` returns them.
+        inputs: specs of the inputs.
+
+    Example:
+        >>> from onnx import TensorProto, helper
+        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy")
+        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
+        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        >>> Session(model.SerializeToString()).run({"x": np.ones(2, np.float32)})[0].tolist()
+        [-1.0, -1.0]
+    """
+
+    def __init__(
+        self,
+        model: bytes | Path,
+        *,
+        threads: int = 0,
+        optimize: bool = True,
+        save_optimized: Path | None = None,
+    ) -> None:
+        """Open a session on the CPU.
+
+        Args:
+            model: a serialized model, or the path of a file.
+            threads: of one operator; 0 for one a core that this process may use.
+            optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
+            save_optimized: write the graph that ONNX Runtime made of it there.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load the model.
+        """
+        options = onnxruntime.SessionOptions()
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+        options.intra_op_num_threads = threads or usable_cores()
+        # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = SILENT
+        if save_optimized is not None:
+            options.optimized_model_filepath = str(save_optimized)
+        source = model if isinstance(model, bytes) else str(model)
+        try:
+            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise RuntimeFailedError(
+                f"ONNX Runtime cannot load the model: {first_line(error)}",
+                hint="ptq inspect shows its layers; has the model an operator of a custom domain?",
+            ) from error
+        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each input."""
+        return tuple(
+            TensorSpec(
+                item.name,
+                np.dtype(NUMPY_DTYPES.get(item.type, np.float32)),
+                tuple(size if isinstance(size, int) else None for size in item.shape),
+            )
+            for item in self._session.get_inputs()
+        )
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+        """Return the outputs for one batch.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed; the message carries what it said.
+        """
+        try:
+            return list(self._session.run(list(outputs) if outputs is not None else None, dict(inputs)))
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise RuntimeFailedError(
+                f"ONNX Runtime failed on a batch: {first_line(error, 300)}",
+                hint="does the model accept this batch size? try --batch-size 1",
+            ) from error
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use.
+
+    Example:
+        >>> usable_cores() >= 1
+        True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
