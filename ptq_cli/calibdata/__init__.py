@@ -1,1 +1,4 @@
-"""Files become batches: npz, npy, image folders, Python callables. Streams; checks; never unpickles. No torch."""
+"""Files become batches: npz, npy, image folders, Python callables. Streams; checks; never unpickles.
+
+What is opened here is a ``Dataset``; no torch, no model and no terminal may enter.
+"""

@@ -1,0 +1,183 @@
+"""The data's arrays meet the model's inputs: by name, rank, shape and dtype, before anything runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset import ANONYMOUS, Dataset
+from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError, did_you_mean
+from ptq_cli.core.tensors import TensorSpec, format_shape
+
+
+class BoundDataset(Dataset):
+    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``."""
+
+    def __init__(self, dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> None:
+        self.source = dataset.source
+        self.count = dataset.count
+        self.specs = {
+            spec.name: TensorSpec(
+                spec.name, dataset.specs[names[spec.name]].dtype, dataset.specs[names[spec.name]].shape
+            )
+            for spec in inputs
+        }
+        self.has_labels = dataset.has_labels
+        self.class_names = dataset.class_names
+        self._dataset = dataset
+        self._inputs = tuple(inputs)
+        self._names = dict(names)
+
+    def digest(self) -> str:
+        """The digest of the data; it does not depend on the model."""
+        return self._dataset.digest()
+
+    def batches(self, batch_size: int) -> Iterator[Batch]:
+        """Yield all samples, ``batch_size`` at a time, keyed by the model's input names.
+
+        Raises:
+            DataShapeError: the model takes batches of one size only, and this is not it, or the number of
+                samples is no multiple of it.
+            PtqError: as of the dataset that was bound.
+        """
+        fixed = fixed_batch_size(self._inputs)
+        if fixed is not None:
+            self._require_batch_size(batch_size, fixed)
+        return super().batches(batch_size)
+
+    def _stream(self, batch_size: int) -> Iterator[Batch]:
+        for batch in self._dataset.batches(batch_size):
+            where = f"sample '{batch.names[0]}' of '{self.source}'"
+            _require_names(batch.inputs, self._names, where)
+            inputs = {name: batch.inputs[key] for name, key in self._names.items()}
+            for wanted in self._inputs:
+                array = inputs[wanted.name]
+                _require_fit(TensorSpec(wanted.name, array.dtype, array.shape), wanted, where)
+            yield Batch(inputs, batch.labels, batch.names)
+
+    def _require_batch_size(self, batch_size: int, fixed: int) -> None:
+        if batch_size != fixed:
+            raise DataShapeError(
+                f"the model takes batches of {fixed}, found batch_size {batch_size}",
+                hint=f"set batch_size = {fixed}, or export the model with a dynamic batch axis",
+            )
+        if self.count is not None and self.count % fixed:
+            whole = self.count - self.count % fixed
+            raise DataShapeError(
+                f"the model takes batches of {fixed}, '{self.source}' has {self.count} samples, no multiple",
+                hint=f"set samples = {whole}" if whole else "give more samples",
+            )
+
+
+def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
+    """Check that the data fits the model's inputs, and key its batches by their names.
+
+    Args:
+        dataset: the data; one array without a name fits a model with one input.
+        inputs: the model's inputs; None in a shape is any size.
+
+    Edge case:
+        Every batch is checked once more as it passes, since a callable may change its mind; that costs
+        nothing beside running the model.
+
+    Raises:
+        DataNameError: an input has no array, or an array no input.
+        DataShapeError: a rank or a fixed dimension differs.
+        DataTypeError: a dtype differs; none is converted, because float64 for float32 hints at a mistake.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from ptq_cli.calibdata.open import open_dataset
+        >>> from ptq_cli.recipe.schema import ImageSettings
+        >>> path = tempfile.mkdtemp() + "/x.npy"
+        >>> np.save(path, np.zeros((4, 3), np.float32))
+        >>> model = [TensorSpec("input", np.dtype("float32"), (None, 3))]
+        >>> bound = bind_inputs(open_dataset(path, ImageSettings()), model)
+        >>> [sorted(batch.inputs) for batch in bound.batches(4)]
+        [['input']]
+    """
+    names = _match(dataset, inputs)
+    fixed_batch_size(inputs)
+    for wanted in inputs:
+        found = dataset.specs[names[wanted.name]]
+        _require_fit(found, wanted, f"'{dataset.source}'")
+    return BoundDataset(dataset, inputs, names)
+
+
+def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
+    """Return the batch size that the model's inputs fix, or None if any is allowed.
+
+    Raises:
+        DataShapeError: two inputs fix different ones.
+
+    Example:
+        >>> import numpy as np
+        >>> fixed_batch_size([TensorSpec("x", np.dtype("float32"), (1, 3, 224, 224))])
+        1
+    """
+    fixed = {spec.name: spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None}
+    if not fixed:
+        return None
+    first, size = next(iter(fixed.items()))
+    for name, other in fixed.items():
+        if other != size:
+            raise DataShapeError(
+                f"the model's inputs fix different batch sizes: '{first}' {size}, '{name}' {other}",
+                hint="export the model with a dynamic batch axis",
+            )
+    return size
+
+
+def _match(dataset: Dataset, inputs: Sequence[TensorSpec]) -> dict[str, str]:
+    wanted = [spec.name for spec in inputs]
+    if list(dataset.specs) == [ANONYMOUS]:
+        if len(wanted) != 1:
+            raise DataNameError(
+                f"the one array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
+                f"{_quoted(wanted)}",
+                hint="save an .npz with one array for each input, by its name",
+            )
+        return {wanted[0]: ANONYMOUS}
+    names = {name: name for name in wanted}
+    _require_names(dataset.specs, names, f"'{dataset.source}'")
+    return names
+
+
+def _require_names(found: Mapping[str, object], wanted: Mapping[str, str], where: str) -> None:
+    keys = list(wanted.values())
+    unknown = [name for name in found if name not in keys]
+    for key in keys:
+        if key not in found:
+            raise DataNameError(
+                f"no array for input '{key}' in {where}, found {_quoted(found) or 'none'}"
+                f"{did_you_mean(key, unknown)}",
+                hint="name each array as the model names its input",
+            )
+    if unknown:
+        raise DataNameError(
+            f"array '{unknown[0]}' of {where} is no input of the model{did_you_mean(unknown[0], keys)}",
+            hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label'",
+        )
+
+
+def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
+    shapes = f"found {format_shape(found.shape)}, wanted {format_shape(wanted.shape)}, in {where}"
+    if len(found.shape) != len(wanted.shape):
+        raise DataShapeError(
+            f"the rank of input '{wanted.name}' differs: {shapes}",
+            hint="the first axis is the sample; reshape the array",
+        )
+    for axis, (size, fixed) in enumerate(zip(found.shape, wanted.shape, strict=True)):
+        if size is not None and fixed is not None and size != fixed:
+            raise DataShapeError(
+                f"dimension {axis} of input '{wanted.name}' differs: {shapes}",
+                hint="reshape the array; for images set image.resize, image.mode or image.layout",
+            )
+    if found.dtype != wanted.dtype:
+        raise DataTypeError(
+            f"the dtype of input '{wanted.name}' differs: "
+            f"found {found.dtype}, wanted {wanted.dtype}, in {where}",
+            hint=f"save array.astype('{wanted.dtype}')",
+        )
+
+
+def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

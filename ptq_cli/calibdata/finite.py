@@ -1,0 +1,44 @@
+"""NaN and Inf in the data are found before the model sees them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.core.errors import NonFiniteDataError
+
+
+def require_finite(batch: Batch) -> None:
+    """Check that all floats of a batch are finite.
+
+    Edge case:
+        Integers and booleans always are.
+
+    Raises:
+        NonFiniteDataError: one is NaN or Inf; the message names the input, the sample and the index in it.
+
+    Example:
+        >>> require_finite(Batch({"x": np.array([[0.0], [np.nan]])}, None, ("x.npy[0]", "x.npy[1]")))
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.NonFiniteDataError: PTQ-DATA-008: input 'x' holds nan at [0] of sample 'x.npy[1]'
+        hint: repair the sample or leave it out
+    """
+    for name, array in batch.inputs.items():
+        if not np.issubdtype(array.dtype, np.floating) or _sum_is_finite(array):
+            continue
+        finite = np.isfinite(array)
+        if finite.all():
+            continue  # the sum of large values overflowed
+        first = np.unravel_index(int(np.argmin(finite)), array.shape)
+        sample, *inside = (int(index) for index in first)
+        raise NonFiniteDataError(
+            f"input '{name}' holds {array[first]} at {inside} of sample '{batch.names[sample]}'",
+            hint="repair the sample or leave it out",
+        )
+
+
+def _sum_is_finite(array: npt.NDArray[np.generic]) -> bool:
+    # NaN and Inf never leave a sum, so one pass without a temporary tells; isfinite needs two and a mask.
+    with np.errstate(over="ignore", invalid="ignore"):
+        accumulator = np.float32 if array.dtype.itemsize < 4 else array.dtype
+        return bool(np.isfinite(np.sum(array, dtype=accumulator)))

@@ -1,0 +1,121 @@
+"""Labels: one integer a sample, in the data under the name ``label`` or ``labels``."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.core.errors import LabelError
+from ptq_cli.core.tensors import Array, format_shape
+
+LABEL_NAMES = ("label", "labels")
+"""Reserved: an array of this name is the labels, never an input of the model."""
+
+
+def find_label(names: Iterable[str], where: str) -> str | None:
+    """Return which of the arrays is the labels, or None.
+
+    Raises:
+        LabelError: both names are there.
+
+    Example:
+        >>> find_label(["x", "labels"], "it"), find_label(["x"], "it")
+        ('labels', None)
+    """
+    found = [name for name in names if name in LABEL_NAMES]
+    if len(found) > 1:
+        raise LabelError(f"{where} has both 'label' and 'labels', one is wanted", hint="remove one of them")
+    return found[0] if found else None
+
+
+def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], count: int, where: str) -> None:
+    """Check that an array can be the labels of ``count`` samples.
+
+    Raises:
+        LabelError: it is not one integer a sample.
+
+    Example:
+        >>> require_label_shape(np.dtype("int64"), (5,), 4, "'labels'")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels, there are 4 samples
+    """
+    if dtype.kind not in "iu":
+        raise LabelError(
+            f"{where} has dtype {dtype}, integers are wanted", hint="labels are class numbers from 0"
+        )
+    if len(shape) != 1:
+        raise LabelError(
+            f"{where} has shape {format_shape(shape)}, one label a sample is wanted: [{count}]",
+            hint="from one-hot rows, take argmax over the last axis",
+        )
+    if shape[0] != count:
+        raise LabelError(f"{where} has {shape[0]} labels, there are {count} samples")
+
+
+def as_labels(array: Array, count: int, where: str) -> npt.NDArray[np.int64]:
+    """Return the labels of ``count`` samples as int64.
+
+    Shapes:
+        array, result: ``(count,)``.
+
+    Raises:
+        LabelError: the array is not one integer a sample, or one does not fit int64.
+
+    Example:
+        >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'")
+        array([3, 1])
+    """
+    require_label_shape(array.dtype, array.shape, count, where)
+    labels = array.astype(np.int64)
+    if array.dtype.kind == "u" and (labels < 0).any():
+        raise LabelError(f"{where} has label {array.max()}, which does not fit int64")
+    return labels
+
+
+def require_labels(dataset: Dataset, why: str) -> None:
+    """Check that the data has labels.
+
+    Args:
+        dataset: the data.
+        why: what needs them, such as ``"metric 'top1'"``; the message begins with it.
+
+    Raises:
+        LabelError: it has none.
+    """
+    if not dataset.has_labels:
+        raise LabelError(
+            f"{why} needs labels, '{dataset.source}' has none",
+            hint="add an integer array 'label', or sort images into one folder for each class",
+        )
+
+
+def require_labels_in_range(labels: npt.NDArray[np.int64], classes: int, names: tuple[str, ...]) -> None:
+    """Check that each label is one of ``classes`` classes.
+
+    Args:
+        labels: of a batch.
+        classes: how many the model knows.
+        names: what to call each sample.
+
+    Shapes:
+        labels: ``(len(names),)``.
+
+    Raises:
+        LabelError: one is negative or too large; the first is named.
+
+    Example:
+        >>> require_labels_in_range(np.array([0, 10]), 10, ("a.jpg", "b.jpg"))
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.LabelError: PTQ-DATA-006: label 10 of sample 'b.jpg' is outside 0 to 9
+        hint: the model has 10 classes; labels count from 0
+    """
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if wrong.size:
+        first = int(wrong[0])
+        raise LabelError(
+            f"label {labels[first]} of sample '{names[first]}' is outside 0 to {classes - 1}",
+            hint=f"the model has {classes} classes; labels count from 0",
+        )

@@ -1,0 +1,167 @@
+"""The header of an ``.npy`` stream, read with suspicion: its text is literal-parsed, never evaluated."""
+
+import io
+import math
+import struct
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
+from ptq_cli.core.tensors import TensorSpec, format_shape
+
+MAX_HEADER_BYTES = 10_000
+"""numpy's own limit; a longer header could exhaust the literal parser."""
+
+MAX_SAMPLE_BYTES = 2**31
+"""One sample above 2 GiB is a damaged or hostile header, not data for a model."""
+
+_PREFIX_BYTES = npy_format.MAGIC_LEN
+# Version 3.0 differs only in allowing Unicode field names, and arrays with fields are refused anyway.
+_LENGTH_FORMAT = {(1, 0): "<H", (2, 0): "<I"}
+_READERS: dict[tuple[int, int], Callable[..., Any]] = {
+    (1, 0): npy_format.read_array_header_1_0,
+    (2, 0): npy_format.read_array_header_2_0,
+}
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """Shape and dtype of a stored array.
+
+    Attributes:
+        dtype: as stored; it may be of the other byte order.
+        shape: samples first.
+        start: bytes before the first value.
+
+    Example:
+        >>> header = ArrayHeader(np.dtype(">f4"), (5, 3), 128)
+        >>> header.count, header.row_bytes, header.end, str(header.spec("x"))
+        (5, 12, 188, 'x: float32[?, 3]')
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return self.shape[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one sample."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def end(self) -> int:
+        """Bytes of the whole stream."""
+        return self.start + self.count * self.row_bytes
+
+    def spec(self, name: str) -> TensorSpec:
+        """The array as batches show it: native byte order, any number of samples."""
+        return TensorSpec(name, self.dtype.newbyteorder("="), (None, *self.shape[1:]))
+
+
+def read_header(stream: IO[bytes], where: str) -> ArrayHeader:
+    """Read the header; the stream is then at the first value.
+
+    Args:
+        stream: at the start of an ``.npy``.
+        where: what it is to the user, such as ``"array 'x' of 'calib.npz'"``; messages begin with it.
+
+    Raises:
+        DataFormatError: no ``.npy``, a damaged header, Python objects, a dtype that is no number, or
+            Fortran order.
+        DataShapeError: the array has no axis for the samples.
+        EmptyDataError: the array has no values.
+
+    Source:
+        NEP 1 and ``numpy.lib.format``.
+
+    Example:
+        >>> stream = io.BytesIO()
+        >>> np.save(stream, np.zeros((2, 3), np.float32))
+        >>> read_header(io.BytesIO(stream.getvalue()), "it").shape
+        (2, 3)
+    """
+    shape, fortran_order, dtype, start = _parse(stream, where)
+    _require_numbers(dtype, where)
+    if not shape:
+        raise DataShapeError(
+            f"{where} is a single value, an axis for the samples is wanted",
+            hint="save an array whose first axis is the sample",
+        )
+    if any(size < 0 for size in shape):
+        raise DataFormatError(f"{where} has a damaged header: shape {format_shape(shape)}")
+    if fortran_order and len(shape) > 1:
+        raise DataFormatError(
+            f"{where} is stored in Fortran order, C order is wanted",
+            hint="save numpy.ascontiguousarray(array)",
+        )
+    header = ArrayHeader(dtype, shape, start)
+    if 0 in shape:
+        raise EmptyDataError(
+            f"{where} has shape {format_shape(shape)}, which holds no values",
+            hint="save at least one sample",
+        )
+    if header.row_bytes > MAX_SAMPLE_BYTES:
+        raise DataFormatError(f"{where} declares samples of {header.row_bytes} bytes, 2 GiB is the limit")
+    return header
+
+
+def require_size(header: ArrayHeader, size: int, where: str) -> None:
+    """Check that the stream is as long as its header says.
+
+    Raises:
+        DataFormatError: it is shorter or longer.
+    """
+    if header.end != size:
+        kind = "truncated" if size < header.end else "damaged"
+        raise DataFormatError(
+            f"{where} is {kind}: found {size} bytes, "
+            f"{header.dtype}{format_shape(header.shape)} takes {header.end}",
+            hint="save it again",
+        )
+
+
+def _parse(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    prefix = stream.read(_PREFIX_BYTES)
+    version = (prefix[6], prefix[7]) if len(prefix) == _PREFIX_BYTES else None
+    if version is None or not prefix.startswith(npy_format.MAGIC_PREFIX):
+        raise DataFormatError(f"{where} is no npy array: its first bytes are {prefix[:8]!r}")
+    if version not in _READERS:
+        raise DataFormatError(f"{where} is of npy version {version[0]}.{version[1]}, 1.0 or 2.0 is wanted")
+    width = struct.calcsize(_LENGTH_FORMAT[version])
+    field = stream.read(width)
+    # The length is checked here because numpy would first read as much as the header claims: up to 4 GiB.
+    length = struct.unpack(_LENGTH_FORMAT[version], field)[0] if len(field) == width else 0
+    if not 0 < length <= MAX_HEADER_BYTES:
+        raise DataFormatError(f"{where} has a damaged header: its length is {length} bytes")
+    text = stream.read(length)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers of Python 2, and escapes in hostile text
+            shape, fortran, dtype = _READERS[version](io.BytesIO(field + text), MAX_HEADER_BYTES)
+    except Exception as error:  # any text may stand there, and parsing it may raise anything
+        raise DataFormatError(
+            f"{where} has a damaged header: {type(error).__name__}", hint="save it again"
+        ) from error
+    return tuple(int(size) for size in shape), fortran, dtype, len(prefix) + len(field) + length
+
+
+def _require_numbers(dtype: np.dtype[Any], where: str) -> None:
+    if dtype.hasobject:
+        raise DataFormatError(
+            f"{where} holds Python objects, which ptq never unpickles",
+            hint="save an array of numbers: a list of arrays of one shape becomes one with numpy.stack",
+        )
+    if dtype.kind not in "biuf":
+        raise DataFormatError(
+            f"{where} has dtype {dtype}, numbers are wanted", hint="save an array of numbers"
+        )

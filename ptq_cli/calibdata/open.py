@@ -1,0 +1,101 @@
+"""What the user named as data is told apart by its content, and opened."""
+
+import os
+import re
+from pathlib import Path
+
+from ptq_cli.calibdata.callables import CallableDataset
+from ptq_cli.calibdata.dataset import Dataset, require_samples
+from ptq_cli.calibdata.images import ImageDataset
+from ptq_cli.calibdata.npy import NpyDataset
+from ptq_cli.calibdata.npz import NpzDataset
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
+from ptq_cli.core.files import require_file
+from ptq_cli.recipe.schema import ImageSettings
+
+KINDS = "an .npz, an .npy, a folder of images, or file.py:callable"
+
+_NPY_MAGIC = b"\x93NUMPY"
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+_IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
+# An identifier after the last colon and a module or a .py before it: C:\data.npz is no entry point.
+_ENTRY_POINT = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*", re.DOTALL)
+
+
+def open_dataset(source: str, image: ImageSettings, *, samples: int | None = None) -> Dataset:
+    """Open data of any kind that ptq reads; the content decides which, not the suffix.
+
+    Args:
+        source: an ``.npz``, an ``.npy``, a folder of images, ``file.py:callable`` or
+            ``package.module:callable``.
+        image: how images become arrays; for a folder only.
+        samples: use only the first so many; None for all.
+
+    Raises:
+        InputFileError: it is missing or cannot be read.
+        DataFormatError: it is of no kind that ptq reads, or damaged, or holds Python objects.
+        EmptyDataError: it has no sample.
+        DataShapeError: its arrays disagree on the number of samples.
+        LabelError: its labels are not one integer a sample.
+        DamagedSampleError: the first image of a folder cannot be decoded.
+        EntryPointError: the callable cannot be imported, or raised.
+        RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> path = tempfile.mkdtemp() + "/named-anything"
+        >>> with open(path, "wb") as stream:
+        ...     np.savez(stream, x=np.zeros((5, 2), np.float32), label=np.arange(5))
+        >>> dataset = open_dataset(path, ImageSettings(), samples=4)
+        >>> dataset.count, str(dataset.specs["x"]), dataset.has_labels
+        (4, 'x: float32[?, 2]', True)
+    """
+    require_samples(samples)
+    if not source:
+        raise EmptyDataError("no data was named", hint=f"name {KINDS}")
+    path = Path(source)
+    if _is_there(path):
+        return _open_path(source, path, image, samples)
+    if _ENTRY_POINT.fullmatch(source):
+        return CallableDataset(source, samples)
+    raise InputFileError(
+        f"data '{source}' does not exist", hint=f"name {KINDS}; paths start at the current folder"
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+        raise InputFileError(f"data '{path}' cannot be read: {error}", hint="check the path") from error
+
+
+def _open_path(source: str, path: Path, image: ImageSettings, samples: int | None) -> Dataset:
+    if path.is_dir():
+        return ImageDataset(os.fspath(path), image, samples)
+    require_file(path, "data")
+    if not path.is_file():
+        raise InputFileError(f"data '{source}' is neither a file nor a folder", hint=f"name {KINDS}")
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(8)
+    except OSError as error:
+        raise InputFileError(f"data '{source}' cannot be read: {error.strerror}") from error
+    if start.startswith(_NPY_MAGIC):
+        return NpyDataset(source, samples)
+    if start.startswith(_ZIP_MAGICS):
+        return NpzDataset(source, samples)
+    raise _unknown_format(source, start)
+
+
+def _unknown_format(source: str, start: bytes) -> DataFormatError:
+    if not start:
+        return DataFormatError(f"data '{source}' is an empty file, {KINDS} is wanted")
+    hint = "save arrays with numpy.savez"
+    if source.endswith(".py"):
+        hint = f"name the callable too: {source}:batches"
+    elif start.startswith(_IMAGE_MAGICS):
+        hint = "name the folder that the image is in"
+    return DataFormatError(
+        f"data '{source}' is in no known format: it begins with {start!r}, {KINDS} is wanted", hint=hint
+    )

@@ -1,0 +1,109 @@
+"""Whatever bytes stand in a data file: the right values, or an error that says what is wrong."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.core.errors import PtqError
+from ptq_cli.recipe.schema import ImageSettings
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(6, 10)).astype(np.float32)
+LABELS = np.arange(6)
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def archive(compressed):
+    stream = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(stream, x=X, label=LABELS)
+    return stream.getvalue()
+
+
+def array():
+    stream = io.BytesIO()
+    np.save(stream, X)
+    return stream.getvalue()
+
+
+def jpeg():
+    stream = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, size=(16, 16, 3), dtype=np.uint8)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+NPZ = {"stored": archive(False), "compressed": archive(True)}
+
+
+@st.composite
+def damaged(draw, content):
+    """Flip a few bits, and perhaps cut the end off."""
+    found = bytearray(content)
+    for position in draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
+        found[position] ^= 1 << draw(st.integers(0, 7))
+    return bytes(found[: draw(st.sampled_from([len(content)] * 3 + list(range(len(content)))))])
+
+
+def read_all(path):
+    batches = list(open_dataset(str(path), ImageSettings()).batches(4))
+    names = list(batches[0].inputs)
+    arrays = {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in names}
+    labels = None if batches[0].labels is None else np.concatenate([batch.labels for batch in batches])
+    return arrays, labels
+
+
+@pytest.mark.parametrize("kind", NPZ)
+@FEW
+@given(data=st.data())
+def test_damaged_npz_is_refused_or_read_right(tmp_path, kind, data):
+    path = tmp_path / "x.npz"
+    path.write_bytes(data.draw(damaged(NPZ[kind])))
+    try:
+        arrays, labels = read_all(path)
+    except PtqError:
+        return
+    # Only the names and comments of an archive are outside its checksums.
+    for found in arrays.values():
+        assert found.tobytes() in (X.tobytes(), LABELS.tobytes())
+    assert labels is None or labels.tobytes() == LABELS.tobytes()
+
+
+@FEW
+@given(content=damaged(array()))
+def test_damaged_npy_is_refused_or_has_all_bytes(tmp_path, content):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    try:
+        arrays, _ = read_all(path)
+    except PtqError:
+        return
+    # An npy has no checksum; what is read is at least the whole of what is there.
+    assert sum(found.nbytes for found in arrays.values()) == X.nbytes
+
+
+@FEW
+@given(content=damaged(jpeg()))
+def test_damaged_jpeg_is_refused_or_decoded(tmp_path, content):
+    (tmp_path / "a.jpg").write_bytes(content)
+    try:
+        arrays, _ = read_all(tmp_path)
+    except PtqError:
+        return
+    assert arrays[""].dtype == np.float32
+
+
+@FEW
+@given(content=st.binary(max_size=200))
+@pytest.mark.parametrize(
+    "magic", [b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"PK\x03\x04", b"PK\x05\x06", b""]
+)
+def test_arbitrary_bytes_are_refused(tmp_path, magic, content):
+    path = tmp_path / "x"
+    path.write_bytes(magic + content)
+    with pytest.raises(PtqError):
+        read_all(path)

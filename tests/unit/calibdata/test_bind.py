@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.callables import CallableDataset
+from ptq_cli.calibdata.npy import NpyDataset
+from ptq_cli.calibdata.npz import NpzDataset
+from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
+from ptq_cli.core.tensors import TensorSpec
+
+
+def spec(name, *shape, dtype="float32"):
+    return TensorSpec(name, np.dtype(dtype), shape)
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Six samples of float32 [3, 4], in an array without a name."""
+    np.save(tmp_path / "x.npy", np.arange(72, dtype=np.float32).reshape(6, 3, 4))
+    return NpyDataset(str(tmp_path / "x.npy"))
+
+
+@pytest.fixture
+def texts(save_npz):
+    ids, mask = np.ones((4, 8), np.int64), np.zeros((4, 8), np.int64)
+    return NpzDataset(save_npz(input_ids=ids, attention_mask=mask, label=np.arange(4)))
+
+
+def test_anonymous_array_takes_the_name_of_the_only_input(images):
+    bound = bind_inputs(images, [spec("input", None, 3, None)])
+    (batch,) = bound.batches(6)
+    assert list(batch.inputs) == list(bound.specs) == ["input"]
+    assert batch.inputs["input"].shape == (6, 3, 4)
+    assert bound.specs["input"] == spec("input", None, 3, 4)
+
+
+def test_the_rest_of_the_dataset_passes_through(texts):
+    inputs = [spec(name, None, None, dtype="int64") for name in ("attention_mask", "input_ids")]
+    bound = bind_inputs(texts, inputs)
+    (batch,) = bound.batches(4)
+    assert (bound.source, bound.count, bound.has_labels) == (texts.source, 4, True)
+    assert bound.digest() == texts.digest()
+    assert list(batch.inputs) == ["attention_mask", "input_ids"]
+    assert batch.inputs["input_ids"].all()
+    assert batch.labels.tolist() == [0, 1, 2, 3]
+    assert batch.names[3] == "calib.npz[3]"
+
+
+def test_anonymous_array_for_several_inputs(images):
+    with pytest.raises(
+        DataNameError, match=r"x\.npy' has no name, the model has 2 inputs: 'a', 'b'"
+    ) as error:
+        bind_inputs(images, [spec("a", None), spec("b", None)])
+    assert ".npz with one array for each input" in error.value.hint
+
+
+def test_missing_array_suggests_the_nearest(texts):
+    inputs = [spec("input_id", None, 8, dtype="int64"), spec("attention_mask", None, 8, dtype="int64")]
+    message = (
+        r"no array for input 'input_id' in '.*calib\.npz', found 'input_ids', 'attention_mask' "
+        r"\(did you mean 'input_ids'\?\)"
+    )
+    with pytest.raises(DataNameError, match=message):
+        bind_inputs(texts, inputs)
+
+
+def test_unknown_array_names_the_inputs(texts):
+    with pytest.raises(
+        DataNameError, match=r"array 'attention_mask' of .* is no input of the model"
+    ) as error:
+        bind_inputs(texts, [spec("input_ids", None, 8, dtype="int64")])
+    assert error.value.hint == "the model's inputs: 'input_ids'; labels are named 'label'"
+
+
+def test_rank(images):
+    message = r"the rank of input 'x' differs: found \[\?, 3, 4\], wanted \[\?, 3\], in '.*x\.npy'"
+    with pytest.raises(DataShapeError, match=message):
+        bind_inputs(images, [spec("x", None, 3)])
+
+
+def test_fixed_dimension(images):
+    message = r"dimension 2 of input 'x' differs: found \[\?, 3, 4\], wanted \[\?, \?, 5\], in '.*x\.npy'"
+    with pytest.raises(DataShapeError, match=message):
+        bind_inputs(images, [spec("x", None, None, 5)])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int64"])
+def test_dtype_is_never_converted(images, dtype):
+    message = rf"the dtype of input 'x' differs: found float32, wanted {dtype}, in '.*x\.npy'"
+    with pytest.raises(DataTypeError, match=message) as error:
+        bind_inputs(images, [spec("x", None, 3, 4, dtype=dtype)])
+    assert error.value.hint == f"save array.astype('{dtype}')"
+
+
+def test_fixed_batch_size_of_the_model():
+    assert fixed_batch_size([spec("a", None, 3), spec("b")]) is None
+    assert fixed_batch_size([spec("a", 4, 3), spec("b", None)]) == 4
+    with pytest.raises(DataShapeError, match="inputs fix different batch sizes: 'a' 1, 'b' 4"):
+        fixed_batch_size([spec("a", 1), spec("b", 4)])
+
+
+def test_batches_of_the_fixed_size(images):
+    bound = bind_inputs(images, [spec("x", 2, 3, 4)])
+    assert [batch.size for batch in bound.batches(2)] == [2, 2, 2]
+
+
+def test_another_batch_size_is_refused_before_the_first_batch(images):
+    bound = bind_inputs(images, [spec("x", 1, 3, 4)])
+    with pytest.raises(DataShapeError, match="the model takes batches of 1, found batch_size 32") as error:
+        bound.batches(32)
+    assert error.value.hint == "set batch_size = 1, or export the model with a dynamic batch axis"
+
+
+@pytest.mark.parametrize(("fixed", "hint"), [(4, "set samples = 4"), (8, "give more samples")])
+def test_samples_that_are_no_multiple(images, fixed, hint):
+    bound = bind_inputs(images, [spec("x", fixed, 3, 4)])
+    with pytest.raises(
+        DataShapeError, match=f"takes batches of {fixed}, .* has 6 samples, no multiple"
+    ) as error:
+        bound.batches(fixed)
+    assert error.value.hint == hint
+
+
+LATER = {
+    "dtype": (
+        "np.ones((2, 3))",
+        DataTypeError,
+        "found float64, wanted float32, in sample 'data.py:batches.2.'",
+    ),
+    "rank": ("np.ones((2, 3, 1), np.float32)", DataShapeError, "the rank of input 'x' differs"),
+    "shape": ("np.ones((2, 4), np.float32)", DataShapeError, r"found \[2, 4\], wanted \[\?, 3\]"),
+    "name": ("{'y': np.ones((2, 3), np.float32)}", DataNameError, "no array for input 'x' in sample"),
+}
+
+
+@pytest.mark.parametrize(("later", "error", "message"), LATER.values(), ids=LATER.keys())
+def test_later_batches_are_checked_too(save_code, later, error, message):
+    first = "{'x': np.ones((2, 3), np.float32)}"
+    later = later if later.startswith("{") else f"{{'x': {later}}}"
+    dataset = CallableDataset(save_code(f"def batches():\n    yield {first}\n    yield {later}"))
+    batches = bind_inputs(dataset, [spec("x", None, 3)]).batches(2)
+    assert next(batches).size == 2
+    with pytest.raises(error, match=message):
+        next(batches)
+
+
+def test_rest_of_a_callable_that_does_not_fill_a_fixed_batch(save_code):
+    dataset = CallableDataset(save_code("def batches(): yield np.ones((3, 1), np.float32)"))
+    batches = bind_inputs(dataset, [spec("x", 2, 1)]).batches(2)
+    assert next(batches).size == 2
+    with pytest.raises(
+        DataShapeError, match=r"dimension 0 of input 'x' differs: found \[1, 1\], wanted \[2, 1\]"
+    ):
+        next(batches)

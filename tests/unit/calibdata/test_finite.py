@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.finite import require_finite
+from ptq_cli.core.errors import NonFiniteDataError
+
+
+def batch_of(array):
+    return Batch({"x": array}, None, tuple(f"s{row}" for row in range(len(array))))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("value", "text"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_first_value_is_named(dtype, value, text):
+    array = np.zeros((3, 4, 5), dtype)
+    array[1, 2, 3] = array[2, 0, 0] = value
+    with pytest.raises(NonFiniteDataError, match=rf"input 'x' holds {text} at \[2, 3\] of sample 's1'"):
+        require_finite(batch_of(array))
+
+
+def test_infinities_do_not_cancel():
+    with pytest.raises(NonFiniteDataError, match=r"holds inf at \[\] of sample 's0'"):
+        require_finite(batch_of(np.array([np.inf, -np.inf], np.float32)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sum_that_overflows_is_no_error(dtype):
+    require_finite(batch_of(np.full((4, 4), np.finfo(dtype).max, dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_integers_are_finite(dtype):
+    require_finite(batch_of(np.ones((2, 2), dtype)))
+
+
+def test_every_input_is_checked():
+    batch = Batch({"a": np.zeros(1, np.float32), "b": np.array([np.nan])}, None, ("s",))
+    with pytest.raises(NonFiniteDataError, match="input 'b'"):
+        require_finite(batch)

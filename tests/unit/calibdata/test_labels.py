@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.labels import as_labels, find_label, require_labels, require_labels_in_range
+from ptq_cli.calibdata.npz import NpzDataset
+from ptq_cli.core.errors import LabelError
+
+
+@pytest.mark.parametrize("name", ["label", "labels"])
+def test_both_names_are_known(name):
+    assert find_label(["x", name], "it") == name
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "uint64"])
+def test_labels_become_int64(dtype):
+    labels = as_labels(np.array([1, 2], dtype), 2, "it")
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [1, 2]
+
+
+def test_label_above_int64():
+    with pytest.raises(LabelError, match="it has label 18446744073709551615, which does not fit int64"):
+        as_labels(np.array([2**64 - 1], np.uint64), 1, "it")
+
+
+def test_require_labels_says_what_needs_them(save_npz):
+    dataset = NpzDataset(save_npz(x=np.zeros((1, 1))))
+    with pytest.raises(LabelError, match=r"metric 'top1' needs labels, '.*calib\.npz' has none") as error:
+        require_labels(dataset, "metric 'top1'")
+    assert "one folder for each class" in error.value.hint
+
+
+def test_require_labels_passes_with_labels(save_npz):
+    require_labels(NpzDataset(save_npz(x=np.zeros((1, 1)), label=np.zeros(1, int))), "top1")
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_label_outside_the_classes_names_its_sample(label):
+    with pytest.raises(LabelError, match=f"label {label} of sample 'b' is outside 0 to 9"):
+        require_labels_in_range(np.array([9, label]), 10, ("a", "b"))
+
+
+def test_all_labels_inside():
+    require_labels_in_range(np.array([0, 9]), 10, ("a", "b"))

@@ -1,0 +1,114 @@
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.callables import CallableDataset
+from ptq_cli.calibdata.images import ImageDataset
+from ptq_cli.calibdata.npy import NpyDataset
+from ptq_cli.calibdata.npz import NpzDataset
+from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
+from ptq_cli.recipe.schema import ImageSettings
+
+IMAGE = ImageSettings()
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.txt", "x"])
+def test_npy_by_content(tmp_path, name):
+    with (tmp_path / name).open("wb") as stream:
+        np.save(stream, np.zeros((5, 2)))
+    dataset = open_dataset(str(tmp_path / name), IMAGE, samples=3)
+    assert isinstance(dataset, NpyDataset)
+    assert dataset.count == 3
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.npy", "x"])
+def test_npz_by_content(tmp_path, name):
+    with (tmp_path / name).open("wb") as stream:
+        np.savez(stream, x=np.zeros((5, 2)))
+    dataset = open_dataset(str(tmp_path / name), IMAGE, samples=3)
+    assert isinstance(dataset, NpzDataset)
+    assert dataset.count == 3
+
+
+def test_folder(save_images):
+    dataset = open_dataset(save_images({"a/1.png": 1, "b/1.png": 1}), IMAGE, samples=1)
+    assert isinstance(dataset, ImageDataset)
+    assert dataset.count == 1
+
+
+def test_callable(save_code):
+    dataset = open_dataset(save_code("def batches(): yield np.ones((5, 1))"), IMAGE, samples=3)
+    assert isinstance(dataset, CallableDataset)
+    assert [batch.size for batch in dataset.batches(9)] == [3]
+
+
+def test_file_whose_name_looks_like_an_entry_point(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Path("a.py:f").open("wb") as stream:
+        np.save(stream, np.zeros((1, 1)))
+    assert isinstance(open_dataset("a.py:f", IMAGE), NpyDataset)
+
+
+@pytest.mark.parametrize(
+    "source", ["missing.npz", "no/such/folder", "C:\\data\\calib.npz", "a b:c", "x.npz:f.g"]
+)
+def test_missing(source):
+    with pytest.raises(InputFileError, match=r"^PTQ-FILE-001: data '.*' does not exist") as error:
+        open_dataset(source, IMAGE)
+    assert "an .npz, an .npy, a folder of images, or file.py:callable" in error.value.hint
+
+
+@pytest.mark.parametrize("source", ["a\0b", "x" * 5000], ids=["nul", "too_long"])
+def test_impossible_paths(source):
+    with pytest.raises(InputFileError, match=r"does not exist|cannot be read"):
+        open_dataset(source, IMAGE)
+
+
+def test_no_name_is_not_the_current_folder():
+    with pytest.raises(EmptyDataError, match="no data was named"):
+        open_dataset("", IMAGE)
+
+
+def test_empty_zip(tmp_path):
+    np.savez(tmp_path / "x.npz")
+    with pytest.raises(EmptyDataError, match="holds no input array"):
+        open_dataset(str(tmp_path / "x.npz"), IMAGE)
+
+
+UNKNOWN = {
+    "text": ("x.npz", b"hello world", "begins with b'hello wo', an .npz", "numpy.savez"),
+    "empty": ("x.npy", b"", "is an empty file", ""),
+    "jpeg": ("x.jpg", b"\xff\xd8\xff\xe0abcd", "in no known format", "name the folder that the image is in"),
+    "python": ("d.py", b"import numpy", "in no known format", "name the callable too: .*d.py:batches"),
+    "pickle": ("x.npz", b"\x80\x04\x95aaaaaa", "in no known format", "numpy.savez"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message", "hint"), UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_file_of_no_known_kind(tmp_path, name, content, message, hint):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataFormatError, match=message) as error:
+        open_dataset(str(tmp_path / name), IMAGE)
+    assert re.search(hint, error.value.hint)
+
+
+def test_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputFileError, match="is neither a file nor a folder"):
+        open_dataset(str(tmp_path / "pipe"), IMAGE)
+
+
+def test_limit_is_checked_first():
+    with pytest.raises(RecipeValueError, match="samples must be at least 1, got 0"):
+        open_dataset("missing.npz", IMAGE, samples=0)
+
+
+def test_message_is_one_line_and_the_hint_another(tmp_path):
+    (tmp_path / "x.npz").write_bytes(b"hello world")
+    with pytest.raises(PtqError) as error:
+        open_dataset(str(tmp_path / "x.npz"), IMAGE)
+    assert len(str(error.value).splitlines()) == 2
