@@ -24,7 +24,8 @@ from ptq_cli.core.files import atomic_write, require_file
 FORMAT = "ptq.calibration"
 FORMAT_VERSION = 1
 HEADER_KEY = "ptq"
-ARRAYS = {
+Arrays = dict[str, npt.NDArray[Any]]
+ARRAYS: dict[str, np.dtype[Any]] = {
     "keys": np.dtype("<u4"),
     "counts": np.dtype("<i8"),
     "minimum": np.dtype("<f4"),

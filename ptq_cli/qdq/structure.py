@@ -1,0 +1,45 @@
+"""Proof: a quantized graph is well formed, whatever made it."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def structure_faults(model: ir.Model) -> Iterator[str]:
+    """Yield what is wrong with the Q/DQ structure of a model; nothing if it is right.
+
+    Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
+    DequantizeLinear reads a QuantizeLinear or a constant, and is read; scales are positive and finite.
+    """
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear":
+            yield from _quantize_faults(node)
+        elif node.op_type == "DequantizeLinear":
+            yield from _dequantize_faults(node)
+
+
+def _quantize_faults(node: ir.Node) -> Iterator[str]:
+    readers = [reader for reader, _ in node.outputs[0].uses()]
+    if not readers:
+        yield f"'{node.name}' is read by nobody"
+    for reader in readers:
+        if reader.op_type != "DequantizeLinear":
+            yield f"'{node.name}' is read by {reader.op_type} '{reader.name}', not by a DequantizeLinear"
+        elif list(reader.inputs[1:]) != list(node.inputs[1:]):
+            yield f"'{reader.name}' has other parameters than '{node.name}'"
+
+
+def _dequantize_faults(node: ir.Node) -> Iterator[str]:
+    source, scale = node.inputs[0], node.inputs[1]
+    producer = source.producer() if source is not None else None
+    if (
+        source is not None
+        and source.const_value is None
+        and (producer is None or producer.op_type != "QuantizeLinear")
+    ):
+        yield f"'{node.name}' reads neither a QuantizeLinear nor a constant"
+    if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+        yield f"'{node.name}' is read by nobody"
+    values = scale.const_value.numpy() if scale is not None and scale.const_value is not None else None
+    if values is not None and not ((values > 0) & (values < float("inf"))).all():
+        yield f"'{node.name}' has a scale that is not positive and finite"
