@@ -19,13 +19,13 @@ def test_first_value_is_named(dtype, value, text):
         require_finite(batch_of(array))
 
 
-def test_infinities_do_not_cancel():
+def test_sample_that_is_a_single_value():
     with pytest.raises(NonFiniteDataError, match=r"holds inf at \[\] of sample 's0'"):
         require_finite(batch_of(np.array([np.inf, -np.inf], np.float32)))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_sum_that_overflows_is_no_error(dtype):
+def test_largest_values_are_finite(dtype):
     require_finite(batch_of(np.full((4, 4), np.finfo(dtype).max, dtype)))
 
 
