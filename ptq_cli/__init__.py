@@ -1,3 +1,30 @@
-"""Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy."""
+"""Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
+The verbs are functions that return values: ``calibrate``, ``export``, ``evaluate``, ``quantize`` and
+``inspect``. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
+PyTorch nor ONNX; the first call does.
+
+Example:
+    >>> import ptq_cli
+    >>> result = ptq_cli.quantize("model.pt", max_drop={"top1": 0.01})  # doctest: +SKIP
+    >>> result.evaluation.report.verdict  # doctest: +SKIP
+    'pass'
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ptq_cli.core.errors import PtqError
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.api import calibrate, evaluate, export, inspect, quantize
+
+__all__ = ["PtqError", "__version__", "calibrate", "evaluate", "export", "inspect", "quantize"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'ptq_cli' has no attribute '{name}'")
+    from ptq_cli.pipeline import api
+
+    return getattr(api, name)

@@ -1,5 +1,8 @@
 """amax by percentile: the range that holds all but the rarest values."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 from ptq_cli.amax.max import max_amax
@@ -52,6 +55,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
     np.add.at(counts, inverse, histogram.counts)
     edges = np.zeros(magnitudes.size)
     edges[inverse] = histogram.upper_edges()
-    wanted = int(np.ceil(percentile / 100.0 * statistics.count - 1e-9)) - statistics.zeros
+    # In exact fractions: 99.9 % of 1e9 values in float64 is 999000000.0000001, and would round up to one more.
+    wanted = math.ceil(Fraction(str(float(percentile))) * statistics.count / 100) - statistics.zeros
     index = int(np.searchsorted(np.cumsum(counts), max(wanted, 1)))
     return min(float(edges[min(index, edges.size - 1)]), largest)

@@ -94,7 +94,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
         >>> [sorted(batch.inputs) for batch in bound.batches(4)]
         [['input']]
     """
-    names = _match(dataset, inputs)
+    names = match_names(dataset, [spec.name for spec in inputs])
     fixed_batch_size(inputs)
     for wanted in inputs:
         found = dataset.specs[names[wanted.name]]
@@ -126,8 +126,16 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     return size
 
 
-def _match(dataset: Dataset, inputs: Sequence[TensorSpec]) -> dict[str, str]:
-    wanted = [spec.name for spec in inputs]
+def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
+    """Return which of the data's arrays is meant for each of a model's inputs.
+
+    Args:
+        dataset: the data; one array without a name fits a model with one input.
+        wanted: names of the model's inputs.
+
+    Raises:
+        DataNameError: an input has no array, or an array no input.
+    """
     if list(dataset.specs) == [ANONYMOUS]:
         if len(wanted) != 1:
             raise DataNameError(

@@ -1,12 +1,13 @@
 """``calibration.safetensors``: the statistics, and what they were made from.
 
-One flat array holds all tensors' bins, another their counts; a JSON header says where each tensor's lie.
-The header also carries a checksum of itself and of the arrays, so that a damaged file is an error and
-never a wrong number. Only the statistics are kept: every amax method decides from them later.
+Four flat arrays hold the statistics (``codec``); a JSON header says where each tensor's lie, and carries a
+checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number. Only the
+statistics are kept: every amax method decides from them later.
 """
 
 import hashlib
 import json
+import typing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,14 @@ import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.codec import Arrays, flatten, unflatten
 from ptq_cli.collectors.statistics import TensorStatistics
-from ptq_cli.core.errors import CalibrationFileError, first_line
+from ptq_cli.core.errors import CalibrationFileError, InputFileError, first_line
 from ptq_cli.core.files import atomic_write, require_file
 
 FORMAT = "ptq.calibration"
 FORMAT_VERSION = 1
 HEADER_KEY = "ptq"
-Arrays = dict[str, npt.NDArray[Any]]
-ARRAYS: dict[str, np.dtype[Any]] = {
-    "keys": np.dtype("<u4"),
-    "counts": np.dtype("<i8"),
-    "minimum": np.dtype("<f4"),
-    "maximum": np.dtype("<f4"),
-}
 SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
 
 
@@ -66,12 +60,18 @@ class Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration, atomically; the same statistics give the same bytes.
+    """Write a calibration, atomically.
 
     Raises:
         OutputFileError: it cannot be written.
     """
-    arrays, entries = _flatten(calibration.statistics)
+    with atomic_write(path) as partial:
+        partial.write_bytes(calibration_bytes(calibration))
+
+
+def calibration_bytes(calibration: Calibration) -> bytes:
+    """Return the artifact's content; the same statistics give the same bytes."""
+    arrays, entries = flatten(calibration.statistics)
     header: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -79,9 +79,7 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
         "tensors": entries,
     }
     header["checksum"] = _checksum(header, arrays)
-    content = save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
-    with atomic_write(path) as partial:
-        partial.write_bytes(content)
+    return save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
 
 
 def load_calibration(path: Path) -> Calibration:
@@ -91,96 +89,66 @@ def load_calibration(path: Path) -> Calibration:
         InputFileError: the file is missing or unreadable.
         CalibrationFileError: it is damaged, no calibration, or of another format version.
     """
-    content = require_file(path, "calibration").read_bytes()
     try:
-        header, arrays = _parse(content)
-        fault = _header_fault(header, arrays)
-        if not fault:
-            return Calibration(Provenance(**header["provenance"]), _unflatten(header["tensors"], arrays))
-    except (
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-    ) as error:
+        content = require_file(path, "calibration").read_bytes()
+    except OSError as error:
+        raise InputFileError(f"calibration '{path}' cannot be read: {first_line(error)}") from error
+    try:
+        return _parse(content, path)
+    # A deep JSON raises RecursionError; safetensors, numpy and the checks raise the others.
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise CalibrationFileError(
             f"'{path}' is damaged: {first_line(error)}", hint="calibrate again"
         ) from error
-    raise CalibrationFileError(f"'{path}' {fault}", hint="calibrate again, or use the ptq that wrote it")
 
 
-def _header_fault(header: dict[str, Any], arrays: Arrays) -> str:
-    if header.get("format") != FORMAT:
-        return "is no calibration"
-    if header.get("format_version") != FORMAT_VERSION:
-        return f"has format version {header.get('format_version')}, this ptq reads {FORMAT_VERSION}"
-    content = {key: value for key, value in header.items() if key != "checksum"}
-    return "" if header.get("checksum") == _checksum(content, arrays) else "is damaged: its checksum is wrong"
-
-
-def _flatten(
-    statistics: dict[str, TensorStatistics],
-) -> tuple[Arrays, list[dict[str, Any]]]:
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [np.zeros(0, dtype)] for name, dtype in ARRAYS.items()}
-    entries = []
-    for name, item in sorted(statistics.items()):
-        bins = item.histogram.keys.size if item.histogram is not None else None
-        if item.histogram is not None:
-            parts["keys"].append(item.histogram.keys)
-            parts["counts"].append(item.histogram.counts)
-        parts["minimum"].append(item.minimum.reshape(-1))
-        parts["maximum"].append(item.maximum.reshape(-1))
-        channels = item.minimum.size if item.axis is not None else None
-        entries.append(
-            {"name": name, "count": item.count, "zeros": item.zeros, "axis": item.axis, "channels": channels}
-            | {"bins": bins}
-        )
-    return {name: np.concatenate(items).astype(ARRAYS[name]) for name, items in parts.items()}, entries
-
-
-def _unflatten(
-    entries: list[dict[str, Any]], arrays: dict[str, npt.NDArray[Any]]
-) -> dict[str, TensorStatistics]:
-    statistics = {}
-    at_bin = at_range = 0
-    for entry in entries:
-        channels, bins = entry["channels"], entry["bins"]
-        width = 1 if channels is None else int(channels)
-        shape = () if channels is None else (width,)
-        ranges = slice(at_range, at_range + width)
-        histogram = None
-        if bins is not None:
-            part = slice(at_bin, at_bin + int(bins))
-            histogram = BitHistogram(arrays["keys"][part], arrays["counts"][part])
-            at_bin += int(bins)
-        statistics[str(entry["name"])] = TensorStatistics(
-            int(entry["count"]),
-            int(entry["zeros"]),
-            arrays["minimum"][ranges].reshape(shape),
-            arrays["maximum"][ranges].reshape(shape),
-            entry["axis"],
-            histogram,
-        )
-        at_range += width
-    return statistics
-
-
-def _parse(content: bytes) -> tuple[dict[str, Any], Arrays]:
+def _parse(content: bytes, path: Path) -> Calibration:
     # safetensors checks offsets and lengths, but its Python layer hands out no metadata of bytes in memory.
     items = deserialize(content)  # type: ignore[no-untyped-call]
-    tensors = {name: np.frombuffer(item["data"], SAFETENSORS_DTYPES[item["dtype"]]) for name, item in items}
     length = int.from_bytes(content[:8], "little")
-    header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][HEADER_KEY])
-    if set(tensors) != set(ARRAYS) or any(tensors[name].dtype != dtype for name, dtype in ARRAYS.items()):
-        raise ValueError("its arrays are not those of a calibration")
-    return header, tensors
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    header = _checked_header(json.loads(metadata.get(HEADER_KEY, "{}")), path)
+    arrays = {name: _array(item) for name, item in items}
+    if header.pop("checksum", None) != _checksum(header, arrays):
+        raise ValueError("its checksum is wrong")
+    return Calibration(_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays))
+
+
+def _checked_header(header: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CalibrationFileError(
+            f"'{path}' is no calibration", hint="ptq calibrate writes one: calibration.safetensors"
+        )
+    version = header.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CalibrationFileError(
+            f"'{path}' has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}",
+            hint="calibrate again, or use the ptq that wrote it",
+        )
+    return header
+
+
+def _array(item: dict[str, Any]) -> npt.NDArray[Any]:
+    dtype, shape = item["dtype"], item["shape"]
+    if dtype not in SAFETENSORS_DTYPES or len(shape) != 1:
+        raise ValueError(f"an array is {dtype}{shape}")
+    return np.frombuffer(item["data"], SAFETENSORS_DTYPES[dtype])
+
+
+def _provenance(table: Any) -> Provenance:
+    hints = typing.get_type_hints(Provenance)
+    if not isinstance(table, dict) or set(table) != set(hints):
+        raise ValueError("it does not say what it was made from")
+    for name, hint in hints.items():
+        if type(table[name]) is not (typing.get_origin(hint) or hint):
+            raise ValueError(f"its '{name}' is {str(table[name])[:40]}")
+    if not all(isinstance(text, str) for text in table["settings"].values()) or table["samples"] < 0:
+        raise ValueError("its settings are not text, or its samples are negative")
+    return Provenance(**table)
 
 
 def _checksum(header: dict[str, Any], arrays: Arrays) -> str:
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in ARRAYS:
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    for name in sorted(arrays):
+        digest.update(arrays[name].tobytes())
     return digest.hexdigest()

@@ -4,6 +4,9 @@ The bins are the same for every batch and every tensor. What is kept of them is 
 can see: a tensor whose largest magnitude lies in octave E keeps 11 mantissa bits there, 10 in the octave
 below, and so on down to 3, which makes all bins above max / 256 equally wide. A larger E thins more, never
 less, and thinning twice is thinning once for the larger E; so thinned histograms still merge exactly.
+
+Float32 has no octaves below 2^-126, so a maximum below 2^-117 or so has wider bins than that. Nothing is
+decided from it: a range not above 2^-24 counts as zero (``ptq_cli.core.arithmetic``).
 """
 
 from dataclasses import dataclass
@@ -11,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.kernels import MANTISSA_BITS
+from ptq_cli.collectors.kernels import FLOAT_MANTISSA_BITS, MANTISSA_BITS
 
-KEY_SHIFT = 23 - MANTISSA_BITS
+KEY_SHIFT = FLOAT_MANTISSA_BITS - MANTISSA_BITS
 SIGN = np.uint32(1 << (8 + MANTISSA_BITS))
 INFINITE = 255 << MANTISSA_BITS
 COARSEST_BITS = 3
+PAGE_BINS = 1 << MANTISSA_BITS
 
 Keys = npt.NDArray[np.uint32]
 Counts = npt.NDArray[np.int64]
@@ -60,7 +64,8 @@ class BitHistogram:
             float64, because the last bin's edge is 2^128.
         """
         magnitudes = (self.keys & ~SIGN).astype(np.int64)
-        following = magnitudes + _bin_width(magnitudes >> MANTISSA_BITS, self.top_exponent)
+        width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, self.top_exponent)
+        following = magnitudes + width
         edges = key_to_magnitude(following.astype(np.uint32)).astype(np.float64)
         edges[following == INFINITE] = 2.0**128
         return edges
@@ -92,7 +97,7 @@ def thin(keys: Keys, counts: Counts) -> BitHistogram:
         return EMPTY
     magnitudes = (keys & ~SIGN).astype(np.int64)
     top = int(magnitudes.max()) >> MANTISSA_BITS
-    width = _bin_width(magnitudes >> MANTISSA_BITS, top)
+    width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top)
     thinned = (magnitudes // width * width).astype(np.uint32) | (keys & SIGN)
     unique, inverse = np.unique(thinned, return_inverse=True)
     summed = np.zeros(unique.size, np.int64)
@@ -126,7 +131,15 @@ def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
     return (magnitudes.astype(np.uint32) << np.uint32(KEY_SHIFT)).view(np.float32)
 
 
-def _bin_width(exponents: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.int64]:
-    """Return how many of the finest bins make one bin at each exponent, a power of two."""
+def bins_per_octave(exponents: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.int64]:
+    """Return how many bins each octave has, a power of two, where the largest magnitude lies in octave ``top``.
+
+    Shapes:
+        exponents: any, biased; the result has the same.
+
+    Example:
+        >>> bins_per_octave(np.array([130, 129, 128, 100]), 130).tolist()
+        [2048, 1024, 512, 8]
+    """
     bits = np.clip(MANTISSA_BITS - (top - exponents), COARSEST_BITS, MANTISSA_BITS)
-    return np.left_shift(np.int64(1), MANTISSA_BITS - bits)
+    return np.left_shift(np.int64(1), bits)

@@ -1,6 +1,6 @@
 """Feed collectors from a running model: one batch of tapped tensors at a time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -34,7 +34,7 @@ def collect(
         inputs: which of the model's inputs are measured; they are read from the batch.
         taps: names of the tensors that ``run`` returns.
         method: the collector.
-        threads: how many tensors are counted at once; the result does not depend on it.
+        threads: how many tensors are counted at once, at least 1; the result does not depend on it.
         total: how many samples there will be, if known.
         progress: is told after each batch.
 
@@ -46,17 +46,11 @@ def collect(
         NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
             order and the sample.
     """
-    names = [*inputs, *taps]
-    collectors: dict[str, Collector] = {name: make_collector(method) for name in names}
+    collectors: dict[str, Collector] = {name: make_collector(method) for name in (*inputs, *taps)}
     samples = 0
     with ThreadPoolExecutor(threads) as pool:
         for batch in batches:
-            arrays = [*(batch.inputs[name] for name in inputs), *run(batch.inputs)]
-            for name, array, finite in zip(
-                names, arrays, _update(pool, collectors, names, arrays), strict=True
-            ):
-                if not finite:
-                    raise _non_finite(name, array, batch)
+            _count_batch(run, batch, inputs, collectors, pool)
             samples += batch.size
             progress(Progress("calibrate", samples, total))
     if not samples:
@@ -66,14 +60,20 @@ def collect(
     return {name: collector.statistics() for name, collector in collectors.items()}, samples
 
 
-def _update(
-    pool: ThreadPoolExecutor,
+def _count_batch(
+    run: Run,
+    batch: Batch,
+    inputs: Sequence[str],
     collectors: Mapping[str, Collector],
-    names: Sequence[str],
-    arrays: Sequence[Array],
-) -> Iterator[bool]:
+    pool: ThreadPoolExecutor,
+) -> None:
+    # A function of its own, so that the tensors are gone before the next batch makes its own.
+    arrays = [*(batch.inputs[name] for name in inputs), *run(batch.inputs)]
     # Each tensor has its own collector, so that tensors are counted side by side without sharing anything.
-    return pool.map(lambda name, array: collectors[name].update(array), names, arrays)
+    updates = pool.map(lambda collector, array: collector.update(array), collectors.values(), arrays)
+    for name, array, finite in zip(collectors, arrays, updates, strict=True):
+        if not finite:
+            raise _non_finite(name, array, batch)
 
 
 def _non_finite(name: str, array: Array, batch: Batch) -> NonFiniteActivationError:

@@ -3,11 +3,20 @@
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import thin
-from ptq_cli.collectors.kernels import MANTISSA_BITS, NO_ROW, PAGE_BINS, PAGES, ZERO_SLOTS, count_bits
+from ptq_cli.collectors.bit_histogram import KEY_SHIFT, bins_per_octave, thin
+from ptq_cli.collectors.kernels import (
+    FLOAT_MANTISSA_BITS,
+    MANTISSA_BITS,
+    NO_PAGE,
+    PAGES,
+    ZERO_SLOTS,
+    count_bits,
+)
 from ptq_cli.collectors.max import MaxCollector, as_float32
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
+
+EXPONENTS = 256
 
 
 class HistogramCollector:
@@ -24,8 +33,10 @@ class HistogramCollector:
 
     def __init__(self) -> None:
         self._range = MaxCollector()
-        self._rows = np.full(PAGES, NO_ROW, np.int32)
-        self._counts = np.zeros(PAGE_BINS, np.int64)
+        self._starts = np.full(PAGES, NO_PAGE, np.int32)
+        self._shifts = np.zeros(PAGES, np.uint32)
+        self._keys = np.zeros(0, np.uint32)
+        self._counts = np.zeros(ZERO_SLOTS, np.int64)
 
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
@@ -37,26 +48,33 @@ class HistogramCollector:
         if not self._range.update(values):
             return False
         bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-        done = count_bits(bits, self._rows, self._counts, 0)
+        done = count_bits(bits, self._starts, self._shifts, self._counts, 0)
         while done < bits.size:
-            self._add_page(int(bits[done]) >> 23)
-            done = count_bits(bits, self._rows, self._counts, done)
+            self._add_page(int(bits[done]) >> FLOAT_MANTISSA_BITS)
+            done = count_bits(bits, self._starts, self._shifts, self._counts, done)
         return True
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
         base = self._range.statistics()
-        pages = np.flatnonzero(self._rows != NO_ROW)
-        table = self._counts.reshape(-1, PAGE_BINS)[self._rows[pages]]
-        keys = (pages[:, None] << MANTISSA_BITS) + np.arange(PAGE_BINS)
-        histogram = thin(keys.ravel().astype(np.uint32), table.ravel())
+        histogram = thin(self._keys, self._counts[ZERO_SLOTS:])
         zeros = int(self._counts[:ZERO_SLOTS].sum())
         return TensorStatistics(base.count, zeros, base.minimum, base.maximum, None, histogram)
 
     def _add_page(self, page: int) -> None:
-        # Row 0 belongs to the zeros; a new page is the last row.
-        self._rows[page] = self._counts.size // PAGE_BINS
-        self._counts = np.concatenate([self._counts, np.zeros(PAGE_BINS, np.int64)])
+        # As fine as the largest magnitude so far needs; a larger one later needs nothing finer.
+        bins = int(bins_per_octave(np.array(page % EXPONENTS), self._top_exponent()))
+        shift = FLOAT_MANTISSA_BITS - (bins.bit_length() - 1)
+        self._starts[page] = self._counts.size
+        self._shifts[page] = shift
+        keys = (page << MANTISSA_BITS) + (np.arange(bins) << (shift - KEY_SHIFT))
+        self._keys = np.concatenate([self._keys, keys.astype(np.uint32)])
+        self._counts = np.concatenate([self._counts, np.zeros(bins, np.int64)])
+
+    def _top_exponent(self) -> int:
+        seen = self._range.statistics()
+        largest = np.abs(np.stack([seen.minimum, seen.maximum])).max()
+        return int(largest.view(np.uint32)) >> FLOAT_MANTISSA_BITS
 
 
 def compile_kernel() -> None:

@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 from ptq_cli.collectors.bit_histogram import BitHistogram
 
+Range = npt.NDArray[np.float32]
+
 
 @dataclass(frozen=True)
 class TensorStatistics:
@@ -23,13 +25,14 @@ class TensorStatistics:
         minimum, maximum: (), or (C,) with an axis.
 
     Edge case:
-        Without any value the minimum is +inf and the maximum -inf, the neutral elements.
+        Without any value the minimum is +inf and the maximum -inf; with an axis both have shape (0,), because
+        how many channels there are is not known. Such statistics are the neutral element of ``merge``.
     """
 
     count: int
     zeros: int
-    minimum: npt.NDArray[np.float32]
-    maximum: npt.NDArray[np.float32]
+    minimum: Range
+    maximum: Range
     axis: int | None = None
     histogram: BitHistogram | None = None
 
@@ -59,16 +62,28 @@ class TensorStatistics:
         """Return the statistics of both sets of values: exact, commutative, associative.
 
         Raises:
-            ValueError: the two were not kept in the same way.
+            ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
         if self.axis != other.axis or (self.histogram is None) != (other.histogram is None):
             raise ValueError("statistics that were kept differently do not merge")
+        ranges = self._merge_ranges(other)
         both = self.histogram.merge(other.histogram) if self.histogram and other.histogram else None
         return TensorStatistics(
             self.count + other.count,
             self.zeros + other.zeros,
-            np.minimum(self.minimum, other.minimum),
-            np.maximum(self.maximum, other.maximum),
+            *ranges,
             self.axis,
             both,
         )
+
+    def _merge_ranges(self, other: "TensorStatistics") -> tuple[Range, Range]:
+        if not (self.count and other.count):
+            full = self if self.count else other
+            return full.minimum, full.maximum
+        # numpy would broadcast one channel to many, and so merge tensors that have nothing to do with each other.
+        if self.minimum.shape != other.minimum.shape:
+            raise ValueError(
+                f"axis {self.axis} had {self.minimum.size} channels and now has {other.minimum.size}"
+            )
+        low, high = np.minimum(self.minimum, other.minimum), np.maximum(self.maximum, other.maximum)
+        return np.asarray(low), np.asarray(high)

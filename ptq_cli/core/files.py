@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import InputFileError, OutputFileError
@@ -110,3 +112,52 @@ def sha256_text(text: str) -> str:
         'e3b0c442'
     """
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write several files so that they are all new or all as they were.
+
+    Each is first written to a temporary name; only when all are on disk are they renamed, with an interrupt
+    held back until the last rename.
+
+    Raises:
+        OutputFileError: one cannot be written; no file was changed.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_together({folder / "a": b"1", folder / "b": b"2"})
+        >>> sorted(entry.name for entry in folder.iterdir())
+        ['a', 'b']
+    """
+    with _deferred_interrupt(), contextlib.ExitStack() as stack:
+        for path, content in contents.items():
+            partial = stack.enter_context(atomic_write(path))
+            partial.write_bytes(content)
+        # The renames happen as the stack unwinds, now that every file is on disk.
+
+
+@contextlib.contextmanager
+def _deferred_interrupt() -> Iterator[None]:
+    """Let Ctrl-C take effect only after the block; signals reach the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
+def sha256_bytes(content: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal.
+
+    Example:
+        >>> sha256_bytes(b"")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()

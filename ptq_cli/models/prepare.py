@@ -21,7 +21,8 @@ def prepare(model: ir.Model, what: str) -> ir.Model:
     """Return the model with constants folded, BatchNorm folded, layers named and shapes inferred.
 
     Requires: a model that the checker accepts. Ensures: every constant is an initializer, no initializer is
-    an input, every node and value has a name of its own, and the checker accepts the result.
+    an input, every node and value has a name of its own, nothing tells of the machine that exported it, and
+    the checker accepts the result.
 
     Args:
         model: is changed in place where the passes can.
@@ -42,6 +43,8 @@ def prepare(model: ir.Model, what: str) -> ir.Model:
     name_graph(model)
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model
+        # The exporter's notes hold stack traces with paths of its machine, and weigh a tenth of a file.
+        model = passes.ClearMetadataAndDocStringPass()(model).model
     check_model(model, what)
     return model
 

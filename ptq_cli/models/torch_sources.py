@@ -12,9 +12,9 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from ptq_cli.core.errors import ModelInputError
+from ptq_cli.core.errors import ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.failure import export_error
+from ptq_cli.models.failure import export_error, failing_layer
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.models.source import Example, ModelFile
 
@@ -60,9 +60,16 @@ class ModuleSource:
             raise export_error(error, self.module, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order."""
-        with torch.no_grad():
-            return to_arrays(self.module(**to_tensors(example)))
+        """Return the module's outputs, flattened in order.
+
+        Raises:
+            ModelInputError: the module raised on these inputs; the message names the layer.
+        """
+        try:
+            with torch.no_grad():
+                return to_arrays(self.module(**to_tensors(example)))
+        except Exception as error:
+            raise _refused_input(error, self.module, example, self.file.path.name) from error
 
     def _export(self, arguments: dict[str, torch.Tensor], *, dynamic: bool) -> torch.export.ExportedProgram:
         batch = torch.export.Dim("batch")  # One object: every input has the same batch.
@@ -138,10 +145,17 @@ class TorchScriptSource:
             raise export_error(error, None, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order."""
+        """Return the module's outputs, flattened in order.
+
+        Raises:
+            ModelInputError: the module raised on these inputs.
+        """
         tensors = to_tensors(example)
-        with torch.no_grad():
-            return to_arrays(self.module(*(tensors[name] for name in self.input_names)))
+        try:
+            with torch.no_grad():
+                return to_arrays(self.module(*(tensors[name] for name in self.input_names)))
+        except RuntimeError as error:
+            raise _refused_input(error, None, example, self.file.path.name) from error
 
     def _export(self, tensors: list[torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
         buffer = io.BytesIO()
@@ -186,6 +200,19 @@ def _program_to_onnx(program: torch.export.ExportedProgram) -> ir.Model:
     if exported is None:
         raise RuntimeError("torch.onnx.export returned nothing")
     return exported.model
+
+
+def _refused_input(
+    error: Exception, module: torch.nn.Module | None, example: Example, what: str
+) -> ModelInputError:
+    layer = failing_layer(error, module)
+    where = f" at layer '{layer}'" if layer else ""
+    found = ", ".join(str(TensorSpec(name, array.dtype, array.shape)) for name, array in example.items())
+    return ModelInputError(
+        f"'{what}' does not take the data's first batch ({found}): {type(error).__name__}{where}: "
+        f"{first_line(error)}",
+        hint="shape, dtype or layout of the data differ from what the model was trained on",
+    )
 
 
 def _placeholder_spec(name: str, node: torch.fx.Node) -> TensorSpec:

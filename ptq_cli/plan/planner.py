@@ -28,6 +28,8 @@ from ptq_cli.plan.tensors import (
     weight_refusal,
 )
 
+QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+
 
 def make_plan(model: ir.Model, target: Target) -> Plan:
     """Return what to quantize in ``model`` for ``target``.
@@ -35,10 +37,16 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
 
     Raises:
-        NothingToQuantizeError: no operator can be quantized; the message has the first reasons.
+        NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
+            model is quantized already.
     """
-    planner = _Planner(model.graph, target)
-    plan = planner.plan()
+    quantized = next((node for node in model.graph if node.op_type in QUANTIZING), None)
+    if quantized is not None:
+        raise NothingToQuantizeError(
+            f"the model is quantized already: it holds {quantized.op_type} '{quantized.name}'",
+            hint="name the float model that it was made from",
+        )
+    plan = _Planner(model.graph, target).plan()
     if not plan.weights and not plan.activations:
         reasons = (
             "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"

@@ -1,13 +1,12 @@
 """The resolved recipe becomes TOML again: the run directory's ``recipe.toml``."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from ptq_cli.core.entry_point import is_entry_point
+from ptq_cli.recipe.locations import map_locations, relative_location
 from ptq_cli.recipe.schema import Recipe
 
 
@@ -31,28 +30,9 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
         >>> recipe_to_table(Recipe(), Path("."))["quantization"]
         {'target': 'ort-cpu'}
     """
-    return {
-        section.name: _section_to_table(getattr(recipe, section.name), folder)
-        for section in dataclasses.fields(recipe)
-    }
+    table = {name: _without_null(section) for name, section in dataclasses.asdict(recipe).items()}
+    return map_locations(table, lambda location: relative_location(location, folder))
 
 
-def _section_to_table(section: Any, folder: Path) -> dict[str, Any]:
-    table = {}
-    for item in dataclasses.fields(section):
-        value = getattr(section, item.name)
-        if value is None:
-            continue
-        table[item.name] = _relative(value, folder) if item.metadata.get("location") else value
-    return table
-
-
-def _relative(location: str, folder: Path) -> str:
-    if is_entry_point(location) and not Path(location).exists():
-        path, _, name = location.rpartition(":")
-        return f"{_relative_path(path, folder)}:{name}" if path.endswith(".py") else location
-    return _relative_path(location, folder)
-
-
-def _relative_path(path: str, folder: Path) -> str:
-    return os.path.relpath(path, folder.absolute())
+def _without_null(section: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if value is not None}

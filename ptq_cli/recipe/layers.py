@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.entry_point import is_entry_point, resolve_entry_point
 from ptq_cli.core.errors import RecipeSyntaxError, require_known
 from ptq_cli.core.files import require_file
 from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.locations import map_locations, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
 PRESETS = Path(__file__).parent.parent / "configs"
@@ -81,7 +81,7 @@ def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> Layer:
         {'model': {'path': '/models/m.pt'}}
     """
     decode_recipe(table, where)
-    return Layer(_resolve(Recipe, table, folder.absolute()), where)
+    return Layer(map_locations(table, lambda text: resolve_location(text, folder.absolute())), where)
 
 
 def merge_layers(layers: list[Layer]) -> Recipe:
@@ -106,42 +106,3 @@ def _overlay(below: Table, above: Table) -> Table:
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = _overlay(result[key], value) if both else value
     return result
-
-
-def _resolve(kind: Any, table: Mapping[str, Any], folder: Path) -> Table:
-    result: Table = {}
-    for item in fields(kind):
-        if item.name not in table:
-            continue
-        value = table[item.name]
-        if isinstance(item.type, type) and is_dataclass(item.type):
-            result[item.name] = _resolve(item.type, value, folder)
-        elif item.metadata.get("location"):
-            result[item.name] = resolve_location(value, folder)
-        else:
-            result[item.name] = value
-    return result
-
-
-def resolve_location(text: str, folder: Path) -> str:
-    """Return a path or ``file.py:callable`` with the path made absolute.
-
-    Edge case:
-        ``package.module:callable`` stays as it is, unless a file of that very name exists.
-
-    Example:
-        >>> resolve_location("model.py:build", Path("/models"))
-        '/models/model.py:build'
-        >>> resolve_location("package.module:build", Path("/models"))
-        'package.module:build'
-    """
-    if is_entry_point(text) and not (folder / text).exists():
-        return resolve_entry_point(text, folder)
-    # Not Path.resolve(): a link that the user named stays a link in messages.
-    return str(Path(_normal(folder / Path(text).expanduser())))
-
-
-def _normal(path: Path) -> str:
-    from os.path import normpath
-
-    return normpath(path)

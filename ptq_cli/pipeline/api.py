@@ -1,0 +1,165 @@
+"""The Python API: the verbs with typed arguments. The commands are thin over the same functions."""
+
+from pathlib import Path
+from typing import Unpack
+
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
+from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
+from ptq_cli.pipeline.export import ExportResult, run_export
+from ptq_cli.pipeline.inspect import Inspection, run_inspect
+from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.recipe.flags import Settings
+
+PathLike = str | Path
+
+
+def calibrate(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> CalibrationResult:
+    """Run the calibration set through the model once, and keep statistics of every tensor to be quantized.
+
+    Writes ``model.float.onnx``, ``calibration.safetensors`` and ``recipe.toml`` into the run directory.
+
+    Args:
+        model: a state dict (with ``arch``), .pt2, TorchScript, ONNX; None takes it from the recipe.
+        run: the run directory.
+        recipe: a recipe file; ``./ptq.toml`` lies beneath it.
+        preset: the preset beneath both.
+        progress: is called after each batch.
+        settings: any setting of the recipe, by the name of its flag.
+
+    Raises:
+        PtqError: the recipe, the model or the data cannot be used. Nothing was written then.
+
+    Example:
+        >>> result = calibrate("model.pt", arch="model.py:build", data="calib.npz")  # doctest: +SKIP
+        >>> result.samples  # doctest: +SKIP
+        512
+    """
+    return run_calibrate(_request(settings, model, recipe, preset), RunDirectory(Path(run)), progress)
+
+
+def export(
+    *,
+    run: PathLike = DEFAULT_RUN,
+    output: PathLike | None = None,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> ExportResult:
+    """Decide scales from the saved statistics, and write the quantized ONNX model.
+
+    Args:
+        run: the run directory of the calibration.
+        output: where to; None for ``model.int8.onnx`` in the run directory.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``amax`` and ``percentile`` may change from call to call; what the statistics depend on
+            must be as it was.
+
+    Raises:
+        PtqError: nothing was calibrated, or the calibration does not fit.
+    """
+    request = _request(settings, None, recipe, preset)
+    return run_export(request, RunDirectory(Path(run)), Path(output) if output is not None else None)
+
+
+def evaluate(
+    quantized_model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> EvaluationResult:
+    """Compare the float and the quantized model on the evaluation set, and write the report.
+
+    A missed limit raises nothing: look at ``result.report.verdict``.
+
+    Args:
+        quantized_model: the model to judge; None for the one in the run directory.
+        run: the run directory.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        progress: is called after each batch.
+        settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
+
+    Raises:
+        PtqError: nothing was exported, or data or metrics do not fit.
+    """
+    request = _request(settings, None, recipe, preset)
+    path = Path(quantized_model) if quantized_model is not None else None
+    return run_evaluate(request, RunDirectory(Path(run)), path, progress)
+
+
+def quantize(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    output: PathLike | None = None,
+    evaluate: bool | None = None,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> QuantizationResult:
+    """Calibrate, export and, where a limit is set, evaluate.
+
+    Args:
+        model: as for ``calibrate``.
+        run: the run directory.
+        output: where the quantized model goes.
+        evaluate: whether to evaluate; None evaluates if a limit is set.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        progress: is called after each batch.
+        settings: any setting of the recipe, by the name of its flag.
+
+    Raises:
+        PtqError: as the three stages do.
+    """
+    request = _request(settings, model, recipe, preset)
+    target = Path(output) if output is not None else None
+    return run_quantize(request, RunDirectory(Path(run)), target, evaluate=evaluate, progress=progress)
+
+
+def inspect(
+    model: PathLike | None = None,
+    *,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> Inspection:
+    """Return the model's layers: what would be quantized, what not, and why.
+
+    Args:
+        model: as for ``calibrate``.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``arch``, ``data`` or ``input_shape``, ``target`` and others.
+
+    Raises:
+        PtqError: the model cannot be opened, exported or planned.
+    """
+    return run_inspect(_request(settings, model, recipe, preset))
+
+
+def _request(
+    settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
+) -> Request:
+    return Request(
+        dict(settings),
+        Path(model) if model is not None else None,
+        Path(recipe) if recipe is not None else None,
+        preset,
+    )

@@ -1,0 +1,147 @@
+"""``calibrate``: run the calibration set once, and keep its statistics."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.finite import require_finite
+from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.collect import collect
+from ptq_cli.collectors.histogram import compile_kernel
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.core.files import sha256_bytes, write_together
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.provenance import flags_to_store, settings_of
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.taps import tap
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """What ``calibrate`` did.
+
+    Attributes:
+        run: where the files are.
+        source: the data, as it was named.
+        samples: how many samples were seen.
+        method: the collector.
+        tensors: how many tensors were measured.
+        parity: largest relative difference of the ONNX model to PyTorch, or None where ONNX is the source.
+        dead: names of tensors that were always 0.
+    """
+
+    run: RunDirectory
+    source: str
+    samples: int
+    method: str
+    tensors: int
+    parity: float | None
+    dead: tuple[str, ...]
+
+
+def run_calibrate(
+    request: Request, run: RunDirectory, progress: ProgressCallback = silent
+) -> CalibrationResult:
+    """Calibrate, and write the float model, the statistics and the resolved recipe.
+
+    Nothing is written before everything succeeded.
+
+    Raises:
+        PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
+    """
+    recipe = resolve(request)
+    source = open_source(recipe)
+    dataset = open_calibration_data(recipe)
+    model = make_float_model(source, recipe, dataset)
+    plan = make_plan(model.model, load_target(recipe.quantization.target))
+    statistics, samples = measure(model, plan, dataset, recipe, progress)
+    provenance = Provenance(
+        model=sha256_bytes(model.content),
+        source=model.file.sha256,
+        data=dataset.digest(),
+        settings=settings_of(recipe, run),
+        flags=flags_to_store(request, run),
+        method=recipe.calibration.method,
+        samples=samples,
+    )
+    write_together(
+        {
+            run.float_model: model.content,
+            run.calibration: calibration_bytes(Calibration(provenance, statistics)),
+            run.recipe: recipe_to_toml(recipe, run.path).encode(),
+        }
+    )
+    return CalibrationResult(
+        run,
+        str(recipe.calibration.data),
+        samples,
+        recipe.calibration.method,
+        len(statistics),
+        model.parity,
+        tuple(name for name, item in statistics.items() if item.low == item.high == 0.0),
+    )
+
+
+def open_calibration_data(recipe: Recipe) -> Dataset:
+    """Open the recipe's calibration set.
+
+    Raises:
+        EmptyDataError: the recipe names none.
+        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
+    """
+    return open_data(recipe.calibration, recipe.image, "calibration", "--data")
+
+
+def open_data(
+    settings: CalibrationSettings | EvaluationSettings, image: ImageSettings, section: str, flag: str
+) -> Dataset:
+    """Open the data that a section of the recipe names."""
+    if settings.data is None:
+        raise EmptyDataError(
+            f"no {section} data was named",
+            hint=f"{flag} calib.npz, or data = 'calib.npz' under [{section}] in ptq.toml",
+        )
+    return open_dataset(settings.data, image, samples=settings.samples)
+
+
+def measure(
+    model: FloatModel, plan: Plan, dataset: Dataset, recipe: Recipe, progress: ProgressCallback
+) -> tuple[dict[str, TensorStatistics], int]:
+    """Run the data through the model; return the statistics of the plan's tensors and the sample count."""
+    bound = bind_inputs(dataset, model.inputs)
+    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    fed = {spec.name for spec in model.inputs}
+    inputs = [name for name in plan.measured if name in fed]
+    taps = [name for name in plan.measured if name not in fed]
+    threads = recipe.runtime.threads or usable_cores()
+    session = Session(tap(model.model, taps), threads=threads)
+    compile_kernel()
+    return collect(
+        session.run,
+        checked(bound.batches(batch_size)),
+        inputs=inputs,
+        taps=taps,
+        method=recipe.calibration.method,
+        threads=threads,
+        total=dataset.count,
+        progress=progress,
+    )
+
+
+def checked(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches, each checked for NaN and Inf."""
+    for batch in batches:
+        require_finite(batch)
+        yield batch

@@ -1,0 +1,121 @@
+"""``export``: decide the parameters from the statistics, and write the quantized model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import decide_parameters, resolve_method
+from ptq_cli.collectors.artifact import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.core.files import write_together
+from ptq_cli.pipeline.provenance import load_run
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.fusion import KernelCounts, count_kernels
+from ptq_cli.qdq.parameters import decide_all
+from ptq_cli.qdq.quantize import quantize_model
+from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.schema import AmaxSettings, Recipe
+
+FLOAT_SHA256 = "ptq.float_sha256"
+AMAX_METHOD = "ptq.amax_method"
+AMAX_PERCENTILE = "ptq.amax_percentile"
+TARGET = "ptq.target"
+VERSION = "ptq.version"
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What ``export`` wrote.
+
+    Attributes:
+        output: the quantized model's file.
+        bytes, float_bytes: sizes of the quantized and the float file.
+        target: the target's name.
+        amax: the method that decided the ranges, ``auto`` resolved.
+        plan: what was quantized, and why not the rest.
+        kernels: what ONNX Runtime makes of it on this machine.
+        widened: weights whose scale was widened so that their bias fits, with how many channels.
+    """
+
+    output: Path
+    bytes: int
+    float_bytes: int
+    target: str
+    amax: str
+    plan: Plan
+    kernels: KernelCounts
+    widened: Mapping[str, int]
+
+
+def run_export(request: Request, run: RunDirectory, output: Path | None = None) -> ExportResult:
+    """Quantize the calibrated model, and write it.
+
+    Args:
+        request: may change amax settings; what the calibration depends on must be as it was.
+        run: the run directory.
+        output: where to, or None for ``model.int8.onnx`` in the run directory.
+
+    Raises:
+        MissingStageError: nothing was calibrated.
+        StaleCalibrationError: the model or a setting has changed since.
+        MissingStatisticError: the amax method needs statistics that were not kept.
+        OutputFileError: the file cannot be written.
+    """
+    recipe, calibration = load_run(request, run)
+    model = ir.load(run.float_model)
+    plan = make_plan(model, load_target(recipe.quantization.target))
+    parameters = decide_all(model, plan, _Decide(calibration, recipe.amax))
+    method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
+    quantized = quantize_model(model, plan, parameters)
+    quantized.metadata_props.update(_origin(recipe, calibration, method))
+    content: bytes = ir.to_proto(quantized).SerializeToString(deterministic=True)
+    kernels = count_kernels(content)
+    target = output or run.quantized_model
+    write_together({target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()})
+    return ExportResult(
+        target,
+        len(content),
+        run.float_model.stat().st_size,
+        recipe.quantization.target,
+        method,
+        plan,
+        kernels,
+        parameters.widened,
+    )
+
+
+@dataclass(frozen=True)
+class _Decide:
+    """Parameters of an activation site from a calibration."""
+
+    calibration: Calibration
+    amax: AmaxSettings
+
+    def __call__(self, site: ActivationSite) -> QuantParameters:
+        statistics = self.calibration.statistics.get(site.source)
+        if statistics is None:
+            raise StaleCalibrationError(
+                f"the calibration has no statistics of '{site.source}'", hint="run ptq calibrate again"
+            )
+        return decide_parameters(statistics, self.amax, site.format, symmetric=site.symmetric)
+
+
+def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:
+    import ptq_cli
+
+    origin = {
+        VERSION: ptq_cli.__version__,
+        FLOAT_SHA256: calibration.provenance.model,
+        TARGET: recipe.quantization.target,
+        AMAX_METHOD: method,
+    }
+    if method == "percentile":
+        origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+    return origin

@@ -1,0 +1,130 @@
+"""The model's file becomes the float ONNX model that every stage works on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.core.errors import ModelInputError, UsageError
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.onnx_source import input_specs
+from ptq_cli.models.open import open_model
+from ptq_cli.models.parity import require_parity
+from ptq_cli.models.prepare import prepare
+from ptq_cli.models.source import Example, ModelFile, ModelSource
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.session import Session
+
+EXAMPLE_SAMPLES = 2
+"""An exporter takes a batch of one for a constant; two keep the axis dynamic."""
+
+
+@dataclass(frozen=True)
+class FloatModel:
+    """A prepared float model.
+
+    Attributes:
+        file: where it came from.
+        model: the graph.
+        content: the graph, serialized.
+        inputs: specs of its inputs.
+        parity: largest relative difference to PyTorch on the example, or None where ONNX is the source.
+    """
+
+    file: ModelFile
+    model: ir.Model
+    content: bytes
+    inputs: tuple[TensorSpec, ...]
+    parity: float | None
+
+
+def open_source(recipe: Recipe) -> ModelSource:
+    """Open the recipe's model.
+
+    Raises:
+        UsageError: the recipe names none.
+        PtqError: it cannot be opened; see ``ptq_cli.models.open``.
+    """
+    if recipe.model.path is None:
+        raise UsageError(
+            "no model was named", hint="ptq calibrate model.pt, or path = 'model.pt' under [model]"
+        )
+    return open_model(Path(recipe.model.path), recipe.model)
+
+
+def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> FloatModel:
+    """Export, prepare and compare with PyTorch.
+
+    Args:
+        source: the opened model.
+        recipe: for shapes of inputs where there is no data.
+        dataset: its first samples are the example, if there is one.
+
+    Raises:
+        ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
+        DataNameError: the data have no array for an input.
+        ExportError: PyTorch cannot export it.
+        InvalidOnnxError: the result fails the checker.
+        ParityError: it does not compute what PyTorch computes.
+    """
+    what = source.file.path.name
+    example = _example(source, recipe, dataset)
+    expected = source.run(example)
+    model = prepare(source.to_onnx(example), what)
+    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    inputs = input_specs(model)
+    parity = None
+    if expected is not None:
+        if fixed_batch_size(inputs) == 1:  # The exporter could not keep the batch axis dynamic.
+            example = {name: array[:1] for name, array in example.items()}
+            expected = source.run(example) or expected
+        session = Session(content, threads=recipe.runtime.threads)
+        parity = require_parity(expected, session.run(example), session.outputs, what)
+    return FloatModel(source.file, model, content, inputs, parity)
+
+
+def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Example:
+    names = source.input_names
+    if dataset is not None:
+        if source.example_specs:
+            bind_inputs(dataset, source.example_specs)
+        return _first_samples(dataset, names)
+    shapes = recipe.model.input_shape
+    if shapes:
+        missing = [name for name in names if name not in shapes]
+        if missing:
+            raise ModelInputError(
+                f"--input-shape does not name the input '{missing[0]}'",
+                hint=f"the inputs are: {', '.join(names)}",
+            )
+        dtypes = {spec.name: spec.dtype for spec in source.example_specs}
+        return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
+    if source.example_specs:
+        return {
+            spec.name: _made_up(tuple(size or EXAMPLE_SAMPLES for size in spec.shape), spec.dtype)
+            for spec in source.example_specs
+        }
+    raise ModelInputError(
+        f"what the inputs of '{source.file.path.name}' look like is not known ({', '.join(names)})",
+        hint=f"name data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
+    )
+
+
+def _first_samples(dataset: Dataset, names: Sequence[str]) -> Example:
+    keys = match_names(dataset, names)
+    batch = next(dataset.batches(EXAMPLE_SAMPLES))
+    example = {name: batch.inputs[key] for name, key in keys.items()}
+    if batch.size >= EXAMPLE_SAMPLES:
+        return example
+    return {name: np.concatenate([array] * EXAMPLE_SAMPLES) for name, array in example.items()}
+
+
+def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    # Only to trace the model and to compare it with PyTorch; nothing is calibrated on it.
+    if dtype.kind == "f":
+        return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    return np.zeros(shape, dtype)

@@ -1,0 +1,63 @@
+"""The files of a run, by name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.core.errors import MissingStageError
+
+DEFAULT_RUN = Path("ptq-run")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A folder with the outputs of each stage.
+
+    Example:
+        >>> RunDirectory(Path("ptq-run")).quantized_model.as_posix()
+        'ptq-run/model.int8.onnx'
+    """
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """The resolved recipe."""
+        return self.path / "recipe.toml"
+
+    @property
+    def float_model(self) -> Path:
+        """The float model, as ONNX, that everything was measured on."""
+        return self.path / "model.float.onnx"
+
+    @property
+    def calibration(self) -> Path:
+        """The statistics."""
+        return self.path / "calibration.safetensors"
+
+    @property
+    def quantized_model(self) -> Path:
+        """The quantized model."""
+        return self.path / "model.int8.onnx"
+
+    @property
+    def report_json(self) -> Path:
+        """The report for programs."""
+        return self.path / "report.json"
+
+    @property
+    def report_markdown(self) -> Path:
+        """The report for a pull request."""
+        return self.path / "report.md"
+
+    def require_stage(self, file: Path, command: str) -> Path:
+        """Return ``file`` if an earlier stage wrote it.
+
+        Raises:
+            MissingStageError: it is not there; the message names the command that writes it.
+        """
+        if not file.is_file():
+            raise MissingStageError(
+                f"'{file}' does not exist: nothing was made in '{self.path}' with {command}",
+                hint=f"run {command} first, or name another run directory with --run",
+            )
+        return file

@@ -1,0 +1,87 @@
+"""Every setting is a flag too: which key of the recipe each flag of the command line sets.
+
+The Python API takes the same settings by the same names, as keyword arguments.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """The recipe's settings by the name of their flag; what is left out comes from the lower layers.
+
+    The meaning of each is described in ``ptq_cli.recipe.schema``.
+    """
+
+    arch: str
+    trust_pickle: bool
+    input_shape: dict[str, list[int]]
+    data: str
+    method: str
+    batch_size: int
+    samples: int
+    amax: str
+    percentile: float
+    target: str
+    eval_data: str
+    metric: list[str]
+    eval_samples: int
+    max_drop: dict[str, float]
+    min: dict[str, float]
+    threads: int
+    image_mode: str
+    resize: list[int]
+    crop: list[int]
+    scale: float
+    mean: list[float]
+    std: list[float]
+    layout: str
+
+
+FLAG_KEYS: dict[str, tuple[str, ...]] = {
+    "arch": ("model.arch",),
+    "trust_pickle": ("model.trust_pickle",),
+    "input_shape": ("model.input_shape",),
+    "data": ("calibration.data",),
+    "method": ("calibration.method",),
+    "batch_size": ("calibration.batch_size", "evaluation.batch_size"),
+    "samples": ("calibration.samples",),
+    "amax": ("amax.method",),
+    "percentile": ("amax.percentile",),
+    "target": ("quantization.target",),
+    "eval_data": ("evaluation.data",),
+    "metric": ("evaluation.metrics",),
+    "eval_samples": ("evaluation.samples",),
+    "max_drop": ("gate.max_drop",),
+    "min": ("gate.min",),
+    "threads": ("runtime.threads",),
+    "image_mode": ("image.mode",),
+    "resize": ("image.resize",),
+    "crop": ("image.crop",),
+    "scale": ("image.scale",),
+    "mean": ("image.mean",),
+    "std": ("image.std",),
+    "layout": ("image.layout",),
+}
+
+
+def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by flag name as a recipe's nested tables.
+
+    Edge case:
+        A percentile alone asks for the percentile method: nobody names one for another method.
+
+    Example:
+        >>> settings_to_table({"method": "max", "batch_size": 8})["calibration"]
+        {'method': 'max', 'batch_size': 8}
+        >>> settings_to_table({"percentile": 99.9})
+        {'amax': {'percentile': 99.9, 'method': 'percentile'}}
+    """
+    table: dict[str, Any] = {}
+    for name, value in settings.items():
+        for key in FLAG_KEYS[name]:
+            section, _, field = key.partition(".")
+            table.setdefault(section, {})[field] = value
+    if "percentile" in settings and "amax" not in settings:
+        table["amax"]["method"] = "percentile"
+    return table

@@ -1,0 +1,65 @@
+"""Settings that are paths or entry points: made absolute on the way in, relative on the way out."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.core.entry_point import is_entry_point, resolve_entry_point
+from ptq_cli.recipe.schema import Recipe
+
+
+def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Return a recipe's nested tables with each location changed.
+
+    Example:
+        >>> map_locations({"model": {"path": "m.pt"}, "amax": {"method": "max"}}, str.upper)
+        {'model': {'path': 'M.PT'}, 'amax': {'method': 'max'}}
+    """
+    return _map(Recipe, table, change)
+
+
+def _map(kind: Any, table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    known = {item.name: item for item in fields(kind)}
+    result: dict[str, Any] = {}
+    for name, value in table.items():
+        item = known[name]
+        if isinstance(item.type, type) and is_dataclass(item.type):
+            result[name] = _map(item.type, value, change)
+        elif item.metadata.get("location") and value is not None:
+            result[name] = change(value)
+        else:
+            result[name] = value
+    return result
+
+
+def resolve_location(text: str, folder: Path) -> str:
+    """Return a path or ``file.py:callable`` with the path made absolute.
+
+    Edge case:
+        ``package.module:callable`` stays as it is, unless a file of that very name exists.
+
+    Example:
+        >>> resolve_location("model.py:build", Path("/models"))
+        '/models/model.py:build'
+        >>> resolve_location("package.module:build", Path("/models"))
+        'package.module:build'
+    """
+    if is_entry_point(text) and not (folder / text).exists():
+        return resolve_entry_point(text, folder)
+    # Not Path.resolve(): a link that the user named stays a link in messages.
+    return os.path.normpath(folder / Path(text).expanduser())
+
+
+def relative_location(location: str, folder: Path) -> str:
+    """Return a resolved location relative to ``folder``, so that a folder can move with its files.
+
+    Example:
+        >>> relative_location("/models/a/model.py:build", Path("/models/run"))
+        '../a/model.py:build'
+    """
+    if is_entry_point(location) and not Path(location).exists():
+        path, _, name = location.rpartition(":")
+        return f"{os.path.relpath(path, folder.absolute())}:{name}" if path.endswith(".py") else location
+    return os.path.relpath(location, folder.absolute())
