@@ -56,6 +56,6 @@ def _require_close(wanted: Array, got: Array, name: str, what: str) -> float:
         raise ParityError(
             f"'{what}': output '{name}' of the ONNX model differs from PyTorch's by {np.max(difference):.3g} "
             f"({relative:.2%} of its largest value, at most {RELATIVE_TOLERANCE:.1%} is allowed)",
-            hint="is the model random (dropout in forward)? If not, its export is wrong: pass ONNX that you exported",
+            hint="is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
         )
     return relative

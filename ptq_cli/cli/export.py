@@ -1,0 +1,50 @@
+"""``ptq export``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, THREADS, settings_from, take
+
+
+@click.command(
+    short_help="Write the quantized ONNX model.",
+    epilog="""\b
+Examples:
+  ptq export --onnx
+  ptq export --onnx --amax percentile --percentile 99.99 --output model.int8.onnx
+""",
+)
+@click.option(
+    "--onnx", "format_", flag_value="onnx", default="onnx", help="Write ONNX, the one format there is."
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
+@take(AMAX, THREADS, RUN, RECIPES, JSON)
+def command(
+    format_: str,
+    output: Path | None,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Decide scales from the saved statistics, and write the quantized model.
+
+    Needs no data, and what was given to ptq calibrate need not be given again. If the model or a setting
+    that the statistics depend on has changed since, it is refused.
+    """
+    from ptq_cli.cli.output import print_json, tell
+    from ptq_cli.cli.summaries import export_values, print_export
+    from ptq_cli.pipeline.export import run_export
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
+
+    request = Request(settings_from(options), None, recipe, preset)
+    result = run_export(request, RunDirectory(run), output)
+    if as_json:
+        print_json({"format": format_, **export_values(result)})
+        return
+    print_export(result)
+    tell("next: ptq evaluate")

@@ -1,0 +1,101 @@
+"""Each shared option, defined once; a command takes the groups it needs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ptq_cli.cli.values import NumberList, parse_shapes
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+PATH = click.Path(path_type=Path)
+
+MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
+MODEL = (
+    click.option("--arch", metavar="FILE.PY:NAME", help="Builds the module that a state dict belongs to."),
+    click.option(
+        "--trust-pickle", is_flag=True, default=None, help="Unpickle a whole module. It can run any code."
+    ),
+    click.option(
+        "--input-shape",
+        multiple=True,
+        metavar="NAME=N,N,…",
+        help="Shape of an input, where no data tells it.",
+    ),
+)
+IMAGE = (
+    click.option(
+        "--resize", type=NumberList(int), help="Height,width of images, or one number: shorter side."
+    ),
+    click.option("--crop", type=NumberList(int), help="Height,width cut from the centre of images."),
+    click.option("--mean", type=NumberList(float), help="Subtracted from pixels, one number a channel."),
+    click.option("--std", type=NumberList(float), help="Pixels are divided by it."),
+    click.option("--scale", type=float, help="Factor on 0…255 pixels before mean and std.  [default: 1/255]"),
+    click.option("--image-mode", metavar="MODE", help="RGB, BGR or L (grey).  [default: RGB]"),
+    click.option("--layout", metavar="LAYOUT", help="NCHW or NHWC.  [default: NCHW]"),
+)
+CALIBRATION = (
+    click.option("--data", metavar="PATH", help="Calibration set: npz, npy, image folder, FILE.PY:NAME."),
+    click.option("--method", metavar="NAME", help="What to keep: histogram or max.  [default: histogram]"),
+    click.option("--samples", type=int, metavar="N", help="Use only the first N calibration samples."),
+)
+BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a batch.  [default: 32]")
+TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
+THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")
+AMAX = (
+    click.option("--amax", metavar="METHOD", help="How ranges are decided: auto, max or percentile."),
+    click.option("--percentile", type=float, metavar="P", help="Percent of the values that a range holds."),
+)
+GATES = (
+    click.option("--max-drop", multiple=True, metavar="METRIC=X", help="Exit 3 if the metric drops by more."),
+    click.option("--min", "minimum", multiple=True, metavar="METRIC=X", help="Exit 3 if it is below X."),
+)
+METRIC = click.option("--metric", multiple=True, metavar="NAME", help="top1 or top5; may be given again.")
+RUN = click.option(
+    "--run", type=PATH, default=DEFAULT_RUN, show_default=True, metavar="DIR", help="The run directory."
+)
+RECIPES = (
+    click.option("--recipe", type=PATH, metavar="FILE", help="A recipe; ./ptq.toml lies beneath it."),
+    click.option(
+        "--preset", metavar="NAME", help="The settings beneath all others.  [default: int8_ort_cpu]"
+    ),
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+def take(*options: Decorator[Any] | tuple[Decorator[Any], ...]) -> Decorator[Any]:
+    """Return a decorator that adds options, in the order in which ``--help`` shows them."""
+    flat = [item for option in options for item in (option if isinstance(option, tuple) else (option,))]
+
+    def decorate(command: Any) -> Any:
+        for option in reversed([*flat, DEBUG]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def settings_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, as settings of the recipe.
+
+    Raises:
+        UsageError: a shape cannot be read.
+        GateError: a limit cannot be read.
+    """
+    from ptq_cli.report.gate import MAX_DROP_FLAG, MIN_FLAG, parse_limits
+
+    settings = {name: value for name, value in options.items() if value not in (None, ())}
+    if "input_shape" in settings:
+        settings["input_shape"] = parse_shapes(settings["input_shape"])
+    if "metric" in settings:
+        settings["metric"] = list(settings["metric"])
+    if "max_drop" in settings:
+        settings["max_drop"] = parse_limits(settings["max_drop"], MAX_DROP_FLAG)
+    if "minimum" in settings:
+        settings["min"] = parse_limits(settings.pop("minimum"), MIN_FLAG)
+    return settings

@@ -1,0 +1,98 @@
+"""``ptq quantize``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.options import (
+    AMAX,
+    BATCH_SIZE,
+    CALIBRATION,
+    GATES,
+    IMAGE,
+    JSON,
+    METRIC,
+    MODEL,
+    MODEL_ARGUMENT,
+    PATH,
+    RECIPES,
+    RUN,
+    TARGET,
+    THREADS,
+    settings_from,
+    take,
+)
+
+
+@click.command(
+    short_help="Calibrate, export and gate, all in one.",
+    epilog="""\b
+Examples:
+  ptq quantize model.pt --arch model.py:build --data calib.npz --output out.onnx
+  ptq quantize model.pt --max-drop top1=0.01
+
+Exit status 3 if a limit is missed.
+""",
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
+@click.option("--eval-data", metavar="PATH", help="Evaluation set, with labels where a metric needs them.")
+@click.option("--eval-samples", type=int, metavar="N", help="Use only the first N evaluation samples.")
+@click.option("--evaluate/--no-evaluate", default=None, help="Evaluate too.  [default: if a limit is set]")
+@take(
+    MODEL_ARGUMENT,
+    CALIBRATION,
+    AMAX,
+    METRIC,
+    GATES,
+    BATCH_SIZE,
+    MODEL,
+    IMAGE,
+    TARGET,
+    THREADS,
+    RUN,
+    RECIPES,
+    JSON,
+)
+def command(
+    model: Path | None,
+    output: Path | None,
+    evaluate: bool | None,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Calibrate MODEL, export it and, if a limit is set, evaluate it: all in one.
+
+    The same as ptq calibrate, ptq export and ptq evaluate with the same flags.
+    """
+    import json
+
+    from ptq_cli.cli import summaries
+    from ptq_cli.cli.output import print_json
+    from ptq_cli.cli.progress import shown_progress
+    from ptq_cli.pipeline.quantize import run_quantize
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.report.document import report_to_json
+
+    request = Request(settings_from(options), model, recipe, preset)
+    with shown_progress() as progress:
+        result = run_quantize(request, RunDirectory(run), output, evaluate=evaluate, progress=progress)
+    report = result.evaluation.report if result.evaluation is not None else None
+    if as_json:
+        print_json(
+            {
+                "calibration": summaries.calibration_values(result.calibration),
+                "export": summaries.export_values(result.export),
+                "report": json.loads(report_to_json(report)) if report is not None else None,
+            }
+        )
+    else:
+        summaries.print_calibration(result.calibration)
+        summaries.print_export(result.export)
+        if report is not None:
+            summaries.print_report(report)
+    return summaries.exit_status(report) if report is not None else 0

@@ -1,0 +1,114 @@
+"""How the results of the verbs read: as lines for a person, as values for ``--json``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.output import print_table
+from ptq_cli.report.document import Report
+from ptq_cli.report.summary import (
+    comparison_table,
+    format_bytes,
+    gate_table,
+    label_table,
+    placement_line,
+    size_table,
+    verdict_line,
+)
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibrate import CalibrationResult
+    from ptq_cli.pipeline.export import ExportResult
+
+GATE_MISSED = 3
+
+
+def print_calibration(result: "CalibrationResult") -> None:
+    """Print what was calibrated."""
+    click.echo(f"calibrated {result.tensors} tensors on {result.samples} samples, kept: {result.method}")
+    if result.parity is not None:
+        click.echo(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
+    for name in result.dead:
+        click.echo(f"note: '{name}' was 0 in every sample")
+    click.echo(f"wrote {shown_path(result.run.calibration)}")
+
+
+def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
+    """Return what was calibrated, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "parity": result.parity,
+        "dead": list(result.dead),
+    }
+
+
+def print_export(result: "ExportResult") -> None:
+    """Print what was exported."""
+    integer = sum(layer.quantized for layer in result.plan.layers)
+    click.echo(
+        f"quantized {integer} of {len(result.plan.layers)} layers for {result.target}, ranges by {result.amax}"
+    )
+    click.echo(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
+    for name, channels in result.widened.items():
+        click.echo(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
+    ratio = result.float_bytes / result.bytes
+    click.echo(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {ratio:.2f} times smaller)")
+
+
+def kernel_line(result: "ExportResult") -> str:
+    """Say how many kernels of each operator are integer, and name float ones."""
+    parts = []
+    for name, count in result.kernels.integer.items():
+        floating = result.kernels.floating.get(name, 0)
+        if count or floating:
+            parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
+    return ", ".join(parts) or "nothing"
+
+
+def export_values(result: "ExportResult") -> dict[str, Any]:
+    """Return what was exported, for JSON."""
+    return {
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "float_bytes": result.float_bytes,
+        "target": result.target,
+        "amax": result.amax,
+        "integer_kernels": result.kernels.integer,
+        "float_kernels": result.kernels.floating,
+        "widened": dict(result.widened),
+        "layers": [
+            {"name": layer.name, "op": layer.op, "integer": layer.quantized, "reason": layer.reason}
+            for layer in result.plan.layers
+        ],
+    }
+
+
+def print_report(report: Report) -> None:
+    """Print the tables of a report, and the verdict last."""
+    print_table(label_table(report), right=(1, 2, 3))
+    print_table(comparison_table(report), right=(1,))
+    print_table(size_table(report), right=(2,))
+    click.echo(placement_line(report))
+    print_gates(report)
+
+
+def print_gates(report: Report) -> None:
+    """Print each gate and the verdict."""
+    print_table(gate_table(report))
+    click.echo(verdict_line(report))
+
+
+def exit_status(report: Report) -> int:
+    """Return 3 if a gate was missed, otherwise 0."""
+    return GATE_MISSED if report.verdict == "fail" else 0
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a user would type it: relative where it lies below the current folder."""
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(path)

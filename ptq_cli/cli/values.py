@@ -1,0 +1,54 @@
+"""How the values of flags are read."""
+
+from typing import Any
+
+import click
+
+from ptq_cli.core.errors import UsageError
+
+
+class NumberList(click.ParamType[list[Any]]):
+    """``0.485,0.456,0.406``.
+
+    Example:
+        >>> NumberList(float).convert("0.5,0.25", None, None)
+        [0.5, 0.25]
+    """
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+        self.name = "N,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        """Return the numbers of a text."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [self._kind(part) for part in str(value).split(",")]
+        except ValueError:
+            wanted = "whole numbers" if self._kind is int else "numbers"
+            self.fail(f"{value!r} is no list of {wanted} with commas between them", param, ctx)
+
+
+def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
+    """Read ``x=1,3,224,224`` texts.
+
+    Raises:
+        UsageError: a text is not ``NAME=N,N,…``.
+
+    Example:
+        >>> parse_shapes(("x=1,3,8,8",))
+        {'x': [1, 3, 8, 8]}
+    """
+    shapes = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        try:
+            shapes[name] = [int(size) for size in sizes.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(
+                f"--input-shape '{text}' is not of the form NAME=N,N,…", hint="--input-shape x=1,3,224,224"
+            )
+    return shapes
