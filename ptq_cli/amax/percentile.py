@@ -55,7 +55,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
     np.add.at(counts, inverse, histogram.counts)
     edges = np.zeros(magnitudes.size)
     edges[inverse] = histogram.upper_edges()
-    # In exact fractions: 99.9 % of 1e9 values in float64 is 999000000.0000001, and would round up to one more.
+    # In fractions: 99.9 % of 1e9 values in float64 is 999000000.0000001, and would round up to one more.
     wanted = math.ceil(Fraction(str(float(percentile))) * statistics.count / 100) - statistics.zeros
     index = int(np.searchsorted(np.cumsum(counts), max(wanted, 1)))
     return min(float(edges[min(index, edges.size - 1)]), largest)

@@ -132,10 +132,10 @@ def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
 
 
 def bins_per_octave(exponents: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.int64]:
-    """Return how many bins each octave has, a power of two, where the largest magnitude lies in octave ``top``.
+    """Return how many bins each octave has, where the largest magnitude lies in octave ``top``.
 
     Shapes:
-        exponents: any, biased; the result has the same.
+        exponents: any, biased; the result has the same, powers of two.
 
     Example:
         >>> bins_per_octave(np.array([130, 129, 128, 100]), 130).tolist()

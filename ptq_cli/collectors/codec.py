@@ -65,13 +65,13 @@ def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
     rest = {name: _Parts(array) for name, array in arrays.items()}
     statistics: dict[str, TensorStatistics] = {}
     for entry in entries:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(name, str) or name in statistics:
+        key = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(key, str) or key in statistics:
             raise ValueError("a tensor has no name, or one that another has too")
         try:
-            statistics[name] = _read_entry(entry, rest)
+            statistics[key] = _read_entry(entry, rest)
         except ValueError as error:
-            raise ValueError(f"tensor '{name}': {error}") from error
+            raise ValueError(f"tensor '{key}': {error}") from error
     if any(part.left for part in rest.values()):
         raise ValueError("some of its values belong to no tensor")
     return statistics

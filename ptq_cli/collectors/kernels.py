@@ -33,9 +33,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         each process compiles for itself.
     """
     try:
-        return njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        return njit(nogil=True, cache=True)(function)
     except RuntimeError:
-        return njit(nogil=True)(function)  # type: ignore[no-any-return]
+        return njit(nogil=True)(function)
 
 
 @compiled

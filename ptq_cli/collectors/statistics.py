@@ -80,7 +80,7 @@ class TensorStatistics:
         if not (self.count and other.count):
             full = self if self.count else other
             return full.minimum, full.maximum
-        # numpy would broadcast one channel to many, and so merge tensors that have nothing to do with each other.
+        # numpy would broadcast one channel to many, and so merge what does not belong together.
         if self.minimum.shape != other.minimum.shape:
             raise ValueError(
                 f"axis {self.axis} had {self.minimum.size} channels and now has {other.minimum.size}"

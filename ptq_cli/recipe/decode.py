@@ -61,6 +61,9 @@ def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, pre
     for key, value in table.items():
         values[key] = _decode_value(hints[key], value, f"{prefix}{key}", where)
     for item in dataclasses.fields(kind):  # type: ignore[arg-type]
+        # An empty path would be resolved to the recipe's folder, and read as one of images.
+        if item.metadata.get("location") and values.get(item.name) == "":
+            raise _wrong_type(f"{prefix}{item.name}", "", "a path", where)
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
         if required and item.name not in values:
             raise RecipeValueError(f"{where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'")

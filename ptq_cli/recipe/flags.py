@@ -6,6 +6,8 @@ The Python API takes the same settings by the same names, as keyword arguments.
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from ptq_cli.core.errors import UsageError, did_you_mean
+
 
 class Settings(TypedDict, total=False):
     """The recipe's settings by the name of their flag; what is left out comes from the lower layers.
@@ -71,6 +73,9 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     Edge case:
         A percentile alone asks for the percentile method: nobody names one for another method.
 
+    Raises:
+        UsageError: there is no setting of that name; only the Python API can meet it.
+
     Example:
         >>> settings_to_table({"method": "max", "batch_size": 8})["calibration"]
         {'method': 'max', 'batch_size': 8}
@@ -79,6 +84,11 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     table: dict[str, Any] = {}
     for name, value in settings.items():
+        if name not in FLAG_KEYS:
+            raise UsageError(
+                f"there is no setting '{name}'{did_you_mean(name, list(FLAG_KEYS))}",
+                hint=f"settings: {', '.join(FLAG_KEYS)}",
+            )
         for key in FLAG_KEYS[name]:
             section, _, field = key.partition(".")
             table.setdefault(section, {})[field] = value

@@ -38,7 +38,8 @@ def resolve_location(text: str, folder: Path) -> str:
     """Return a path or ``file.py:callable`` with the path made absolute.
 
     Edge case:
-        ``package.module:callable`` stays as it is, unless a file of that very name exists.
+        ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
+        user's home.
 
     Example:
         >>> resolve_location("model.py:build", Path("/models"))
@@ -46,10 +47,12 @@ def resolve_location(text: str, folder: Path) -> str:
         >>> resolve_location("package.module:build", Path("/models"))
         'package.module:build'
     """
+    # Not Path.expanduser(), which raises where there is no such user; such a name is a file's.
+    text = os.path.expanduser(text)  # noqa: PTH111
     if is_entry_point(text) and not (folder / text).exists():
         return resolve_entry_point(text, folder)
     # Not Path.resolve(): a link that the user named stays a link in messages.
-    return os.path.normpath(folder / Path(text).expanduser())
+    return os.path.normpath(folder / text)
 
 
 def relative_location(location: str, folder: Path) -> str:
@@ -59,7 +62,13 @@ def relative_location(location: str, folder: Path) -> str:
         >>> relative_location("/models/a/model.py:build", Path("/models/run"))
         '../a/model.py:build'
     """
+    path, name = location, ""
     if is_entry_point(location) and not Path(location).exists():
         path, _, name = location.rpartition(":")
-        return f"{os.path.relpath(path, folder.absolute())}:{name}" if path.endswith(".py") else location
-    return os.path.relpath(location, folder.absolute())
+        if not path.endswith(".py"):
+            return location
+    relative = os.path.relpath(path, folder.absolute())
+    # Without ./ a file called ``~x`` or ``a:b`` would be read again as a home or as an entry point.
+    if relative.startswith("~") or (not name and is_entry_point(relative)):
+        relative = f"./{relative}"
+    return f"{relative}:{name}" if name else relative

@@ -18,7 +18,11 @@ NUMPY_DTYPES = {
     "tensor(double)": np.float64,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
     "tensor(int8)": np.int8,
+    "tensor(uint64)": np.uint64,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint16)": np.uint16,
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
@@ -80,15 +84,12 @@ class Session:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input."""
-        return tuple(
-            TensorSpec(
-                item.name,
-                np.dtype(NUMPY_DTYPES.get(item.type, np.float32)),
-                tuple(size if isinstance(size, int) else None for size in item.shape),
-            )
-            for item in self._session.get_inputs()
-        )
+        """Name, dtype and shape of each input.
+
+        Raises:
+            RuntimeFailedError: an input is no array of numbers.
+        """
+        return tuple(_spec(item) for item in self._session.get_inputs())
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         """Return the outputs for one batch.
@@ -103,6 +104,16 @@ class Session:
                 f"ONNX Runtime failed on a batch: {first_line(error, 300)}",
                 hint="does the model accept this batch size? try --batch-size 1",
             ) from error
+
+
+def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
+    if item.type not in NUMPY_DTYPES:
+        raise RuntimeFailedError(
+            f"input '{item.name}' is a {item.type}, an array of numbers is wanted",
+            hint="move what turns it into numbers out of the model, into the data",
+        )
+    shape = tuple(size if isinstance(size, int) else None for size in item.shape)
+    return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
 
 
 def usable_cores() -> int:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 
 def tap(model: ir.Model, tensors: Sequence[str]) -> bytes:
     """Return the serialized model with ``tensors`` as its only outputs, in that order.
 
-    Operators that no tapped tensor needs are not run.
+    Operators that no tapped tensor needs are removed, because ONNX Runtime would run them all the same. The
+    inputs stay, needed or not, so that a batch fits.
 
     Edge case:
         A tensor that is an input of the graph cannot be an output of it; the caller has it already.
@@ -17,11 +18,16 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> bytes:
     Raises:
         KeyError: a name is no tensor of the graph; a plan made for this model has none such.
     """
-    values = {value.name: value for node in model.graph for value in node.outputs}
-    proto = ir.to_proto(model)
-    del proto.graph.output[:]
-    for name in tensors:
-        dtype = values[name].dtype or ir.DataType.FLOAT
-        proto.graph.output.append(onnx.helper.make_tensor_value_info(name, dtype.value, None))
-    serialized: bytes = proto.SerializeToString()
+    tapped = model.clone()
+    values = {value.name: value for node in tapped.graph for value in node.outputs}
+    tapped.graph.outputs[:] = [_as_output(values[name]) for name in tensors]
+    RemoveUnusedNodesPass()(tapped)
+    serialized: bytes = ir.to_proto(tapped).SerializeToString()
     return serialized
+
+
+def _as_output(value: ir.Value) -> ir.Value:
+    value.type = value.type or ir.TensorType(ir.DataType.FLOAT)
+    # A shape that was inferred for another batch size would not fit.
+    value.shape = None
+    return value
