@@ -27,9 +27,7 @@ def add_noise(waveform: FloatArray, generator: np.random.Generator) -> FloatArra
 
 def crop_or_extend(waveform: FloatArray, generator: np.random.Generator) -> FloatArray:
     """Cuts up to 40 ms from each end or adds up to 80 ms of near silence to it."""
-    ends = []
-    for change in generator.integers(-SAMPLE_RATE // 25, 2 * SAMPLE_RATE // 25, 2):
-        ends.append(int(change))
+    ends = [int(change) for change in generator.integers(-SAMPLE_RATE // 25, 2 * SAMPLE_RATE // 25, 2)]
     start, end = (max(0, -change) for change in ends)
     kept = waveform[start : max(len(waveform) - end, start + WINDOW)]
     silence = [generator.standard_normal(max(0, change)) * 1e-3 * kept.std() for change in ends]

@@ -22,6 +22,7 @@ class Attention(nn.Module):
         """Splits `width` into `heads` equal parts."""
         super().__init__()
         self.heads = heads
+        self.scale = 1 / math.sqrt(width // heads)
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -34,7 +35,7 @@ class Attention(nn.Module):
         query = self._split(self.query(features))
         key = self._split(self.key(features))
         value = self._split(self.value(features))
-        scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1])) + bias
+        scores = query @ key.transpose(-2, -1) * self.scale + bias
         mixed = self.dropout(self.softmax(scores)) @ value
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return output

@@ -3,7 +3,7 @@
 The held-out speakers only give the accuracy that is printed: nothing is chosen by it.
 
 Example:
-    python train.py spoken_digits.npz --output model.pt --epochs 200
+    python train.py spoken_digits.npz --output model.pt --epochs 160
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the spoken-digit transformer.")
     parser.add_argument("recordings", type=Path, help="npz of the recordings")
     parser.add_argument("--output", type=Path, default=Path("model.pt"), help="the state dict to write")
-    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
