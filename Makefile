@@ -1,0 +1,55 @@
+# make demo   set up and run the main job on both sample models
+# make test   set up and run every check and test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# PyTorch's threads spin while they wait; beside another busy process two are far slower than one.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-nightly lint format docs docs-check bench clean
+
+demo: $(VENV)/.installed
+	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
+	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq export --onnx
+	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq evaluate --max-drop top1=0.01
+	cd sample_models/spoken_digits_transformer && ../../$(BIN)/ptq quantize model.pt --max-drop top1=0.01
+
+test: lint docs-check
+	$(BIN)/pytest -n 2 --dist worksteal -m "not nightly"
+
+test-nightly: lint docs-check
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.generate_docs
+	$(BIN)/python -m tools.sample_table
+
+docs-check: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.generate_docs --check
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.main_job
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf sample_models/*/ptq-run
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
