@@ -41,7 +41,9 @@ class Attention(nn.Module):
         return output
 
     def _split(self, features: Tensor) -> Tensor:
-        return features.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        # reshape and not unflatten: the TorchScript exporter keeps track of its rank.
+        batch, frames, width = features.shape
+        return features.reshape(batch, frames, self.heads, width // self.heads).transpose(1, 2)
 
 
 class FeedForward(nn.Sequential):
