@@ -1,4 +1,4 @@
-"""Attention masks: an Add of a huge negative number, which must never be quantized.
+"""Attention masks: an Add of a huge constant to some scores, which must never be quantized.
 
 A scale that covers -1e4 leaves all other scores in one step. (A sentence-embedding model fell from 0.82
 to 0.43 Spearman because a tool quantized its mask.)
@@ -7,11 +7,14 @@ to 0.43 Spearman because a tool quantized its mask.)
 import numpy as np
 import onnx_ir as ir
 
-SENTINEL = -1e4
-"""Constants not above this are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
+SENTINEL = 1e4
+"""Magnitudes from here on are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
 SEARCH_DEPTH = 12
-MASK_CARRIERS = {"Add", "Cast", "Expand", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice"}
+MASK_CARRIERS = {"Add", "Cast", "Expand", "Gather", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice"}
 MASK_CARRIERS |= {"Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"}
+MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
+MOVERS |= {"Concat", "Split", "Unsqueeze"}
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 
 def adds_mask(node: ir.Node) -> bool:
@@ -19,13 +22,33 @@ def adds_mask(node: ir.Node) -> bool:
 
     Edge case:
         A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
-        that carry it.
+        that carry it, and ``scores - (1 - mask) * 1e4`` too. A constant that is huge everywhere shifts, and
+        masks nothing.
     """
     if node.op_type == "Where":
         return any(_holds_sentinel(value) for value in node.inputs[1:] if value is not None)
-    if node.op_type != "Add":
+    if node.op_type not in ("Add", "Sub"):
         return False
-    return any(_comes_from_sentinel(value, SEARCH_DEPTH) for value in node.inputs if value is not None)
+    return any(_is_mask(value) for value in node.inputs if value is not None)
+
+
+def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
+    """Tell whether a value holds masked scores: what adds the mask, or what only moves that."""
+    producer = value.producer()
+    if producer is None:
+        return False
+    if adds_mask(producer):
+        return True
+    if depth == 0 or producer.op_type not in MOVERS:
+        return False
+    return any(carries_mask(item, depth - 1) for item in producer.inputs if item is not None)
+
+
+def _is_mask(value: ir.Value) -> bool:
+    if value.const_value is not None:
+        array = np.asarray(value.const_value.numpy())
+        return _holds_sentinel(value) and bool(array.min() != array.max())
+    return _comes_from_sentinel(value, SEARCH_DEPTH)
 
 
 def _comes_from_sentinel(value: ir.Value, depth: int) -> bool:
@@ -39,7 +62,7 @@ def _comes_from_sentinel(value: ir.Value, depth: int) -> bool:
 
 def _holds_sentinel(value: ir.Value) -> bool:
     constant = value.const_value
-    if constant is None or constant.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
+    if constant is None or constant.dtype not in FLOATS:
         return False
     array = np.asarray(constant.numpy())
-    return bool(array.size) and bool(np.min(array) <= SENTINEL)
+    return bool(array.size) and bool(np.max(np.abs(array)) >= SENTINEL)

@@ -11,21 +11,26 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.plan.masks import adds_mask
+from ptq_cli.plan.masks import adds_mask, carries_mask
+from ptq_cli.plan.refusals import (
+    attribute_refusal,
+    bias_refusal,
+    clamp_refusal,
+    float_refusal,
+    output_refusal,
+    weight_refusal,
+)
 from ptq_cli.plan.sites import ActivationSite, BiasSite, LayerPlan, Plan, WeightSite
 from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import (
-    attribute_refusal,
     bias_add_behind,
-    bias_refusal,
-    clamp_behind,
     constant_size,
-    float_refusal,
+    has_fixed_shape,
     input_at,
     is_constant,
     only_reader,
+    rank,
     weight_axis,
-    weight_refusal,
 )
 
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
@@ -56,6 +61,9 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
             hint="ptq inspect shows each layer's reason",
         )
     return plan
+
+
+NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class _Planner:
@@ -111,8 +119,8 @@ class _Planner:
                 self._ask(value)
         self._mark(node, "")
         tail = self._plan_bias(node, rule, weight) if weight is not None else node
-        if rule.output == "always":
-            self._ask((clamp_behind(tail, self._target) or tail).outputs[0])
+        if rule.output == "always" or (tail is node and self._is_merged(node, rule)):
+            self._ask((self._clamp_behind(tail) or tail).outputs[0])
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
         yield attribute_refusal(node, rule)
@@ -139,12 +147,35 @@ class _Planner:
         reader, index = node, rule.bias
         if rule.bias_add and (found := bias_add_behind(node, weight)):
             reader, index = found
-            self._mark(reader, f"bias of {node.name}")
+            self._mark_bias_add(reader, node)
         bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
         if bias is not None and index is not None and activation is not None:
             site = BiasSite(bias.name or "", reader.name or "", index, activation.name or "", weight)
             self._biases.append(site)
         return reader
+
+    def _mark_bias_add(self, add: ir.Node, node: ir.Node) -> None:
+        source = node.inputs[0]
+        # ONNX Runtime makes one Gemm of the two where it can make matrices of the input before it runs.
+        if source is not None and (rank(source) == 2 or has_fixed_shape(source)):
+            self._mark(add, f"bias of {node.name}")
+        else:
+            self._reasons[add.name or ""] = f"bias of {node.name}, added to its float result"
+
+    def _clamp_behind(self, node: ir.Node) -> ir.Node | None:
+        follower = only_reader(node)
+        rule = self._rule(follower)
+        is_clamp = follower is not None and rule is not None and rule.kind == "clamp"
+        return follower if is_clamp and follower is not None and not clamp_refusal(follower) else None
+
+    def _is_merged(self, node: ir.Node, rule: OpRule) -> bool:
+        follower = only_reader(node)
+        return (
+            follower is not None
+            and follower.op_type in rule.merged_by
+            and input_at(node, rule.bias) is None
+            and rank(node.outputs[0]) in (None, 2)
+        )
 
     # A request travels up the graph.
 
@@ -166,7 +197,7 @@ class _Planner:
 
     def _ask_before_clamp(self, clamp: ir.Node) -> None:
         before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
-        if before is None or only_reader(before) is not clamp:
+        if before is None or self._clamp_behind(before) is not clamp:
             return
         rule = self._rule(before)
         if rule is not None and rule.kind == "join":
@@ -176,7 +207,11 @@ class _Planner:
 
     def _ask_through(self, node: ir.Node, name: str) -> None:
         value = node.inputs[0]
-        if value is None or self._refusal(value):
+        rule = self._target.op[node.op_type]
+        if value is None or (
+            reason := attribute_refusal(node, rule) or output_refusal(node) or self._refusal(value)
+        ):
+            self._reasons[node.name or ""] = reason
             return
         self._ask(value)
         self._sources[name] = self._sources[value.name or ""]
@@ -197,9 +232,15 @@ class _Planner:
         return True
 
     def _refusal(self, value: ir.Value) -> str:
+        if carries_mask(value):
+            return "reads an attention mask, whose huge constant no 8-bit scale can hold"
         producer = value.producer()
-        if producer is not None and adds_mask(producer):
-            return "reads an attention mask, whose huge negative constant no 8-bit scale can hold"
+        rule = self._rule(producer)
+        # Between quantized tensors the runtime would take it for integer whatever this plan says of it.
+        if producer is not None and rule is not None and rule.kind == "join":
+            reason = attribute_refusal(producer, rule)
+            if reason:
+                return f"reads {producer.op_type} '{producer.name}': {reason}"
         return float_refusal(value)
 
     def _mark(self, node: ir.Node, reason: str) -> None:
@@ -217,10 +258,15 @@ class _Planner:
 
     def _float_reason(self, node: ir.Node) -> str:
         if adds_mask(node):
-            return "attention mask: its huge negative constant leaves no step for the scores"
+            return "attention mask: its huge constant leaves no step for the scores"
+        if any(attribute.type in NESTED for attribute in node.attributes.values()):
+            return "holds a graph of its own, which stays float"
         rule = self._rule(node)
         if rule is None:
-            return f"{self._target.name} has no integer {node.op_type}"
+            return f"target {self._target.name} has no rule for {node.op_type}"
+        reason = attribute_refusal(node, rule)
+        if reason:
+            return reason
         if rule.kind == "clamp":
-            return "the operator before it is not computed in integers"
+            return clamp_refusal(node) or "no integer result ends in it: what it reads or gives is float"
         return "no integer operator reads it: in integers it would cost accuracy and save nothing"

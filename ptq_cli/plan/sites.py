@@ -102,3 +102,9 @@ class Plan:
     def measured(self) -> tuple[str, ...]:
         """The tensors whose statistics are needed, in graph order, each once."""
         return tuple(dict.fromkeys(site.source for site in self.activations.values()))
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The initializers that are stored as integers, each once."""
+        names = [site.tensor for site in self.weights] + [site.tensor for site in self.biases]
+        return tuple(dict.fromkeys(names))

@@ -27,7 +27,10 @@ class OpRule:
         bias: which input is the bias.
         bias_add: a following Add of a constant vector counts as the bias.
         output: ``always`` quantizes the output, ``asked`` only if another operator asks for it.
-        unit_attributes: attributes that must be 1 for an integer kernel.
+        unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
+        equal_attributes: attributes that must have this value for an integer kernel.
+        merged_by: operators that the runtime merges this one into, in float, where they alone read it; a
+            quantized output keeps the two apart.
         integer_kernel: false where the weight is stored as integers and computed in float.
         note: a reason that is shown where ``integer_kernel`` is false.
     """
@@ -41,6 +44,8 @@ class OpRule:
     bias_add: bool = False
     output: str = "asked"
     unit_attributes: list[str] = field(default_factory=list)
+    equal_attributes: dict[str, str] = field(default_factory=dict)
+    merged_by: list[str] = field(default_factory=list)
     integer_kernel: bool = True
     note: str = ""
 

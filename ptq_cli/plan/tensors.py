@@ -3,49 +3,13 @@
 import onnx_ir as ir
 
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.plan.target import OpRule, Target
+from ptq_cli.plan.target import OpRule
 
 
 def constant_size(value: ir.Value) -> int:
     """Return how many elements a constant has; 0 for a value that is computed or fed."""
     constant = value.const_value
     return int(constant.size) if constant is not None else 0
-
-
-def float_refusal(value: ir.Value) -> str:
-    """Return why an activation cannot be quantized, or an empty string."""
-    if is_constant(value):
-        return f"reads the constant '{value.name}', and a quantized constant costs accuracy for nothing"
-    if value.dtype != ir.DataType.FLOAT:
-        return f"'{value.name}' is {str(value.dtype).lower()}, not float"
-    return ""
-
-
-def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
-    """Return why a node's attributes rule out its integer kernel, or an empty string."""
-    for name in rule.unit_attributes:
-        value = node.attributes.get_float(name, 1.0)
-        if value != 1.0:
-            return f"{name} is {value:g}, the integer kernel needs 1"
-    return ""
-
-
-def weight_refusal(value: ir.Value, *, may_be_computed: bool) -> str:
-    """Return why a weight cannot be stored as integers, or an empty string."""
-    if not is_constant(value):
-        return "" if may_be_computed else f"its weight '{value.name}' is computed at run time"
-    if value.dtype != ir.DataType.FLOAT:
-        return f"its weight '{value.name}' is {str(value.dtype).lower()}, not float"
-    return ""
-
-
-def bias_refusal(value: ir.Value) -> str:
-    """Return why a bias cannot be stored as int32, or an empty string."""
-    if not is_constant(value):
-        return f"its bias '{value.name}' is computed at run time"
-    if not is_vector(value):
-        return f"its bias '{value.name}' is no vector over the output channels"
-    return ""
 
 
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
@@ -55,8 +19,7 @@ def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
         A batch of matrices has no axis that is an output channel for all of them; a grouped ConvTranspose's
         axis 1 counts the channels of one group only. Both get one scale for the whole weight.
     """
-    rank = len(value.shape) if value.shape is not None else 0
-    if node.op_type == "MatMul" and rank != 2:
+    if node.op_type == "MatMul" and rank(value) != 2:
         return None
     if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
         return None
@@ -71,8 +34,18 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def is_vector(value: ir.Value) -> bool:
-    """Tell whether a value has one axis."""
-    return value.shape is not None and len(value.shape) == 1
+    """Tell whether a value has one axis, counting no axis of size 1 before it."""
+    return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
+
+
+def rank(value: ir.Value | None) -> int | None:
+    """Return how many axes a value has, or None where that is not known."""
+    return len(value.shape) if value is not None and value.shape is not None else None
+
+
+def has_fixed_shape(value: ir.Value) -> bool:
+    """Tell whether every size of a value is known before it is computed."""
+    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
 
 
 def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
@@ -80,29 +53,27 @@ def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
     return node.inputs[index] if index is not None and index < len(node.inputs) else None
 
 
-def clamp_behind(node: ir.Node, target: Target) -> ir.Node | None:
-    """Return the Relu or Clip that alone reads a node's output, if the target makes it disappear."""
-    follower = only_reader(node)
-    rule = target.op.get(follower.op_type) if follower is not None else None
-    return follower if rule is not None and rule.kind == "clamp" else None
-
-
 def bias_add_behind(node: ir.Node, weight: WeightSite) -> tuple[ir.Node, int] | None:
     """Return the Add of a constant vector that alone reads a MatMul's output, and the vector's index."""
     add = only_reader(node)
     if add is None or add.op_type != "Add" or weight.axis is None:
         return None
+    matrix = node.inputs[weight.input_index]
+    channels = matrix.shape[weight.axis] if matrix is not None and matrix.shape is not None else None
     for index in (0, 1):
         other = add.inputs[index]
-        if other is None or not is_constant(other) or not is_vector(other):
+        if other is None or not is_constant(other) or other.dtype != ir.DataType.FLOAT:
             continue
-        constant = node.inputs[weight.input_index]
-        channels = (
-            constant.shape[weight.axis] if constant is not None and constant.shape is not None else None
-        )
-        if constant_size(other) == channels and other.dtype == ir.DataType.FLOAT:
+        # A bias with more axes than the product would add an axis to the result.
+        if is_vector(other) and constant_size(other) == channels and fits_below(other, node.outputs[0]):
             return add, index
     return None
+
+
+def fits_below(value: ir.Value, larger: ir.Value) -> bool:
+    """Tell whether a value has no more axes than another."""
+    axes, limit = rank(value), rank(larger)
+    return axes is not None and (axes == 1 or (limit is not None and axes <= limit))
 
 
 def only_reader(node: ir.Node) -> ir.Node | None:

@@ -6,45 +6,68 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.nodes import FreshNames, add_initializer, make_dequantize, make_quantize
+
+Constants = tuple[ir.Value, ir.Value]
+"""Scale and zero point."""
 
 
 def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]) -> None:
     """Insert a pair behind each site's tensor.
 
-    Requires: every site names a value of the graph. Ensures: no reader of a site's tensor reads the float
-    value; a site that is a graph output stays one, with its name, behind the pair.
+    Requires: every site names a value of the graph. Ensures: no operator of an integer layer reads a site's
+    float value. Where the tensor comes out of a float operator, float readers and the graph's output go on
+    reading it as it is: that costs nothing, and keeps a residual stream exact. Where it comes out of an
+    integer operator there is no float value to read; a site that is a graph output stays one, with its name,
+    behind the pair.
     """
-    graph = model.graph
+    graph, names = model.graph, FreshNames.of(model.graph)
     values = {value.name: value for value in graph.inputs}
     values.update({value.name: value for node in graph for value in node.outputs})
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    # Sites that share parameters share the constants too, so that a reader of the file sees that.
+    shared: dict[str, Constants] = {}
     for site in plan.activations.values():
-        _insert_pair(graph, values[site.tensor], site, parameters[site.tensor])
+        if site.source not in shared:
+            shared[site.source] = _constants(graph, site, parameters[site.tensor], names)
+        _insert_pair(graph, values[site.tensor], shared[site.source], integer, names)
 
 
-def _insert_pair(graph: ir.Graph, value: ir.Value, site: ActivationSite, parameters: QuantParameters) -> None:
-    readers = list(value.uses())
-    scale = add_initializer(graph, f"{site.source}.scale", parameters.scale)
+def _constants(
+    graph: ir.Graph, site: ActivationSite, parameters: QuantParameters, names: FreshNames
+) -> Constants:
     zeros = parameters.zero_point.astype(parameters.format.storage)
-    zero_point = add_initializer(graph, f"{site.source}.zero_point", zeros)
-    quantize = make_quantize(value, scale, zero_point, f"{site.tensor}/QuantizeLinear")
-    dequantize = make_dequantize(quantize.outputs[0], scale, zero_point, f"{site.tensor}/DequantizeLinear")
+    return (
+        add_initializer(graph, names.claim(f"{site.source}.scale"), parameters.scale),
+        add_initializer(graph, names.claim(f"{site.source}.zero_point"), zeros),
+    )
+
+
+def _insert_pair(
+    graph: ir.Graph, value: ir.Value, constants: Constants, integer: set[str], names: FreshNames
+) -> None:
     producer = value.producer()
+    from_integers = producer is not None and producer.name in integer
+    readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
+    quantize = make_quantize(value, *constants, names.claim(f"{value.name}/QuantizeLinear"))
+    dequantize = make_dequantize(
+        quantize.outputs[0], *constants, names.claim(f"{value.name}/DequantizeLinear")
+    )
     if producer is None:
-        first = next(iter(graph))
-        graph.insert_before(first, [quantize, dequantize])
+        graph.insert_before(next(iter(graph)), [quantize, dequantize])
     else:
         graph.insert_after(producer, [quantize, dequantize])
     restored = dequantize.outputs[0]
     for reader, index in readers:
         reader.replace_input_with(index, restored)
-    _keep_output_name(graph, value, restored)
+    if from_integers:
+        _keep_output_name(graph, value, restored, names)
 
 
-def _keep_output_name(graph: ir.Graph, value: ir.Value, restored: ir.Value) -> None:
+def _keep_output_name(graph: ir.Graph, value: ir.Value, restored: ir.Value, names: FreshNames) -> None:
     for index, output in enumerate(graph.outputs):
         if output is value:
             name = value.name
-            value.name = f"{name}.float"
+            value.name = names.claim(f"{name}.float")
             restored.name = name
             graph.outputs[index] = restored

@@ -4,8 +4,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import quantize
+from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.nodes import add_initializer, make_dequantize
+from ptq_cli.qdq.nodes import FreshNames, add_initializer, make_dequantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
 
 INT32 = np.iinfo(np.int32)
@@ -15,42 +16,65 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     """Store the weights and biases of a plan as integers.
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
-    DequantizeLinear of integers, and a float constant that nobody reads any more is gone.
+    DequantizeLinear of integers; layers that share a constant and its scale share what is stored; a float
+    constant that nobody reads any more is gone.
     """
-    graph = model.graph
-    nodes = {node.name: node for node in graph}
+    store = _Store(model.graph)
+    nodes = {node.name: node for node in model.graph}
     for site in plan.weights:
-        _store_weight(graph, nodes[site.node], site, parameters)
+        store.weight(nodes[site.node], site, parameters)
     for bias in plan.biases:
-        _store_bias(graph, nodes[bias.node], bias, parameters)
-    names = [site.tensor for site in plan.weights] + [site.tensor for site in plan.biases]
-    for name in dict.fromkeys(names):
-        if not graph.initializers[name].uses():
-            del graph.initializers[name]
+        store.bias(nodes[bias.node], bias, parameters)
+    initializers = model.graph.initializers
+    for name in plan.constants:
+        if not initializers[name].uses() and not initializers[name].is_graph_output():
+            del initializers[name]
 
 
-def _store_weight(graph: ir.Graph, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
-    found = parameters.weights[site]
-    # A weight that two layers share is stored once for each: their biases may ask for different scales.
-    prefix = site.tensor if len(graph.initializers[site.tensor].uses()) == 1 else f"{node.name}.{site.tensor}"
-    integers = quantize(constant(graph.initializers[site.tensor]), found)
-    stored = add_initializer(graph, f"{prefix}.quantized", integers)
-    scale = add_initializer(graph, f"{prefix}.scale", found.scale)
-    zero_point = add_initializer(graph, f"{prefix}.zero_point", found.zero_point.astype(integers.dtype))
-    dequantize = make_dequantize(stored, scale, zero_point, f"{prefix}/DequantizeLinear", site.axis)
-    graph.insert_before(node, [dequantize])
-    node.replace_input_with(site.input_index, dequantize.outputs[0])
+class _Store:
+    """Adds integer constants to a graph, each once."""
 
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._names = FreshNames.of(graph)
+        self._stored: dict[tuple[str, int | None, bytes], tuple[ir.Value, ...]] = {}
 
-def _store_bias(graph: ir.Graph, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
-    prefix = site.tensor if len(graph.initializers[site.tensor].uses()) == 1 else f"{node.name}.{site.tensor}"
-    values = constant(graph.initializers[site.tensor])
-    scale = bias_scale(site, parameters)
-    steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
-    integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
-    stored = add_initializer(graph, f"{prefix}.quantized", integers)
-    scale_value = add_initializer(graph, f"{prefix}.scale", scale)
-    axis = 0 if scale.ndim else None
-    dequantize = make_dequantize(stored, scale_value, None, f"{prefix}/DequantizeLinear", axis)
-    graph.insert_before(node, [dequantize])
-    node.replace_input_with(site.input_index, dequantize.outputs[0])
+    def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
+        found = parameters.weights[site]
+        integers = quantize(constant(self._graph.initializers[site.tensor]), found)
+        zeros = found.zero_point.astype(integers.dtype)
+        stored = self._add(site.tensor, site.axis, integers, found.scale, zeros)
+        self._read(node, site.input_index, site.tensor, stored, site.axis)
+
+    def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
+        scale = bias_scale(site, parameters)
+        # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
+        values = constant(self._graph.initializers[site.tensor]).reshape(-1)
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
+        steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
+        integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
+        axis = 0 if scale.ndim else None
+        stored = self._add(site.tensor, axis, integers, scale)
+        self._read(node, site.input_index, site.tensor, stored, axis)
+
+    def _add(
+        self, tensor: str, axis: int | None, integers: Array, scale: Array, zeros: Array | None = None
+    ) -> tuple[ir.Value, ...]:
+        key = (tensor, axis, integers.dtype.char.encode() + scale.tobytes())
+        if key not in self._stored:
+            arrays = {"quantized": integers, "scale": scale, "zero_point": zeros}
+            self._stored[key] = tuple(
+                add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+                for suffix, array in arrays.items()
+                if array is not None
+            )
+        return self._stored[key]
+
+    def _read(
+        self, node: ir.Node, index: int, tensor: str, stored: tuple[ir.Value, ...], axis: int | None
+    ) -> None:
+        integers, scale, *zeros = stored
+        name = self._names.claim(f"{tensor}/DequantizeLinear")
+        dequantize = make_dequantize(integers, scale, zeros[0] if zeros else None, name, axis)
+        self._graph.insert_before(node, [dequantize])
+        node.replace_input_with(index, dequantize.outputs[0])

@@ -1,20 +1,50 @@
 """The two operators that everything here inserts, and the constants they read."""
 
+from typing import Self
+
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 
 
-def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """Add a constant to the graph, or return the one of that name that is there already.
+class FreshNames:
+    """Hands out names that no value of a model has.
 
-    Edge case:
-        Two tensors that share scale and zero point share the constants too, so that a reader of the file
-        sees that they are equal.
+    A layer may well have a parameter called ``scale``: a constant that took its name would take its place.
+
+    Example:
+        >>> names = FreshNames({"fc.scale"})
+        >>> names.claim("fc.scale"), names.claim("fc.zero_point")
+        ('fc.scale_2', 'fc.zero_point')
     """
-    if name in graph.initializers:
-        return graph.initializers[name]
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = set(taken)
+
+    @classmethod
+    def of(cls, graph: ir.Graph) -> Self:
+        """Return names that are free in a graph and in the graphs nested in it."""
+        nodes = list(graph.all_nodes())
+        values = [value for node in nodes for value in (*node.outputs, *node.inputs) if value is not None]
+        values += [*graph.inputs, *graph.initializers.values()]
+        return cls({value.name or "" for value in values} | {node.name or "" for node in nodes})
+
+    def claim(self, wanted: str) -> str:
+        """Return ``wanted``, or with a number behind it where that is taken."""
+        name, count = wanted, 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    """Add a constant to the graph.
+
+    Requires: no value of the graph has that name.
+    """
     tensor = ir.tensor(np.asarray(array, order="C"), name=name)
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor

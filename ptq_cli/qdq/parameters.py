@@ -7,12 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters, scale_from_amax
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, scale_from_amax
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 
 LARGEST_BIAS = 2**30
 """In steps. Half of int32: the other half is for the products that the kernel adds to it."""
+
+SMALLEST_BIAS = 1e-20
+"""Keeps the scale of a smaller one a normal float32."""
 
 Decide = Callable[[ActivationSite], QuantParameters]
 
@@ -39,6 +43,9 @@ def decide_all(model: ir.Model, plan: Plan, decide: Decide) -> Parameters:
         model: the float model, which holds the weights.
         plan: what is quantized.
         decide: gives an activation's parameters from its statistics.
+
+    Raises:
+        InvalidOnnxError: a weight or bias holds NaN or Inf.
     """
     by_source: dict[str, QuantParameters] = {}
     for site in plan.activations.values():
@@ -46,15 +53,26 @@ def decide_all(model: ir.Model, plan: Plan, decide: Decide) -> Parameters:
             by_source[site.source] = decide(site)
     activations = {name: by_source[site.source] for name, site in plan.activations.items()}
     initializers = model.graph.initializers
-    weights = {site: weight_parameters(constant(initializers[site.tensor]), site) for site in plan.weights}
+    arrays = {name: _finite(constant(initializers[name]), name) for name in plan.constants}
+    weights = {site: weight_parameters(arrays[site.tensor], site) for site in plan.weights}
     widened: dict[str, int] = {}
     for bias in plan.biases:
+        found = weights[bias.weight]
+        zero = weight_amax(arrays[bias.weight.tensor], found.granularity) <= ZERO_AMAX
         input_scale = float(activations[bias.activation].scale)
-        values = constant(initializers[bias.tensor])
-        weights[bias.weight], channels = fit_bias(weights[bias.weight], input_scale, values)
+        weights[bias.weight], channels = fit_bias(found, input_scale, arrays[bias.tensor], zero)
         if channels:
             widened[bias.weight.tensor] = channels
     return Parameters(activations, weights, widened)
+
+
+def _finite(array: FloatArray, name: str) -> FloatArray:
+    if not np.isfinite(array).all():
+        raise InvalidOnnxError(
+            f"the constant '{name}' holds NaN or Inf, which no integer stands for",
+            hint="was the model trained to the end? look at this parameter where it was made",
+        )
+    return array
 
 
 def weight_parameters(weight: FloatArray, site: WeightSite) -> QuantParameters:
@@ -73,39 +91,64 @@ def weight_parameters(weight: FloatArray, site: WeightSite) -> QuantParameters:
         [0.009999999776482582, 1.0]
     """
     granularity: Granularity = PerTensor() if site.axis is None else PerAxis(site.axis)
-    amax = np.max(np.abs(weight), axis=granularity.reduced_axes(weight.shape), initial=0.0)
-    scale = scale_from_amax(amax, site.format)
+    scale = scale_from_amax(weight_amax(weight, granularity), site.format)
     return QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, granularity)
 
 
+def weight_amax(weight: FloatArray, granularity: Granularity) -> FloatArray:
+    """Return the largest magnitude of a weight, or of each of its channels.
+
+    Shapes:
+        As the granularity's scale.
+
+    Example:
+        >>> weight_amax(np.float32([[1.0, -2.0], [0.0, 0.5]]), PerAxis(0)).tolist()
+        [2.0, 0.5]
+    """
+    amax: FloatArray = np.max(np.abs(weight), axis=granularity.reduced_axes(weight.shape), initial=0.0)
+    return amax
+
+
 def fit_bias(
-    parameters: QuantParameters, input_scale: float, bias: FloatArray
+    parameters: QuantParameters, input_scale: float, bias: FloatArray, zero: npt.NDArray[np.bool_]
 ) -> tuple[QuantParameters, int]:
-    """Return a weight's parameters with its scale widened where the bias would not fit into int32.
+    """Return a weight's parameters with its scale changed where the bias asks for it.
 
     An int32 bias has the scale ``s_input * s_weight``. A channel with tiny weights and a large bias, as
-    BatchNorm folding makes them, would overflow it. A channel of zeros has no scale of its own to lose, and
-    takes the one that holds its bias most finely.
+    BatchNorm folding makes them, would overflow it: its scale is widened. A channel of zeros has no scale of
+    its own to lose, and takes the one that holds its bias most finely.
+
+    Args:
+        parameters: of the weight.
+        input_scale: of the activation that the weight is multiplied with.
+        bias: in real units.
+        zero: which channels of the weight hold zeros only.
 
     Returns:
         The parameters, and how many channels with weights were widened.
 
     Shapes:
-        bias: (C,).
+        bias: (C,), (1, C) or one element; zero: as the scale.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
         >>> tiny = QuantParameters(np.float32([1e-9, 1.0]), np.zeros(2, np.int64), INT8_NARROW, PerAxis(0))
-        >>> wide, channels = fit_bias(tiny, 1e-3, np.float32([100.0, 0.5]))
+        >>> wide, channels = fit_bias(tiny, 1e-3, np.float32([100.0, 0.5]), np.array([False, False]))
         >>> channels, bool(wide.scale[0] > 1e-9), float(wide.scale[1])
         (1, True, 1.0)
+        >>> fine, channels = fit_bias(tiny, 1e-3, np.float32([0.0, 0.5]), np.array([False, True]))
+        >>> channels, bool(fine.scale[1] < 1e-6)
+        (0, True)
     """
-    by_channel = np.abs(bias.astype(np.float64)) / (input_scale * LARGEST_BIAS)
-    needed = by_channel if parameters.scale.ndim else np.max(by_channel, initial=0.0)
+    magnitude = np.abs(bias.astype(np.float64)).reshape(-1)
+    if not parameters.scale.ndim:
+        magnitude = np.max(magnitude, initial=0.0)
+    needed = np.maximum(magnitude, SMALLEST_BIAS) / (input_scale * LARGEST_BIAS)
     scale = parameters.scale.astype(np.float64)
-    wide = np.asarray(np.where(needed > scale, needed, scale), dtype=np.float32)
-    channels = int(np.count_nonzero(needed > scale))
-    return (replace(parameters, scale=wide), channels) if channels else (parameters, 0)
+    widened = (needed > scale) & ~zero
+    refined = zero & (magnitude > 0.0)
+    fitted = np.asarray(np.where(widened | refined, needed, scale), dtype=np.float32)
+    return replace(parameters, scale=fitted), int(np.count_nonzero(widened))
 
 
 def bias_scale(site: BiasSite, parameters: Parameters) -> FloatArray:

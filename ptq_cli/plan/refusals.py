@@ -1,0 +1,82 @@
+"""Why something cannot be quantized: each function returns the reason, or an empty string."""
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.plan.target import OpRule
+from ptq_cli.plan.tensors import input_at, is_constant, is_vector
+
+
+def float_refusal(value: ir.Value) -> str:
+    """Return why an activation cannot be quantized, or an empty string."""
+    if is_constant(value):
+        return f"reads the constant '{value.name}', and a quantized constant costs accuracy for nothing"
+    if value.dtype != ir.DataType.FLOAT:
+        return f"'{value.name}' is {_dtype_name(value)}, not float"
+    return ""
+
+
+def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
+    """Return why a node's attributes rule out its integer kernel, or an empty string."""
+    for name in rule.unit_attributes:
+        attribute = node.attributes.get(name)
+        if attribute is not None and np.any(np.asarray(attribute.value) != 1):
+            return f"{name} is {_attribute_text(attribute)}, the integer kernel needs 1"
+    for name, wanted in rule.equal_attributes.items():
+        found = node.attributes.get_string(name, wanted)
+        if found != wanted:
+            return f"{name} is {found}, the integer kernel needs {wanted}"
+    return ""
+
+
+def output_refusal(node: ir.Node) -> str:
+    """Return why a node that moves values cannot move integers, or an empty string.
+
+    Edge case:
+        ONNX Runtime drops the pair around a MaxPool only if nothing reads the indices of its maxima.
+    """
+    used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
+    return f"its second output '{used[0].name}' is read too" if used else ""
+
+
+def clamp_refusal(node: ir.Node) -> str:
+    """Return why a Relu or Clip does not disappear into a quantized range, or an empty string.
+
+    A quantized range holds 0, so that a Clip to positive numbers only is never redundant.
+    """
+    for index, beyond in ((1, np.greater), (2, np.less)):
+        bound = input_at(node, index)
+        if bound is None:
+            continue
+        if bound.const_value is None:
+            return f"its bound '{bound.name}' is computed at run time"
+        if np.any(beyond(bound.const_value.numpy(), 0)):
+            return f"its bound '{bound.name}' leaves out 0, which a quantized range holds"
+    return ""
+
+
+def weight_refusal(value: ir.Value, *, may_be_computed: bool) -> str:
+    """Return why a weight cannot be stored as integers, or an empty string."""
+    if not is_constant(value):
+        return "" if may_be_computed else f"its weight '{value.name}' is computed at run time"
+    if value.dtype != ir.DataType.FLOAT:
+        return f"its weight '{value.name}' is {_dtype_name(value)}, not float"
+    return ""
+
+
+def bias_refusal(value: ir.Value) -> str:
+    """Return why a bias cannot be stored as int32, or an empty string."""
+    if not is_constant(value):
+        return f"its bias '{value.name}' is computed at run time"
+    if not is_vector(value):
+        return f"its bias '{value.name}' is no vector over the output channels"
+    return ""
+
+
+def _dtype_name(value: ir.Value) -> str:
+    return value.dtype.name.lower() if value.dtype is not None else "of unknown type"
+
+
+def _attribute_text(attribute: ir.Attr) -> str:
+    value = attribute.value
+    return f"{value:g}" if isinstance(value, int | float) else str(list(value))
