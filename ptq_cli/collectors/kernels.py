@@ -64,7 +64,8 @@ def count_bits(
         if start < 0:
             return index
         slot = np.int64(start) + np.int64((value & np.uint32(0x7FFFFF)) >> shifts[page])
-        if value << np.uint32(1) == np.uint32(0):
+        # Masked, not shifted left: numba would widen the shifted value, and -0.0 would keep its sign bit.
+        if value & np.uint32(0x7FFFFFFF) == np.uint32(0):
             slot = np.int64(index & 15)
         counts[slot] += 1
     return bits.size
