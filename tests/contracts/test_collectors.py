@@ -1,0 +1,119 @@
+"""What every collector of the registry promises."""
+
+import numpy as np
+import pytest
+
+from ptq_cli.collectors.registry import COLLECTORS, make_collector
+
+RNG = np.random.default_rng(17)
+VALUES = RNG.normal(size=(6, 40)).astype(np.float32)
+BAD = {
+    "nan": np.array([1.0, np.nan, 9.0], np.float32),
+    "inf": np.array([np.inf], np.float32),
+    "minus inf": np.array([[5.0], [-np.inf]], np.float32),
+    "float16 inf": np.array([np.inf, 7.0], np.float16),
+    "float64 beyond float32": np.array([1.0, 1e39]),
+    "float64 nan": np.array([np.nan]),
+    "0-d nan": np.array(np.nan, np.float32),
+    "nan behind a new range": np.array([1e30, -1e30, np.nan], np.float32),
+}
+
+pytestmark = pytest.mark.parametrize("method", COLLECTORS)
+
+
+@pytest.mark.parametrize("array", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("before", [0, 1], ids=["at first", "after a batch"])
+def test_what_is_not_finite_is_reported_and_not_added(method, array, before):
+    collector = make_collector(method)
+    for _ in range(before):
+        assert collector.update(VALUES)
+    kept = collector.statistics()
+
+    assert collector.update(array) is False
+
+    assert collector.statistics() == kept
+    assert collector.update(VALUES) is True
+    assert collector.statistics().count == (before + 1) * VALUES.size
+
+
+@pytest.mark.parametrize(
+    "array",
+    [VALUES, VALUES.astype(np.float16), VALUES.astype(np.float64), (VALUES * 50).astype(np.int8), VALUES > 0],
+    ids=["float32", "float16", "float64", "int8", "bool"],
+)
+def test_range_and_count_are_those_of_the_values(method, array):
+    collector = make_collector(method)
+
+    assert collector.update(array)
+
+    found = collector.statistics()
+    assert (found.low, found.high) == (np.float32(array.min()), np.float32(array.max()))
+    assert found.count == array.size
+    assert found.minimum.dtype == found.maximum.dtype == np.float32
+
+
+def test_all_zero_first_batch_then_values(method):
+    late, early = make_collector(method), make_collector(method)
+    zeros = np.zeros((3, 5), np.float32)
+
+    assert late.update(zeros) and late.update(VALUES)
+    assert early.update(VALUES) and early.update(zeros)
+
+    assert late.statistics() == early.statistics()
+    assert late.statistics().high == VALUES.max()
+
+
+def test_all_zero_is_an_empty_range(method):
+    collector = make_collector(method)
+
+    assert collector.update(np.zeros(4, np.float32))
+
+    assert (collector.statistics().low, collector.statistics().high) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("sizes", [[6], [1] * 6, [5, 1], [1, 0, 5], [2, 3, 1]], ids=str)
+def test_uneven_batches_give_the_same(method, sizes):
+    whole, parts = make_collector(method), make_collector(method)
+    whole.update(VALUES)
+    for part in np.split(VALUES, np.cumsum(sizes)[:-1]):
+        assert parts.update(part)
+
+    assert parts.statistics() == whole.statistics()
+
+
+def test_shapes_may_differ_from_batch_to_batch(method):
+    collector = make_collector(method)
+
+    assert (
+        collector.update(VALUES) and collector.update(VALUES.ravel()[:7]) and collector.update(VALUES[0, 0])
+    )
+
+    assert collector.statistics().count == VALUES.size + 8
+
+
+def test_update_does_not_change_the_array(method):
+    array = VALUES.copy()
+
+    make_collector(method).update(array)
+
+    np.testing.assert_array_equal(array, VALUES)
+
+
+def test_statistics_can_be_read_at_any_time(method):
+    collector = make_collector(method)
+    collector.update(VALUES)
+    first = collector.statistics()
+
+    assert collector.statistics() == first
+    collector.update(VALUES * 3)
+    assert first.count == VALUES.size and first.high == VALUES.max()
+
+
+def test_empty_collector_is_the_neutral_element(method):
+    collector, nothing = make_collector(method), make_collector(method)
+    collector.update(VALUES)
+    nothing.update(np.zeros((0, 4), np.float32))
+    kept, empty = collector.statistics(), nothing.statistics()
+
+    assert kept.merge(empty) == empty.merge(kept) == kept
+    assert empty.merge(empty) == empty and empty.count == 0

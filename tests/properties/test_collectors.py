@@ -1,0 +1,117 @@
+"""Statistics are a commutative monoid: the same bytes for every batch size, order and grouping."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
+from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.registry import COLLECTORS, make_collector
+from ptq_cli.core.granularity import PerAxis
+
+FLOATS = st.one_of(
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0**-149, float(np.finfo(np.float32).max)]),
+    st.floats(-8, 8, width=32),
+)
+BATCHES = st.lists(st.lists(FLOATS, max_size=12), min_size=1, max_size=6)
+MAKERS = {**COLLECTORS, "max per axis": lambda: MaxCollector(PerAxis(1))}
+
+each_collector = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+def statistics_of(make, *batches):
+    collector = make()
+    for batch in batches:
+        # Two channels, of which the second holds the negated values.
+        values = np.asarray(batch, np.float32)
+        assert collector.update(np.stack([values, -values], axis=1))
+    return collector.statistics()
+
+
+def saved(statistics):
+    provenance = Provenance("m", "s", "d", {}, {}, "histogram", 1)
+    return calibration_bytes(Calibration(provenance, {"x": statistics}))
+
+
+def grouped(parts, draw):
+    """Merge the parts two by two, in an order that hypothesis draws."""
+    parts = list(parts)
+    while len(parts) > 1:
+        first = parts.pop(draw(st.integers(0, len(parts) - 1)))
+        second = parts.pop(draw(st.integers(0, len(parts) - 1)))
+        parts.append(first.merge(second))
+    return parts[0]
+
+
+@each_collector
+@given(batches=BATCHES, data=st.data())
+def test_split_order_and_grouping_leave_the_bytes_as_they_are(make, batches, data):
+    joined = [value for batch in batches for value in batch]
+    wanted = saved(statistics_of(make, joined))
+
+    shuffled = data.draw(st.permutations(batches))
+    parts = [statistics_of(make, batch) for batch in shuffled]
+
+    assert saved(statistics_of(make, *batches)) == wanted
+    assert saved(statistics_of(make, *shuffled)) == wanted
+    assert saved(statistics_of(make, data.draw(st.permutations(joined)))) == wanted
+    assert saved(grouped(parts, data.draw)) == wanted
+
+
+@each_collector
+@given(one=st.lists(FLOATS), two=st.lists(FLOATS), three=st.lists(FLOATS))
+def test_merge_is_a_commutative_monoid(make, one, two, three):
+    a, b, c = (statistics_of(make, values) for values in (one, two, three))
+    empty = make().statistics()
+
+    assert saved(a.merge(b)) == saved(b.merge(a))
+    assert saved(a.merge(b).merge(c)) == saved(a.merge(b.merge(c)))
+    assert saved(a.merge(empty)) == saved(empty.merge(a)) == saved(a)
+
+
+@given(values=st.lists(FLOATS))
+def test_histogram_and_zeros_hold_every_value(values):
+    found = statistics_of(lambda: make_collector("histogram"), values)
+
+    assert found.count == 2 * len(values)
+    assert found.zeros + int(found.histogram.counts.sum()) == found.count
+
+
+@given(values=st.lists(FLOATS))
+def test_kernel_counts_as_the_definition_does(values):
+    found = statistics_of(lambda: make_collector("histogram"), values)
+
+    both = np.asarray(values, np.float32)
+    assert found.histogram == from_values(np.stack([both, -both]))
+
+
+@given(values=st.lists(FLOATS))
+def test_edges_of_some_bin_contain_each_value(values):
+    histogram = from_values(values)
+    low, high = histogram.lower_edges().astype(np.float64), histogram.upper_edges()
+
+    for value in np.abs(np.asarray(values, np.float32)):
+        assert value == 0 or ((low <= value) & (value < high)).any()
+
+
+BINS = st.lists(st.tuples(st.integers(0, (255 << 11) - 1), st.booleans(), st.integers(0, 2**50)), max_size=30)
+
+
+def keys_and_counts(bins):
+    keys = np.array([key | (negative << 19) for key, negative, _ in bins], np.uint32)
+    return keys, np.array([count for _, _, count in bins], np.int64)
+
+
+@given(one=BINS, two=BINS)
+def test_thinning_before_or_after_joining_is_the_same(one, two):
+    a, b = thin(*keys_and_counts(one)), thin(*keys_and_counts(two))
+
+    joined = thin(*keys_and_counts(one + two))
+
+    assert a.merge(b) == joined
+    assert thin(joined.keys, joined.counts) == joined
+    assert joined.counts.sum() == a.counts.sum() + b.counts.sum()
+    assert a.merge(EMPTY) == EMPTY.merge(a) == a
