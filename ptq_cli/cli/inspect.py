@@ -70,7 +70,12 @@ def _print(result: "Inspection") -> None:
     click.echo(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
     click.echo(f"inputs:  {', '.join(map(str, result.inputs))}")
     click.echo(f"outputs: {', '.join(map(str, result.outputs))}")
-    print_table(Table(("layer", "op", "output", "parameters", "as", "reason"), rows), right=(3,))
+    print_table(
+        Table(("layer", "op", "output", "parameters", "as", "reason"), rows),
+        right=(3,),
+        whole=(0, 1, 2, 3, 4),
+        optional=(2, 3),
+    )
     click.echo(f"{sum(layer.quantized for layer in layers)} of {len(layers)} layers for {result.plan.target}")
 
 

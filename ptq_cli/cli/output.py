@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -11,6 +11,9 @@ from ptq_cli.report.summary import Table
 
 PIPE_WIDTH = 120
 """Columns where stdout is no terminal: a log or a file wraps by itself."""
+WRAPPED_WIDTH = 24
+"""Columns that a cell which wraps should have at least."""
+PADDING = 3
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -18,33 +21,51 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def print_table(table: Table, title: str = "", *, right: tuple[int, ...] = ()) -> None:
-    """Print a table that fits the terminal; long cells wrap.
+def print_table(
+    table: Table, *, right: tuple[int, ...] = (), whole: tuple[int, ...] = (), optional: tuple[int, ...] = ()
+) -> None:
+    """Print a table that fits the terminal.
 
     Args:
         table: header and rows of text.
-        title: stands above it.
         right: columns of numbers, which are aligned to the right.
+        whole: columns whose cells stay on one line; all others wrap.
+        optional: columns that are left out, the last first, where the terminal is too narrow for them.
     """
     from rich import box
     from rich.console import Console
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     if not table.rows:
         return
-    from rich.table import Table as RichTable
-
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(width=width, highlight=False)
+    shown = _columns_that_fit(table, width, whole, optional)
     # Text and not markup: a layer's name may hold [brackets].
-    drawn = RichTable(
-        box=box.SIMPLE_HEAD, title=Text(title, style="bold") if title else None, title_justify="left"
-    )
-    for index, name in enumerate(table.header):
-        drawn.add_column(Text(name), justify="right" if index in right else "left", overflow="fold")
+    drawn = RichTable(box=box.SIMPLE_HEAD)
+    for index in shown:
+        side: Literal["left", "right"] = "right" if index in right else "left"
+        drawn.add_column(Text(table.header[index]), justify=side, no_wrap=index in whole, overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(_one_line(cell), style=_style(cell)) for cell in row))
-    console.print(drawn)
+        drawn.add_row(*(Text(_one_line(row[index]), style=_style(row[index])) for index in shown))
+    Console(width=width, highlight=False).print(drawn)
+
+
+def _columns_that_fit(
+    table: Table, width: int, whole: tuple[int, ...], optional: tuple[int, ...]
+) -> list[int]:
+    needs = {
+        index: max(len(row[index]) for row in (table.header, *table.rows))
+        if index in whole
+        else WRAPPED_WIDTH
+        for index in range(len(table.header))
+    }
+    shown = list(needs)
+    for index in reversed(optional):
+        if sum(needs[item] + PADDING for item in shown) <= width:
+            break
+        shown.remove(index)
+    return shown
 
 
 def tell(text: str) -> None:
