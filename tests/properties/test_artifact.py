@@ -1,0 +1,191 @@
+"""Whatever bytes stand in a calibration file: the calibration that was saved, or an error that says so."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from ptq_cli.collectors import artifact
+from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes, load_calibration
+from ptq_cli.collectors.codec import flatten
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.core.errors import CalibrationFileError
+from ptq_cli.core.granularity import PerAxis
+
+RNG = np.random.default_rng(29)
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def statistics_of(collector, array):
+    assert collector.update(array)
+    return collector.statistics()
+
+
+VALUES = RNG.normal(size=(8, 3)).astype(np.float32)
+PROVENANCE = Provenance("a" * 64, "b" * 64, "c" * 64, {"image.mode": "'RGB'"}, {"image": {}}, "histogram", 8)
+CALIBRATION = Calibration(
+    PROVENANCE,
+    {
+        "x": statistics_of(HistogramCollector(), VALUES),
+        "relu": statistics_of(HistogramCollector(), np.maximum(VALUES, 0)),
+        "none": HistogramCollector().statistics(),
+        "range": statistics_of(MaxCollector(), VALUES),
+        "channels": statistics_of(MaxCollector(PerAxis(1)), VALUES),
+        "no channels": MaxCollector(PerAxis(1)).statistics(),
+    },
+)
+CONTENT = calibration_bytes(CALIBRATION)
+ARRAYS, ENTRIES = flatten(CALIBRATION.statistics)
+HEADER = {
+    "format": artifact.FORMAT,
+    "format_version": artifact.FORMAT_VERSION,
+    "provenance": copy.deepcopy(vars(PROVENANCE)),
+    "tensors": ENTRIES,
+}
+
+
+def signed(header, arrays, **rest):
+    """A file with a right checksum, as one would write who means harm."""
+    header = {**header, "checksum": artifact._checksum(header, arrays)}
+    return save(arrays, metadata={"ptq": json.dumps(header, sort_keys=True), **rest})
+
+
+def refuse_or_same(path, content):
+    path.write_bytes(content)
+    try:
+        found = load_calibration(path)
+    except CalibrationFileError as error:
+        assert str(path) in error.message and "\n" not in error.message and error.hint
+    else:
+        assert found == CALIBRATION
+
+
+def refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(CalibrationFileError) as caught:
+        load_calibration(path)
+    assert str(path) in caught.value.message and caught.value.hint
+    return caught.value.message
+
+
+def test_signed_header_is_what_is_saved(tmp_path):
+    assert signed(HEADER, ARRAYS) == CONTENT
+
+
+@QUICK
+@given(end=st.integers(0, len(CONTENT) - 1))
+def test_truncated_file_is_refused(tmp_path, end):
+    refused(tmp_path / "c", CONTENT[:end])
+
+
+@QUICK
+@given(flips=st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 7)), min_size=1, max_size=4))
+def test_flipped_bits_are_refused_or_harmless(tmp_path, flips):
+    content = bytearray(CONTENT)
+    for position, bit in flips:
+        content[position] ^= 1 << bit
+    refuse_or_same(tmp_path / "c", bytes(content))
+
+
+@QUICK
+@given(position=st.integers(0, len(CONTENT)), insert=st.binary(min_size=1, max_size=20))
+def test_inserted_bytes_are_refused_or_harmless(tmp_path, position, insert):
+    refuse_or_same(tmp_path / "c", CONTENT[:position] + insert + CONTENT[position:])
+
+
+@QUICK
+@given(content=st.binary(max_size=300))
+def test_arbitrary_bytes_are_refused(tmp_path, content):
+    refused(tmp_path / "c", content)
+
+
+@QUICK
+@given(length=st.integers(0, 2**64 - 1), rest=st.binary(max_size=60))
+def test_arbitrary_header_length_is_refused(tmp_path, length, rest):
+    refused(tmp_path / "c", length.to_bytes(8, "little") + rest)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@QUICK
+@given(key=st.sampled_from(sorted(HEADER)), value=JSON)
+def test_signed_header_with_any_value_is_refused_or_harmless(tmp_path, key, value):
+    refuse_or_other_provenance(tmp_path / "c", signed({**HEADER, key: value}, ARRAYS))
+
+
+@QUICK
+@given(key=st.sampled_from(sorted(vars(PROVENANCE))), value=JSON)
+def test_signed_provenance_with_any_value_has_the_right_types(tmp_path, key, value):
+    header = {**HEADER, "provenance": {**HEADER["provenance"], key: value}}
+    refuse_or_other_provenance(tmp_path / "c", signed(header, ARRAYS))
+
+
+def refuse_or_other_provenance(path, content):
+    path.write_bytes(content)
+    try:
+        found = load_calibration(path)
+    except CalibrationFileError:
+        return
+    # A text is a text: the stages compare it with their own, and refuse the calibration as stale.
+    assert found.statistics == CALIBRATION.statistics
+    for name, value in vars(PROVENANCE).items():
+        assert type(getattr(found.provenance, name)) is type(value)
+
+
+INTEGERS = st.integers(-3, 200) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 10**400])
+
+
+@QUICK
+@given(
+    index=st.integers(0, len(ENTRIES) - 1),
+    key=st.sampled_from(["name", "count", "zeros", "axis", "channels", "bins"]),
+    value=INTEGERS | JSON,
+)
+def test_signed_entry_with_any_value_is_refused_or_harmless(tmp_path, index, key, value):
+    entries = copy.deepcopy(ENTRIES)
+    entries[index][key] = value
+    path = tmp_path / "c"
+    path.write_bytes(signed({**HEADER, "tensors": entries}, ARRAYS))
+    try:
+        found = load_calibration(path).statistics
+    except CalibrationFileError:
+        return
+    # What is left can only be another name or axis, or zeros or a count that no histogram contradicts.
+    for item in found.values():
+        assert item.count >= 0 and np.isfinite([item.low, item.high]).all() and item.low <= item.high
+        assert item.histogram is None or item.histogram.counts.sum() + item.zeros == item.count
+
+
+@QUICK
+@given(
+    name=st.sampled_from(sorted(ARRAYS)),
+    position=st.integers(0, 10**6),
+    bits=st.integers(0, 2**63 - 1),
+    data=st.data(),
+)
+def test_signed_array_with_any_value_is_refused_or_usable(tmp_path, name, position, bits, data):
+    arrays = {key: value.copy() for key, value in ARRAYS.items()}
+    array = arrays[name]
+    array.view(f"<u{array.itemsize}")[position % array.size] = bits % 2 ** (8 * array.itemsize)
+    path = tmp_path / "c"
+    path.write_bytes(signed(HEADER, arrays))
+    try:
+        found = load_calibration(path).statistics
+    except CalibrationFileError:
+        return
+    for item in found.values():
+        assert np.isfinite([item.low, item.high]).all() and item.low <= item.high
+        if item.histogram is not None:
+            assert item.histogram.counts.min(initial=1) > 0
+            assert (np.diff(item.histogram.keys.astype(np.int64)) > 0).all()
+            assert np.isfinite(item.histogram.upper_edges()).all()
