@@ -74,7 +74,7 @@ def _print(result: "Inspection") -> None:
         Table(("layer", "op", "output", "parameters", "as", "reason"), rows),
         right=(3,),
         whole=(0, 1, 2, 3, 4),
-        optional=(2, 3),
+        optional=(1, 2, 3),
     )
     click.echo(f"{sum(layer.quantized for layer in layers)} of {len(layers)} layers for {result.plan.target}")
 

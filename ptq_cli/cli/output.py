@@ -40,12 +40,14 @@ def print_table(
     if not table.rows:
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    shown = _columns_that_fit(table, width, whole, optional)
+    shown, fits = _columns_that_fit(table, width, whole, optional)
     # Text and not markup: a layer's name may hold [brackets].
     drawn = RichTable(box=box.SIMPLE_HEAD)
     for index in shown:
         side: Literal["left", "right"] = "right" if index in right else "left"
-        drawn.add_column(Text(table.header[index]), justify=side, no_wrap=index in whole, overflow="fold")
+        drawn.add_column(
+            Text(table.header[index]), justify=side, no_wrap=fits and index in whole, overflow="fold"
+        )
     for row in table.rows:
         drawn.add_row(*(Text(_one_line(row[index]), style=_style(row[index])) for index in shown))
     Console(width=width, highlight=False).print(drawn)
@@ -53,7 +55,8 @@ def print_table(
 
 def _columns_that_fit(
     table: Table, width: int, whole: tuple[int, ...], optional: tuple[int, ...]
-) -> list[int]:
+) -> tuple[list[int], bool]:
+    """Return the columns to show, and whether the whole ones leave the others some room."""
     needs = {
         index: max(len(row[index]) for row in (table.header, *table.rows))
         if index in whole
@@ -65,7 +68,8 @@ def _columns_that_fit(
         if sum(needs[item] + PADDING for item in shown) <= width:
             break
         shown.remove(index)
-    return shown
+    # Half the room will do for what wraps, rather than breaking a name.
+    return shown, sum(needs[item] + PADDING for item in shown) <= width + WRAPPED_WIDTH // 2
 
 
 def tell(text: str) -> None:
