@@ -6,12 +6,17 @@ a table of layers reads as the model's source does.
 """
 
 import ast
+import re
 
 import onnx_ir as ir
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"
 SCOPE_TEXT_LIMIT = 10_000
+PLACEHOLDER_SCOPE = "_empty_nn_module_stack_from_metadata_hook"
+"""What torch.export calls the module of an operation that it lost track of."""
+MADE_UP_NODE = re.compile(r"node_\w+")
+MADE_UP_CONSTANT = re.compile(r"(?:val|_val|const)_\d+(?:_\d+)*")
 
 
 class _Names:
@@ -37,20 +42,23 @@ def name_graph(model: ir.Model) -> None:
     """
     graph = model.graph
     fixed = {value.name or "" for value in (*graph.inputs, *graph.outputs)}
-    nodes, values = _Names(set()), _Names(set(fixed))
+    # A nested graph sees the names around it, so that its own must not come up there.
+    nested = {
+        value.name or "" for node in graph.all_nodes() if node.graph is not graph for value in node.outputs
+    }
+    nodes, values = _Names(set()), _Names(fixed | nested | set(graph.initializers))
     kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
-    _name_initializers(graph, values)
+    _name_initializers(graph, values, fixed)
     for node in graph:
         path = module_path(node)
-        if path is None:
-            node.name = nodes.claim(node.name or node.op_type)
-        else:
-            node.name = nodes.claim(_layer_name(node, path))
+        made_up = path is not None or not node.name or MADE_UP_NODE.fullmatch(node.name) is not None
+        node.name = nodes.claim(_layer_name(node, path or "") if made_up else node.name or "")
         for index, output in enumerate(node.outputs):
             if id(output) in kept:
                 continue
             wanted = node.name if len(node.outputs) == 1 else f"{node.name}.{index}"
-            output.name = values.claim(wanted if path is not None else output.name or wanted)
+            output.name = values.claim(wanted if made_up else output.name or wanted)
+    _name_made_up_constants(graph, values)
 
 
 def module_path(node: ir.Node) -> str | None:
@@ -65,7 +73,9 @@ def module_path(node: ir.Node) -> str | None:
             parsed = ast.literal_eval(scopes)
         except (ValueError, SyntaxError):
             return None
-        return str(parsed[-2]) if isinstance(parsed, list) and len(parsed) > 1 else None
+        if not isinstance(parsed, list) or len(parsed) < 2:
+            return None
+        return "" if parsed[-2] == PLACEHOLDER_SCOPE else str(parsed[-2])
     if node.name and node.name.startswith("/"):
         return _torchscript_path(node.name)
     return None
@@ -100,8 +110,11 @@ def _layer_name(node: ir.Node, path: str) -> str:
     return f"{path}/{node.op_type}" if path else node.op_type
 
 
-def _name_initializers(graph: ir.Graph, values: _Names) -> None:
+def _name_initializers(graph: ir.Graph, values: _Names, fixed: set[str]) -> None:
+    # The names of all initializers are taken already, so that none is renamed to another's.
     for value in list(graph.initializers.values()):
+        if value.is_graph_output():
+            continue
         wanted = value.name or "constant"
         uses = value.uses()
         if "." not in wanted and len(uses) == 1:
@@ -109,4 +122,13 @@ def _name_initializers(graph: ir.Graph, values: _Names) -> None:
             path = module_path(consumer)
             if path and index == 1 and consumer.op_type in ("MatMul", "Gemm", "Conv", "ConvTranspose"):
                 wanted = f"{path}{WEIGHT_SUFFIX}"
-        value.name = values.claim(wanted)
+        if wanted != value.name or wanted in fixed:
+            value.name = values.claim(wanted)
+
+
+def _name_made_up_constants(graph: ir.Graph, values: _Names) -> None:
+    # They are named last, because they are named for the node that reads them.
+    for value in list(graph.initializers.values()):
+        uses = value.uses()
+        if uses and MADE_UP_CONSTANT.fullmatch(value.name or "") and not value.is_graph_output():
+            value.name = values.claim(f"{uses[0].node.name}.constant")

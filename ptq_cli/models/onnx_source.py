@@ -83,6 +83,19 @@ def value_spec(value: ir.Value) -> TensorSpec:
     )
 
 
+def external_files(path: Path) -> tuple[Path, ...]:
+    """Return the files beside an ONNX file that hold data of its tensors; of a file that ``load_onnx`` took."""
+    proto = onnx.load(path, load_external_data=False)
+    names = {
+        item.value
+        for tensor in _all_tensors(proto)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for item in tensor.external_data
+        if item.key == "location"
+    }
+    return tuple(path.parent / name for name in sorted(names))
+
+
 def _require_opset(proto: onnx.ModelProto, path: Path) -> None:
     opset = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), None)
     if opset is None or opset < OLDEST_OPSET:

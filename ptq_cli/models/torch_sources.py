@@ -16,6 +16,7 @@ from ptq_cli.core.errors import ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.failure import export_error, failing_layer
 from ptq_cli.models.quiet import quiet_exporter
+from ptq_cli.models.signature import restore_signature
 from ptq_cli.models.source import Example, ModelFile
 
 EXPORT_OPSET = 20
@@ -50,12 +51,12 @@ class ModuleSource:
         arguments = to_tensors(example)
         try:
             with quiet_exporter(), torch.no_grad():
-                return _program_to_onnx(self._export(arguments, dynamic=True))
+                return _program_to_onnx(self._export(arguments, dynamic=True), list(arguments))
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
             single = {name: tensor[:1] for name, tensor in arguments.items()}
         try:
             with quiet_exporter(), torch.no_grad():
-                return _program_to_onnx(self._export(single, dynamic=False))
+                return _program_to_onnx(self._export(single, dynamic=False), list(single))
         except Exception as error:
             raise export_error(error, self.module, self.file.path.name) from error
 
@@ -104,7 +105,7 @@ class ProgramSource:
         """
         try:
             with quiet_exporter(), torch.no_grad():
-                return _program_to_onnx(self.program)
+                return _program_to_onnx(self.program, self.input_names)
         except Exception as error:
             raise export_error(error, None, self.file.path.name) from error
 
@@ -195,10 +196,11 @@ def to_arrays(value: object) -> list[Array]:
     return [leaf.detach().cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def _program_to_onnx(program: torch.export.ExportedProgram) -> ir.Model:
+def _program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
     exported = torch.onnx.export(program, dynamo=True, opset_version=EXPORT_OPSET, verbose=False)
     if exported is None:
         raise RuntimeError("torch.onnx.export returned nothing")
+    restore_signature(exported.model, program, inputs)
     return exported.model
 
 

@@ -75,6 +75,7 @@ class _Planner:
         self._biases: list[BiasSite] = []
         self._reasons: dict[str, str] = {}
         self._integer: set[str] = set()
+        self._bias_adds: set[str] = set()
 
     def plan(self) -> Plan:
         for node in self._graph:
@@ -155,6 +156,7 @@ class _Planner:
         return reader
 
     def _mark_bias_add(self, add: ir.Node, node: ir.Node) -> None:
+        self._bias_adds.add(add.name or "")
         source = node.inputs[0]
         # ONNX Runtime makes one Gemm of the two where it can make matrices of the input before it runs.
         if source is not None and (rank(source) == 2 or has_fixed_shape(source)):
@@ -196,6 +198,9 @@ class _Planner:
             self._ask_before_clamp(producer)
 
     def _ask_before_clamp(self, clamp: ir.Node) -> None:
+        if clamp_refusal(clamp):
+            return
+        self._reasons[clamp.name or ""] = "disappears into the quantized range of its result"
         before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
         if before is None or self._clamp_behind(before) is not clamp:
             return
@@ -217,19 +222,18 @@ class _Planner:
         self._sources[name] = self._sources[value.name or ""]
         self._mark(node, "moves integers")
 
-    def _ask_all_sides(self, node: ir.Node) -> bool:
-        if (node.name or "") in self._integer:
-            return True
+    def _ask_all_sides(self, node: ir.Node) -> None:
+        if (node.name or "") in self._integer or (node.name or "") in self._bias_adds:
+            return
         reasons = [self._refusal(value) for value in node.inputs if value is not None]
         reason = next((text for text in reasons if text), "")
         if reason:
             self._reasons[node.name or ""] = reason
-            return False
+            return
         self._mark(node, "")
         for value in node.inputs:
             if value is not None:
                 self._ask(value)
-        return True
 
     def _refusal(self, value: ir.Value) -> str:
         if carries_mask(value):
@@ -268,5 +272,5 @@ class _Planner:
         if reason:
             return reason
         if rule.kind == "clamp":
-            return clamp_refusal(node) or "no integer result ends in it: what it reads or gives is float"
+            return clamp_refusal(node) or "its result is not quantized"
         return "no integer operator reads it: in integers it would cost accuracy and save nothing"
