@@ -83,7 +83,8 @@ def decide_parameters(
     """
     amax = decide_amax(statistics, settings)
     if symmetric:
-        scale = scale_from_amax(amax, format)
-        zero_point = 0 if format.signed else (format.qmax + 1) // 2
-        return QuantParameters(scale, np.asarray(zero_point, np.int64), format)
+        # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
+        signed = IntegerFormat(format.bits, signed=True)
+        zero_point = 0 if format.signed else -signed.qmin
+        return QuantParameters(scale_from_amax(amax, signed), np.asarray(zero_point, np.int64), format)
     return parameters_from_range(max(statistics.low, -amax), min(statistics.high, amax), format)

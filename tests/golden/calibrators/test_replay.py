@@ -5,7 +5,7 @@ Where ptq differs on purpose:
 - Their percentile is the lower edge of the bin that holds the percentile, ours the upper one, and at most the
   largest magnitude. So ours never cuts off the value itself, and 100 is exactly max.
 - Where the percentile is a whole number of values, the rounding of their float sum may take the next value.
-- Where zeros alone are the percentile, theirs is 0; ours is the smallest bin above, so that something is left.
+- Where zeros alone are the percentile, theirs is 0; ours is the smallest bin above it.
 - Their bins are ``first batch's max / num_bins`` wide; ours do not depend on the first batch.
 - They accept percentile 0 and return 0, which quantizes everything to 0; a recipe with it is refused.
 - Without data they return None; ours is 0, and ``collect`` refuses an empty set.

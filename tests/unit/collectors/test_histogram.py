@@ -1,5 +1,7 @@
 """The counting kernel against the definition, ``from_values``."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,43 @@ def test_counts_what_the_definition_counts(array):
     if values.size:
         assert (found.minimum, found.maximum) == (values.min(), values.max())
     assert found.axis is None and found.minimum.shape == found.maximum.shape == ()
+
+
+@pytest.mark.parametrize("array", [pytest.param(a, id=name) for name, a in ARRAYS.items() if np.size(a)])
+@pytest.mark.parametrize("before", [[], [1e-3, 3.0]], ids=["at first", "after a batch"])
+def test_large_array_counts_what_the_definition_counts(array, before):
+    # A large array takes another way than a small one; its size is no multiple of anything.
+    values = np.resize(np.asarray(array), 100_003)
+    collector = HistogramCollector()
+
+    assert collector.update(np.array(before, np.float32)) and collector.update(values)
+
+    joined = np.append(np.array(before, np.float32), values.astype(np.float32))
+    found = collector.statistics()
+    assert found.histogram == from_values(joined)
+    assert found.zeros == np.count_nonzero(joined == 0)
+
+
+@pytest.mark.parametrize("size", [2**15 + offset for offset in range(-2, 5)])
+def test_every_size_about_a_power_of_two_is_counted_whole(size):
+    values = np.random.default_rng(size).normal(size=size).astype(np.float32)
+    collector = HistogramCollector()
+
+    assert collector.update(values) and collector.update(values)
+
+    assert collector.statistics().histogram == from_values(np.concatenate([values, values]))
+
+
+def test_threads_do_not_mix_their_tensors():
+    arrays = [np.random.default_rng(seed).normal(size=60_000).astype(np.float32) for seed in range(8)]
+    collectors = [HistogramCollector() for _ in arrays]
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            assert all(pool.map(lambda c, a: c.update(a), collectors, arrays))
+
+    for collector, array in zip(collectors, arrays, strict=True):
+        assert collector.statistics().histogram == from_values(np.tile(array, 3))
 
 
 def test_many_batches_count_what_one_array_counts():

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+
+from ptq_cli.amax.decide import (
+    AUTO,
+    METHODS,
+    check_amax_settings,
+    decide_amax,
+    decide_parameters,
+    resolve_method,
+)
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
+from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.recipe.schema import AmaxSettings
+
+OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
+MAX = AmaxSettings("max")
+MOST = AmaxSettings("percentile", 99.9)
+
+
+def statistics_of(values, collector=None):
+    collector = collector or HistogramCollector()
+    assert collector.update(np.asarray(values, np.float32))
+    return collector.statistics()
+
+
+@pytest.mark.parametrize("method", [AUTO, *METHODS])
+def test_known_methods_are_accepted(method):
+    check_amax_settings(AmaxSettings(method))
+
+
+@pytest.mark.parametrize("decide", [check_amax_settings, lambda s: decide_amax(statistics_of([1.0]), s)])
+def test_unknown_method_names_the_nearest_and_all(decide):
+    with pytest.raises(UnknownNameError) as caught:
+        decide(AmaxSettings("percentil"))
+
+    assert caught.value.message == "unknown amax method 'percentil' (did you mean 'percentile'?)"
+    assert caught.value.hint == "known: auto, max, percentile"
+
+
+@pytest.mark.parametrize(
+    ("method", "has_histogram", "resolved"),
+    [
+        ("auto", True, "percentile"),
+        ("auto", False, "max"),
+        ("max", True, "max"),
+        ("percentile", False, "percentile"),
+    ],
+)
+def test_auto_follows_what_was_kept(method, has_histogram, resolved):
+    assert resolve_method(AmaxSettings(method), has_histogram=has_histogram) == resolved
+
+
+def test_auto_decides_by_percentile_where_there_are_histograms():
+    assert decide_amax(statistics_of(OUTLIER), AmaxSettings(percentile=99.0)) < 2.001
+
+
+def test_auto_decides_by_max_where_there_are_none():
+    assert decide_amax(statistics_of(OUTLIER, MaxCollector()), AmaxSettings(percentile=99.0)) == 1000
+
+
+def test_percentile_without_histograms_is_missing():
+    with pytest.raises(MissingStatisticError, match="needs histograms"):
+        decide_parameters(statistics_of(OUTLIER, MaxCollector()), MOST, UINT8, symmetric=False)
+
+
+def test_asymmetric_covers_the_range():
+    parameters = decide_parameters(statistics_of([-1.0, 3.0]), MAX, UINT8, symmetric=False)
+
+    assert float(parameters.scale) == pytest.approx(4 / 255)
+    assert int(parameters.zero_point) == 64
+
+
+def test_outlier_on_one_side_costs_the_other_side_nothing():
+    parameters = decide_parameters(statistics_of(OUTLIER), MOST, UINT8, symmetric=False)
+
+    # [-1, 2] and not [-2, 2].
+    assert float(parameters.scale) == pytest.approx(3 / 255, rel=0.01)
+    assert int(parameters.zero_point) == 85
+
+
+def test_asymmetric_relu_starts_at_zero():
+    parameters = decide_parameters(statistics_of([0.0, 6.0]), MAX, UINT8, symmetric=False)
+
+    assert int(parameters.zero_point) == 0
+    assert float(parameters.scale) * 255 <= 6.0
+
+
+@pytest.mark.parametrize(
+    ("format", "zero_point", "steps"),
+    [(INT8, 0, 127), (UINT8, 128, 127), (IntegerFormat(4, signed=True), 0, 7)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_symmetric_covers_amax_on_both_sides(format, zero_point, steps):
+    parameters = decide_parameters(statistics_of([-1.0, 3.0]), MAX, format, symmetric=True)
+
+    assert int(parameters.zero_point) == zero_point
+    assert float(parameters.scale) == pytest.approx(3 / steps)
+
+
+def test_range_not_above_two_to_the_minus_24_counts_as_zero():
+    parameters = decide_parameters(statistics_of([2.0**-24, -(2.0**-30)]), MAX, INT8, symmetric=True)
+
+    assert float(parameters.scale) == 1.0
