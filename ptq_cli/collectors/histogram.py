@@ -1,16 +1,24 @@
 """The histogram collector: all that the max collector keeps, and every value's bin."""
 
+import threading
+
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.bit_histogram import KEY_SHIFT, bins_per_octave, thin
 from ptq_cli.collectors.kernels import (
     FLOAT_MANTISSA_BITS,
+    LARGE,
+    LARGE_PER_PAGE,
     MANTISSA_BITS,
     NO_PAGE,
     PAGES,
+    TABLE_BINS,
+    TABLE_ZEROS,
     ZERO_SLOTS,
     count_bits,
+    count_into_table,
+    empty_table,
 )
 from ptq_cli.collectors.max import MaxCollector, as_float32
 from ptq_cli.collectors.statistics import TensorStatistics
@@ -48,10 +56,11 @@ class HistogramCollector:
         if not self._range.update(values):
             return False
         bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-        done = count_bits(bits, self._starts, self._shifts, self._counts, 0)
-        while done < bits.size:
-            self._add_page(int(bits[done]) >> FLOAT_MANTISSA_BITS)
-            done = count_bits(bits, self._starts, self._shifts, self._counts, done)
+        pages = int(np.count_nonzero(self._starts != NO_PAGE))
+        if bits.size < max(LARGE, LARGE_PER_PAGE * pages):
+            self._count(bits)
+        else:
+            self._count_by_table(bits)
         return True
 
     def statistics(self) -> TensorStatistics:
@@ -60,6 +69,20 @@ class HistogramCollector:
         histogram = thin(self._keys, self._counts[ZERO_SLOTS:])
         zeros = int(self._counts[:ZERO_SLOTS].sum())
         return TensorStatistics(base.count, zeros, base.minimum, base.maximum, None, histogram)
+
+    def _count(self, bits: npt.NDArray[np.uint32]) -> None:
+        done = count_bits(bits, self._starts, self._shifts, self._counts, 0)
+        while done < bits.size:
+            self._add_page(int(bits[done]) >> FLOAT_MANTISSA_BITS)
+            done = count_bits(bits, self._starts, self._shifts, self._counts, done)
+
+    def _count_by_table(self, bits: npt.NDArray[np.uint32]) -> None:
+        table, top = _table_of_thread(), self._top_exponent()
+        count_into_table(bits, table)
+        page, left = empty_table(table, self._starts, self._shifts, self._counts, top, np.int64(bits.size))
+        while page != NO_PAGE:
+            self._add_page(page)
+            page, left = empty_table(table, self._starts, self._shifts, self._counts, top, left)
 
     def _add_page(self, page: int) -> None:
         # As fine as the largest magnitude so far needs; a larger one later needs nothing finer.
@@ -78,6 +101,18 @@ class HistogramCollector:
 
 
 def compile_kernel() -> None:
-    """Compile the counting loop now rather than inside the first batch; later calls cost nothing."""
-    warm: npt.NDArray[np.float32] = np.ones(1, np.float32)
+    """Compile the counting loops now rather than inside the first batch; later calls cost nothing."""
+    warm: npt.NDArray[np.float32] = np.ones(LARGE, np.float32)
     HistogramCollector().update(warm)
+    HistogramCollector().update(warm[:1])
+
+
+_THREAD = threading.local()
+
+
+def _table_of_thread() -> npt.NDArray[np.uint32]:
+    """Return the calling thread's table of all bins, which is zero between uses."""
+    if not hasattr(_THREAD, "table"):
+        _THREAD.table = np.zeros(TABLE_BINS + TABLE_ZEROS, np.uint32)
+    table: npt.NDArray[np.uint32] = _THREAD.table
+    return table

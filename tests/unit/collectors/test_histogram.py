@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from ptq_cli.collectors import histogram
 from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.kernels import compiled
+from ptq_cli.collectors.kernels import LARGE, compiled
 
 RNG = np.random.default_rng(11)
 NORMAL = RNG.normal(size=5000).astype(np.float32)
@@ -165,3 +166,25 @@ def test_function_without_a_cache_folder_is_compiled_all_the_same():
     exec("def double(x):\n    return x + x", namespace)  # There is no file that a cache could stand beside.
 
     assert compiled(namespace["double"])(21) == 42
+
+
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+def test_the_table_counts_what_the_pages_count(array, monkeypatch):
+    by_pages = HistogramCollector()
+    assert by_pages.update(array)
+    monkeypatch.setattr(histogram, "LARGE", 0)
+    monkeypatch.setattr(histogram, "LARGE_PER_PAGE", 0)
+    by_table = HistogramCollector()
+    for _ in range(2):  # The second round finds the thread's table as the first left it.
+        assert by_table.update(array)
+    assert by_pages.update(array)
+    assert by_table.statistics() == by_pages.statistics()
+
+
+def test_a_large_array_takes_the_table():
+    array = np.concatenate([NORMAL] * (LARGE // NORMAL.size + 1))
+    collector = HistogramCollector()
+    assert collector.update(array)
+    found = collector.statistics()
+    assert found.histogram == from_values(array)
+    assert found.count == array.size
