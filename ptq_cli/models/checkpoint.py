@@ -8,6 +8,7 @@ import torch
 from ptq_cli.core.errors import ArchitectureError, ModelFormatError, PickleError, first_line
 from ptq_cli.models.arch import build_module, unwrap_state
 from ptq_cli.models.detect import ModelKind
+from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.recipe.schema import ModelSettings
 
 
@@ -48,17 +49,19 @@ def _load_safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 def _load_torch(path: Path, settings: ModelSettings) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with quiet_exporter():
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if not settings.trust_pickle:
             raise PickleError(
                 f"'{path.name}' is a pickle that holds more than tensors, and loading it can run any code",
                 hint="save a state dict and use --arch, or, if you trust the file, add --trust-pickle",
             ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # a damaged pickle raises anything: IndexError, AttributeError, AssertionError
         raise _damaged(path, error) from error
     try:
-        return torch.load(path, map_location="cpu", weights_only=False)
+        with quiet_exporter():
+            return torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
         raise _damaged(path, error) from error
 

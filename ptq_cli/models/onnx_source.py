@@ -60,11 +60,16 @@ def load_onnx(path: Path) -> ir.Model:
     _require_opset(proto, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RuntimeError) as error:
+        return ir.load(path)
+    except UnicodeDecodeError as error:
+        raise ModelFormatError(
+            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+        ) from error
+    # The checker is C++ and raises RuntimeErrors of many kinds; onnx_ir raises what its own code meets.
+    except Exception as error:
         raise InvalidOnnxError(
             f"model '{path.name}' fails the ONNX checker: {first_line(error)}", hint="export it again"
         ) from error
-    return ir.load(path)
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
@@ -84,7 +89,7 @@ def value_spec(value: ir.Value) -> TensorSpec:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """Return the files beside an ONNX file that hold data of its tensors; of a file that ``load_onnx`` took."""
+    """Return the files beside an ONNX file that hold data of its tensors; ``load_onnx`` has taken the file."""
     proto = onnx.load(path, load_external_data=False)
     names = {
         item.value

@@ -1,6 +1,5 @@
 """Open a model file of any kind."""
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,7 @@ def _load_torchscript(path: Path) -> "torch.jit.ScriptModule":
             module: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
                 path, map_location="cpu"
             )
-    except (RuntimeError, zipfile.BadZipFile, ValueError) as error:
+    except Exception as error:  # a damaged archive raises anything, IndexError too
         raise ModelFormatError(
             f"'{path.name}' cannot be loaded as TorchScript", hint="it may be damaged; save it again"
         ) from error

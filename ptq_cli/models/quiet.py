@@ -1,4 +1,4 @@
-"""PyTorch's exporters talk much: on stdout, on stderr, in warnings and in logs."""
+"""PyTorch's loaders and exporters talk much: on stdout, on stderr, in warnings and in logs."""
 
 import contextlib
 import io
