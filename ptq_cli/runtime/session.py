@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from ptq_cli.core.errors import RuntimeFailedError, first_line
+from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
+SAID_LIMIT = 400
+"""Characters of ONNX Runtime's message that are passed on."""
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -77,7 +79,7 @@ class Session:
             self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(
-                f"ONNX Runtime cannot load the model: {first_line(error)}",
+                f"ONNX Runtime cannot load the model: {_said(error)}",
                 hint="ptq inspect shows its layers; has the model an operator of a custom domain?",
             ) from error
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
@@ -101,9 +103,14 @@ class Session:
             return list(self._session.run(list(outputs) if outputs is not None else None, dict(inputs)))
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(
-                f"ONNX Runtime failed on a batch: {first_line(error, 300)}",
+                f"ONNX Runtime failed on a batch: {_said(error)}",
                 hint="does the model accept this batch size? try --batch-size 1",
             ) from error
+
+
+def _said(error: Exception) -> str:
+    # Its messages have several lines, and which sizes did not fit stands on a later one.
+    return " ".join(str(error).split())[:SAID_LIMIT]
 
 
 def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
