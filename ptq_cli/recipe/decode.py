@@ -1,6 +1,7 @@
 """Tables of plain values become settings, strictly: an unknown key or a wrong type is an error."""
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,6 +10,14 @@ from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean
 from ptq_cli.recipe.schema import Recipe
 
 Settings = TypeVar("Settings")
+WORDS: dict[Any, tuple[str, str]] = {
+    str: ("a string", "strings"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "true or false"),
+}
+"""One value and several of each type, in messages."""
+TABLE = ("a table", "tables")
 
 
 def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
@@ -73,20 +82,20 @@ def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, pre
 def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
-            raise _wrong_type(name, value, "a table", where)
+            raise _wrong_type(name, value, TABLE[0], where)
         return decode_table(typing.cast(type[Any], kind), value, where, f"{name}.")
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
         if not isinstance(value, list):
-            raise _wrong_type(name, value, f"a list of {_words(arguments[0])}", where)
+            raise _wrong_type(name, value, _words(kind), where)
         return [_decode_value(arguments[0], item, name, where) for item in value]
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise _wrong_type(name, value, "a table", where)
+            raise _wrong_type(name, value, TABLE[0], where)
         return {key: _decode_value(arguments[1], item, f"{name}.{key}", where) for key, item in value.items()}
     if origin is not None:  # Only X | None is left.
         return None if value is None else _decode_value(arguments[0], value, name, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _wrong_type(name, value, _words(kind), where)
@@ -94,11 +103,11 @@ def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _words(kind: Any) -> str:
-    words = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-    return words.get(
-        kind, f"a list of {_words(typing.get_args(kind)[0])}" if typing.get_args(kind) else str(kind)
-    )
+    arguments = typing.get_args(kind)
+    return f"a list of {WORDS.get(arguments[0], TABLE)[1]}" if arguments else WORDS[kind][0]
 
 
 def _wrong_type(name: str, value: object, wanted: str, where: str) -> RecipeValueError:
-    return RecipeValueError(f"{where}: '{name}' is {value!r}, {wanted} is wanted", hint=f"correct '{name}'")
+    return RecipeValueError(
+        f"{where}: '{name}' is {value!r:.80}, {wanted} is wanted", hint=f"correct '{name}'"
+    )

@@ -1,0 +1,80 @@
+import dataclasses
+import math
+
+import pytest
+
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.recipe.check import check_recipe
+from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.schema import Recipe
+
+WRONG = {
+    "calibration.batch_size": [(0, "at least 1"), (-3, "at least 1")],
+    "calibration.samples": [(0, "at least 1"), (-1, "at least 1")],
+    "evaluation.batch_size": [(0, "at least 1")],
+    "evaluation.samples": [(0, "at least 1")],
+    "amax.percentile": [
+        (value, "above 0 and at most 100") for value in (0.0, -1.0, 100.1, math.nan, math.inf, -math.inf)
+    ],
+    "runtime.threads": [(-1, "0 or more")],
+}
+RIGHT = {
+    "calibration.batch_size": [1, 10**9],
+    "calibration.samples": [1, None],
+    "evaluation.samples": [1, None],
+    "amax.percentile": [1e-9, 50.0, 100.0],
+    "runtime.threads": [0, 1, 64],
+    "gate.max_drop": [{}, {"top1": 0.0}, {"top1": -0.5}, {"top1": math.inf}],
+    "gate.min": [{"sqnr_db": -math.inf}],
+    "model.input_shape": [{}, {"x": [1]}, {"x": [1, 3, 8, 8]}],
+}
+
+
+def recipe_with(key, value):
+    section, _, name = key.partition(".")
+    return decode_recipe({section: {name: value}}, "a test")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"), [(key, *case) for key, cases in WRONG.items() for case in cases]
+)
+def test_number_outside_its_range_is_refused(key, value, wanted):
+    with pytest.raises(RecipeValueError) as caught:
+        check_recipe(recipe_with(key, value))
+
+    assert caught.value.code == "PTQ-RECIPE-003"
+    assert caught.value.message == f"'{key}' is {value}, it must be {wanted}"
+    assert caught.value.hint == f"correct '{key}'"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in RIGHT.items() for value in values]
+)
+def test_number_within_its_range_passes(key, value):
+    recipe = recipe_with(key, value)
+
+    assert check_recipe(recipe) is recipe
+
+
+@pytest.mark.parametrize("key", ["gate.max_drop", "gate.min"])
+def test_limit_that_is_no_number_is_refused(key):
+    with pytest.raises(RecipeValueError) as caught:
+        check_recipe(recipe_with(key, {"top1": math.nan}))
+
+    assert caught.value.message == f"'{key}.top1' is NaN, a number is wanted"
+
+
+@pytest.mark.parametrize("shape", [[], [0, 3], [1, -1]], ids=str)
+def test_shape_without_size_is_refused(shape):
+    with pytest.raises(RecipeValueError) as caught:
+        check_recipe(recipe_with("model.input_shape", {"x": shape}))
+
+    assert caught.value.message == f"'model.input_shape.x' is {shape}, sizes of at least 1 are wanted"
+    assert "--input-shape x=1,3,224,224" in caught.value.hint
+
+
+def test_defaults_pass_and_are_frozen():
+    recipe = check_recipe(Recipe())
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.amax.percentile = 1.0

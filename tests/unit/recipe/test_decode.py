@@ -1,0 +1,180 @@
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.core.errors import PtqError, RecipeKeyError, RecipeValueError
+from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.schema import Recipe
+
+
+def error_of(kind, table):
+    with pytest.raises(kind) as caught:
+        decode_recipe(table, "ptq.toml")
+    return caught.value
+
+
+def test_empty_table_is_all_defaults():
+    assert decode_recipe({}, "ptq.toml") == Recipe()
+
+
+UNKNOWN = {
+    "section": (
+        {"calibraton": {}},
+        "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
+        "the top level has: model, image, calibration, amax, quantization, evaluation, gate, runtime",
+    ),
+    "key": (
+        {"amax": {"percentil": 99.9}},
+        "ptq.toml: unknown key 'amax.percentil' (did you mean 'percentile'?)",
+        "[amax] has: method, percentile",
+    ),
+    "key like none": (
+        {"runtime": {"zzz": 1}},
+        "ptq.toml: unknown key 'runtime.zzz'",
+        "[runtime] has: threads",
+    ),
+    "key at the top": ({"batch_size": 8}, "ptq.toml: unknown key 'batch_size'", "the top level has: model,"),
+}
+
+
+@pytest.mark.parametrize(("table", "message", "hint"), UNKNOWN.values(), ids=UNKNOWN)
+def test_unknown_key_names_the_nearest_and_what_there_is(table, message, hint):
+    error = error_of(RecipeKeyError, table)
+
+    assert (error.code, error.message) == ("PTQ-RECIPE-002", message)
+    assert error.hint.startswith(hint)
+
+
+WRONG = {
+    "section that is no table": ({"amax": "max"}, "'amax' is 'max', a table is wanted"),
+    "section that is a list": ({"amax": [{}]}, "'amax' is [{}], a table is wanted"),
+    "text for a number": (
+        {"runtime": {"threads": "4"}},
+        "'runtime.threads' is '4', a whole number is wanted",
+    ),
+    "fraction for a whole number": (
+        {"calibration": {"batch_size": 8.0}},
+        "'calibration.batch_size' is 8.0, a whole number is wanted",
+    ),
+    "bool for a whole number": (
+        {"runtime": {"threads": True}},
+        "'runtime.threads' is True, a whole number is wanted",
+    ),
+    "bool for a number": ({"amax": {"percentile": True}}, "'amax.percentile' is True, a number is wanted"),
+    "text for a number with a point": (
+        {"image": {"scale": "1"}},
+        "'image.scale' is '1', a number is wanted",
+    ),
+    "number beyond float64": (
+        {"amax": {"percentile": 10**400}},
+        f"'amax.percentile' is 1{'0' * 79}, a number is wanted",
+    ),
+    "number for text": ({"amax": {"method": 3}}, "'amax.method' is 3, a string is wanted"),
+    "number for yes or no": (
+        {"model": {"trust_pickle": 1}},
+        "'model.trust_pickle' is 1, true or false is wanted",
+    ),
+    "number for a path": ({"model": {"path": 5}}, "'model.path' is 5, a string is wanted"),
+    "empty path": ({"calibration": {"data": ""}}, "'calibration.data' is '', a path is wanted"),
+    "bool for an optional number": (
+        {"evaluation": {"samples": False}},
+        "'evaluation.samples' is False, a whole number is wanted",
+    ),
+    "text for a list": (
+        {"evaluation": {"metrics": "top1"}},
+        "'evaluation.metrics' is 'top1', a list of strings is wanted",
+    ),
+    "number in a list of text": (
+        {"evaluation": {"metrics": ["top1", 5]}},
+        "'evaluation.metrics' is 5, a string is wanted",
+    ),
+    "text for a list of numbers": (
+        {"image": {"std": "1"}},
+        "'image.std' is '1', a list of numbers is wanted",
+    ),
+    "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', a number is wanted"),
+    "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], a table is wanted"),
+    "text in a table": (
+        {"gate": {"max_drop": {"top1": "0.1"}}},
+        "'gate.max_drop.top1' is '0.1', a number is wanted",
+    ),
+    "number for a shape": (
+        {"model": {"input_shape": {"x": 3}}},
+        "'model.input_shape.x' is 3, a list of whole numbers is wanted",
+    ),
+    "fraction in a shape": (
+        {"model": {"input_shape": {"x": [1, 2.5]}}},
+        "'model.input_shape.x' is 2.5, a whole number is wanted",
+    ),
+    "date": (
+        {"runtime": {"threads": datetime.date(2026, 1, 31)}},
+        "'runtime.threads' is datetime.date(2026, 1, 31), a whole number is wanted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_type_says_what_was_found_and_wanted(table, message):
+    error = error_of(RecipeValueError, table)
+
+    assert (error.code, error.message) == ("PTQ-RECIPE-003", f"ptq.toml: {message}")
+    assert error.hint.startswith("correct '")
+
+
+def test_whole_number_is_a_number_too():
+    recipe = decode_recipe({"amax": {"percentile": 99}, "gate": {"min": {"sqnr_db": 25}}}, "ptq.toml")
+
+    assert recipe.amax.percentile == 99.0 and type(recipe.amax.percentile) is float
+    assert type(recipe.gate.min["sqnr_db"]) is float
+
+
+def test_values_of_every_shape_are_kept():
+    table = {
+        "model": {"path": "m.pt", "trust_pickle": True, "input_shape": {"x": [1, 3], "y": [1]}},
+        "image": {"resize": [224], "mean": [0.1, 0.2, 0.3]},
+        "evaluation": {"metrics": ["top1", "top5"], "samples": 10},
+        "gate": {"max_drop": {"top1": 0.01}},
+    }
+
+    recipe = decode_recipe(table, "ptq.toml")
+
+    assert recipe.model.input_shape == {"x": [1, 3], "y": [1]} and recipe.model.trust_pickle
+    assert (recipe.image.resize, recipe.image.mean) == ([224], [0.1, 0.2, 0.3])
+    assert (recipe.evaluation.metrics, recipe.evaluation.samples) == (["top1", "top5"], 10)
+    assert recipe.gate.max_drop == {"top1": 0.01}
+
+
+def test_no_value_is_kept_where_there_need_be_none():
+    assert decode_recipe({"calibration": {"samples": None}}, "ptq.toml").calibration.samples is None
+    assert "'runtime.threads' is None" in error_of(RecipeValueError, {"runtime": {"threads": None}}).message
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(-(10**400))
+    | st.floats()
+    | st.text(max_size=4)
+    | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ["path", "method", "batch_size", "max_drop", "input_shape", "resize", "mean", "threads", "data"]
+SECTIONS = ["model", "image", "calibration", "amax", "evaluation", "gate", "runtime", "nothing"]
+
+
+@given(
+    table=st.dictionaries(
+        st.sampled_from(SECTIONS),
+        st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4), VALUES, max_size=3) | VALUES,
+        max_size=3,
+    )
+)
+def test_any_table_is_a_recipe_or_an_error_of_ours(table):
+    try:
+        assert isinstance(decode_recipe(table, "ptq.toml"), Recipe)
+    except PtqError as error:
+        assert error.message.startswith("ptq.toml: ") and error.hint

@@ -1,0 +1,109 @@
+import dataclasses
+import math
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
+from ptq_cli.recipe.layers import file_layer, merge_layers, preset_layer, table_layer
+from ptq_cli.recipe.schema import (
+    AmaxSettings,
+    CalibrationSettings,
+    EvaluationSettings,
+    GateSettings,
+    ImageSettings,
+    ModelSettings,
+    Recipe,
+    RuntimeSettings,
+)
+
+FULL = Recipe(
+    ModelSettings(
+        "/models/a/m.pt", "/models/a/model.py:build", True, {"x": [1, 3, 8, 8], 'odd "name".é': [2]}
+    ),
+    ImageSettings("BGR", [256], [224, 224], 1 / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225], "NHWC"),
+    CalibrationSettings("/data/calib.npz", "max", 7, 100),
+    AmaxSettings("percentile", 99.99),
+    evaluation=EvaluationSettings("package.module:batches", ["top1", "top5"], 9, 50),
+    gate=GateSettings({"top1": 0.01}, {"sqnr_db": 25.0, "cosine": -math.inf}),
+    runtime=RuntimeSettings(3),
+)
+
+
+def reload(recipe, folder):
+    path = folder / "recipe.toml"
+    path.write_text(recipe_to_toml(recipe, folder), encoding="utf-8")
+    return merge_layers([file_layer(path)])
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), FULL], ids=["defaults", "everything set"])
+def test_recipe_survives_the_way_to_a_file_and_back(recipe, tmp_path):
+    assert reload(recipe, tmp_path) == recipe
+
+
+def test_file_is_found_again_from_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert reload(FULL, tmp_path) == FULL
+
+
+def test_folder_can_move_with_its_files(tmp_path):
+    recipe = Recipe(ModelSettings(f"{tmp_path}/a/m.pt", f"{tmp_path}/a/model.py:build"))
+    run = tmp_path / "a" / "run"
+    run.mkdir(parents=True)
+    (run / "recipe.toml").write_text(recipe_to_toml(recipe, run))
+
+    (tmp_path / "a").rename(tmp_path / "b")
+
+    moved = merge_layers([file_layer(tmp_path / "b" / "run" / "recipe.toml")])
+    assert moved.model.path == f"{tmp_path}/b/m.pt"
+    assert moved.model.arch == f"{tmp_path}/b/model.py:build"
+
+
+def test_resolved_preset_is_written_whole(tmp_path):
+    recipe = merge_layers([preset_layer("int8_ort_cpu")])
+
+    table = tomllib.loads(recipe_to_toml(recipe, tmp_path))
+
+    assert set(table) == {field.name for field in dataclasses.fields(Recipe)}
+    assert table["calibration"]["method"] == "histogram"
+    assert table["amax"] == {"method": "auto", "percentile": 99.999}
+
+
+def test_setting_without_a_value_is_left_out():
+    assert "data" not in recipe_to_table(Recipe(), Path("/"))["calibration"]
+
+
+def test_setting_without_a_value_is_the_default_of_all_that_may_have_none():
+    # TOML cannot say "none": what is left out must mean it.
+    for section in dataclasses.fields(Recipe):
+        for field in dataclasses.fields(section.type):
+            if "None" in str(field.type):
+                assert field.default is None, f"{section.name}.{field.name}"
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=8)
+NUMBERS = st.floats(allow_nan=False)
+
+
+@given(
+    shapes=st.dictionaries(TEXTS, st.lists(st.integers(1, 2**40), min_size=1, max_size=3), max_size=3),
+    limits=st.dictionaries(TEXTS, NUMBERS, max_size=3),
+    metrics=st.lists(TEXTS, max_size=3),
+    percentile=NUMBERS,
+)
+def test_any_values_survive_toml(shapes, limits, metrics, percentile):
+    recipe = Recipe(
+        model=ModelSettings(input_shape=shapes),
+        amax=AmaxSettings("percentile", percentile),
+        evaluation=EvaluationSettings(metrics=metrics),
+        gate=GateSettings(max_drop=limits),
+    )
+
+    table = tomllib.loads(recipe_to_toml(recipe, Path("/")))
+
+    assert merge_layers([table_layer(table, Path("/"), "a test")]) == recipe

@@ -1,0 +1,74 @@
+import dataclasses
+import typing
+
+import pytest
+
+from ptq_cli.core.errors import UsageError
+from ptq_cli.recipe.flags import FLAG_KEYS, Settings, settings_to_table
+from ptq_cli.recipe.schema import Recipe
+
+KEYS = {
+    f"{section.name}.{field.name}": field.type
+    for section in dataclasses.fields(Recipe)
+    for field in dataclasses.fields(section.type)
+}
+ARGUMENT = "model.path"  # The command's argument, not a flag.
+
+
+def test_every_setting_has_a_flag():
+    assert {key for keys in FLAG_KEYS.values() for key in keys} == set(KEYS) - {ARGUMENT}
+
+
+@pytest.mark.parametrize("flag", FLAG_KEYS)
+def test_flag_sets_keys_that_exist_and_have_its_type(flag):
+    wanted = typing.get_type_hints(Settings)[flag]
+
+    for key in FLAG_KEYS[flag]:
+        kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
+        assert wanted in kinds
+
+
+def test_settings_and_flags_have_the_same_names():
+    assert set(FLAG_KEYS) == set(typing.get_type_hints(Settings))
+
+
+@pytest.mark.parametrize("flag", FLAG_KEYS)
+def test_each_flag_reaches_its_keys(flag):
+    table = settings_to_table({flag: 5})
+
+    for key in FLAG_KEYS[flag]:
+        section, name = key.split(".")
+        assert table[section][name] == 5
+
+
+def test_one_batch_size_is_for_both_stages():
+    assert settings_to_table({"batch_size": 8}) == {
+        "calibration": {"batch_size": 8},
+        "evaluation": {"batch_size": 8},
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "amax"),
+    [
+        ({"percentile": 99.9}, {"percentile": 99.9, "method": "percentile"}),
+        ({"percentile": 99.9, "amax": "max"}, {"percentile": 99.9, "method": "max"}),
+        ({"amax": "max"}, {"method": "max"}),
+    ],
+    ids=["percentile alone", "percentile and method", "method alone"],
+)
+def test_percentile_alone_asks_for_its_method(settings, amax):
+    assert settings_to_table(settings) == {"amax": amax}
+
+
+def test_no_settings_are_an_empty_table():
+    assert settings_to_table({}) == {}
+
+
+def test_unknown_setting_names_the_nearest():
+    with pytest.raises(UsageError) as caught:
+        settings_to_table({"bach_size": 8})
+
+    assert caught.value.code == "PTQ-USAGE-001"
+    assert caught.value.message == "there is no setting 'bach_size' (did you mean 'batch_size'?)"
+    assert caught.value.hint.startswith("settings: arch, trust_pickle, ")

@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+
+FOLDER = Path("/work/run")
+
+
+@pytest.mark.parametrize(
+    ("text", "resolved"),
+    [
+        ("m.pt", "/work/run/m.pt"),
+        ("./m.pt", "/work/run/m.pt"),
+        ("../m.pt", "/work/m.pt"),
+        ("/m.pt", "/m.pt"),
+        ("images/", "/work/run/images"),
+        (".", "/work/run"),
+        ("model.py:build", "/work/run/model.py:build"),
+        ("../src/model.py:build", "/work/src/model.py:build"),
+        ("/src/model.py:build", "/src/model.py:build"),
+        ("package.module:build", "package.module:build"),
+        ("folder/a:b", "/work/run/folder/a:b"),
+        ("~no-such-user/m.pt", "/work/run/~no-such-user/m.pt"),
+        ("~/m.pt", "/home/me/m.pt"),
+        ("~/model.py:build", "/home/me/model.py:build"),
+    ],
+)
+def test_location_becomes_absolute(monkeypatch, text, resolved):
+    monkeypatch.setenv("HOME", "/home/me")
+
+    assert resolve_location(text, FOLDER) == resolved
+
+
+def test_file_of_an_entry_points_form_is_a_file(tmp_path):
+    (tmp_path / "a.b:c").write_text("")
+
+    assert resolve_location("a.b:c", tmp_path) == f"{tmp_path}/a.b:c"
+
+
+def test_link_stays_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    assert resolve_location("link/m.pt", tmp_path) == f"{tmp_path}/link/m.pt"
+
+
+@pytest.mark.parametrize(
+    ("location", "relative"),
+    [
+        ("/work/run/m.pt", "m.pt"),
+        ("/work/m.pt", "../m.pt"),
+        ("/m.pt", "../../m.pt"),
+        ("/work/run", "."),
+        ("/work/src/model.py:build", "../src/model.py:build"),
+        ("package.module:build", "package.module:build"),
+        ("/work/run/~", "./~"),
+        ("/work/run/~root/m.pt", "./~root/m.pt"),
+        ("/work/run/~x.py:build", "./~x.py:build"),
+        ("/work/run/a.b:c", "./a.b:c"),
+    ],
+)
+def test_location_becomes_relative_and_absolute_again(location, relative):
+    assert relative_location(location, FOLDER) == relative
+    assert resolve_location(relative, FOLDER) == location
+
+
+PARTS = st.text("ab~:.é ", min_size=1, max_size=6).filter(lambda part: part.strip(".") != "")
+
+
+@given(parts=st.lists(PARTS, min_size=1, max_size=3))
+def test_any_resolved_path_survives_the_way_there_and_back(parts):
+    location = "/" + "/".join(parts)
+
+    assert resolve_location(relative_location(location, FOLDER), FOLDER) == location
+
+
+def test_only_locations_are_changed_and_every_one_is():
+    table = {
+        "model": {"path": "p", "arch": "a", "trust_pickle": True, "input_shape": {"path": [1]}},
+        "calibration": {"data": "d", "method": "m"},
+        "evaluation": {"data": None, "metrics": ["data"]},
+    }
+
+    assert map_locations(table, str.upper) == {
+        "model": {"path": "P", "arch": "A", "trust_pickle": True, "input_shape": {"path": [1]}},
+        "calibration": {"data": "D", "method": "m"},
+        "evaluation": {"data": None, "metrics": ["data"]},
+    }
