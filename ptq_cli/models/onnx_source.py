@@ -60,7 +60,8 @@ def load_onnx(path: Path) -> ir.Model:
     _require_opset(proto, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
-        return ir.load(path)
+        # Prepared models leave this folder, so that their data must come with them.
+        return ir.external_data.load_to_model(ir.load(path))
     except UnicodeDecodeError as error:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
@@ -89,7 +90,7 @@ def value_spec(value: ir.Value) -> TensorSpec:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """Return the files beside an ONNX file that hold data of its tensors; ``load_onnx`` has taken the file."""
+    """Return the files beside an ONNX file that hold data of its tensors; ``load_onnx`` took it before."""
     proto = onnx.load(path, load_external_data=False)
     names = {
         item.value

@@ -43,9 +43,18 @@ def prepare(model: ir.Model, what: str) -> ir.Model:
     name_graph(model)
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model
-        # The exporter's notes hold stack traces with paths of its machine, and weigh a tenth of a file.
-        model = passes.ClearMetadataAndDocStringPass()(model).model
+        model = _without_notes(model)
     check_model(model, what)
+    return model
+
+
+def _without_notes(model: ir.Model) -> ir.Model:
+    # The exporter's notes hold stack traces with paths of the machine it ran on, and weigh a tenth of a file.
+    model = passes.ClearMetadataAndDocStringPass()(model).model
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    for value in values:
+        value.metadata_props.clear()
     return model
 
 

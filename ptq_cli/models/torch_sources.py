@@ -49,11 +49,16 @@ class ModuleSource:
             ExportError: neither works; it names the layer.
         """
         arguments = to_tensors(example)
+        # torch.export takes a size of 1 for a constant.
+        several = {
+            name: torch.cat([tensor, tensor]) if _has_one(tensor) else tensor
+            for name, tensor in arguments.items()
+        }
         try:
             with quiet_exporter(), torch.no_grad():
-                return _program_to_onnx(self._export(arguments, dynamic=True), list(arguments))
+                return _program_to_onnx(self._export(several, dynamic=True), list(arguments))
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = {name: tensor[:1] for name, tensor in arguments.items()}
+            single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in arguments.items()}
         try:
             with quiet_exporter(), torch.no_grad():
                 return _program_to_onnx(self._export(single, dynamic=False), list(single))
@@ -74,7 +79,11 @@ class ModuleSource:
 
     def _export(self, arguments: dict[str, torch.Tensor], *, dynamic: bool) -> torch.export.ExportedProgram:
         batch = torch.export.Dim("batch")  # One object: every input has the same batch.
-        shapes = {name: {0: batch} for name in arguments} if dynamic else None
+        shapes = (
+            {name: {0: batch} if tensor.ndim else {} for name, tensor in arguments.items()}
+            if dynamic
+            else None
+        )
         return torch.export.export(self.module, (), arguments, dynamic_shapes=shapes, strict=False)
 
 
@@ -215,6 +224,10 @@ def _refused_input(
         f"{first_line(error)}",
         hint="shape, dtype or layout of the data differ from what the model was trained on",
     )
+
+
+def _has_one(tensor: torch.Tensor) -> bool:
+    return tensor.ndim > 0 and tensor.shape[0] == 1
 
 
 def _placeholder_spec(name: str, node: torch.fx.Node) -> TensorSpec:
