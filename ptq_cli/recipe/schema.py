@@ -59,10 +59,10 @@ class CalibrationSettings:
     """``[calibration]``: what is run through the model, and what is kept of it.
 
     Attributes:
-        data: npz, npy, image folder, or ``file.py:callable`` that yields batches.
+        data: an npz, an npy, an image folder, or ``file.py:callable`` that yields batches.
         method: the collector, ``"histogram"`` or ``"max"``.
         batch_size: samples a batch; it does not change the result.
-        samples: use only the first so many; None for all.
+        samples: use only the first so many; all if there is no number.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
@@ -104,7 +104,7 @@ class EvaluationSettings:
         data: as in ``[calibration]``, with labels where a metric needs them.
         metrics: names of metrics that need labels; the label-free ones are always computed.
         batch_size: samples a batch.
-        samples: use only the first so many; None for all.
+        samples: use only the first so many; all if there is no number.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)

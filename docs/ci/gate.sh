@@ -1,0 +1,28 @@
+#!/bin/sh
+# Stop a build whose int8 model lost too much accuracy.
+#
+#   sh gate.sh MODEL [any flag of ptq quantize]
+#
+# The folder's ptq.toml names the data and the architecture. MAX_DROP is the limit, RUN the run directory.
+# Exit status: 0 the limit is held, 3 it is missed, 2 the input cannot be used, 1 a bug in ptq.
+set -u
+
+RUN=${RUN:-ptq-run}
+MAX_DROP=${MAX_DROP:-top1=0.01}
+
+# An old report must not pass for this build's.
+rm -f "$RUN/report.json" "$RUN/report.md"
+ptq quantize "$@" --run "$RUN" --max-drop "$MAX_DROP"
+status=$?
+
+# GitHub shows this file on the page of the build; elsewhere the variable is not set.
+if [ -n "${GITHUB_STEP_SUMMARY:-}" ] && [ -f "$RUN/report.md" ]; then
+    cat "$RUN/report.md" >>"$GITHUB_STEP_SUMMARY"
+fi
+
+case $status in
+    0) echo "gate: held, $RUN/model.int8.onnx may ship" ;;
+    3) echo "gate: missed, see $RUN/report.md" >&2 ;;
+    *) echo "gate: not decided, ptq ended with status $status" >&2 ;;
+esac
+exit $status

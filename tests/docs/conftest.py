@@ -1,0 +1,65 @@
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IMAGES_A_CLASS = 4
+ROWS = 48
+
+MakeSample = Callable[[str], Path]
+RunShell = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def make_sample(tmp_path: Path) -> MakeSample:
+    """Copies a sample model with few of its data, so that what the documentation says runs in seconds."""
+
+    def make(name: str) -> Path:
+        source, target = ROOT / "sample_models" / name, tmp_path / name
+        target.mkdir()
+        for file in source.iterdir():
+            if file.is_dir() and file.name in ("calib", "eval"):
+                _copy_images(file, target / file.name)
+            elif file.suffix == ".npz":
+                with np.load(file) as arrays:
+                    np.savez(target / file.name, **{key: arrays[key][:ROWS] for key in arrays.files})
+            elif file.is_file():
+                shutil.copy(file, target / file.name)
+        return target
+
+    return make
+
+
+def _copy_images(source: Path, target: Path) -> None:
+    for folder in source.iterdir():
+        (target / folder.name).mkdir(parents=True)
+        for image in sorted(folder.iterdir())[:IMAGES_A_CLASS]:
+            shutil.copy(image, target / folder.name / image.name)
+
+
+@pytest.fixture
+def shell() -> RunShell:
+    """Runs a command line of bash with ``ptq`` on its path; stdout and stderr come as one text."""
+    scripts = str(Path(sys.executable).parent)
+    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+
+    def run(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        # PyTorch's threads spin while they wait, which costs more than it gains beside other tests.
+        environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **variables}
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    return run

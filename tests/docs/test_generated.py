@@ -1,0 +1,114 @@
+"""The generated pages are up to date, and nothing is missing from them."""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+from ptq_cli.cli.main import COMMANDS, cli
+from ptq_cli.core import errors
+from ptq_cli.core.errors import PtqError
+from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.schema import Recipe
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CODES = [kind.code for kind in PtqError.__subclasses__() if kind.__module__ == errors.__name__]
+
+
+def generate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.generate_docs", *arguments],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def sections(page: str) -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_pages_are_up_to_date() -> None:
+    result = generate(ROOT, "--check")
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_outdated_page_is_named_with_what_differs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DOCS, tmp_path / "docs")
+    page = tmp_path / "docs" / "commands.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace("## ptq gate", "## ptq grate"), encoding="utf-8")
+    (tmp_path / "docs" / "errors.md").unlink()
+
+    result = generate(tmp_path, "--check")
+
+    assert result.returncode == 1
+    assert "docs/commands.md is out of date:\n-## ptq grate\n+## ptq gate\n" in result.stderr
+    assert "docs/errors.md is out of date" in result.stderr and "more lines" in result.stderr
+    assert "recipe.md" not in result.stderr
+    assert generate(tmp_path).returncode == 0
+    assert page.read_text(encoding="utf-8") == text
+    assert generate(tmp_path, "--check").returncode == 0
+
+
+def test_an_unknown_argument_is_a_usage_error() -> None:
+    assert generate(ROOT, "--chekc").returncode == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_described(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    section = sections("commands.md")[f"ptq {name}"]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            for spelling in (*parameter.opts, *parameter.secondary_opts):
+                assert f"`{spelling}`" in section, spelling
+        else:
+            assert str(parameter.name).upper() in section
+    assert "```bash\nptq " in section, "every command shows an example"
+
+
+def test_every_exit_status_is_described() -> None:
+    section = sections("commands.md")["Exit status"]
+    assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2", "3", "130"]
+
+
+def test_every_error_code_is_described() -> None:
+    found = sections("errors.md")
+    assert len(CODES) > 20 and sorted(found) == sorted(CODES)
+    for text in found.values():
+        assert "**Cause.** " in text and "**Remedy.** " in text
+
+
+@pytest.mark.parametrize("section", [item.name for item in fields(Recipe)])
+def test_every_setting_is_described(section: str) -> None:
+    text = sections("recipe.md")[section]
+    settings = [item.name for item in fields(getattr(Recipe(), section))]
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| (.+) \| .+ \|$", text, re.MULTILINE)
+    assert [name for name, _ in rows] == settings
+    assert all(flag for _, flag in rows), "every setting is a flag too"
+
+
+def test_every_flag_of_a_setting_is_an_option() -> None:
+    context = click.Context(cli)
+    found = {cli.get_command(context, name) for name in COMMANDS}
+    options = {opt for command in found if command for parameter in command.params for opt in parameter.opts}
+    assert {f"--{name.replace('_', '-')}" for name in FLAG_KEYS} <= options
+
+
+@pytest.mark.parametrize("module", ["tables", "sample_table"])
+def test_examples_of_the_tools(module: str) -> None:
+    command = [sys.executable, "-m", "doctest", f"tools/{module}.py"]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout

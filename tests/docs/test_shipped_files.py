@@ -1,0 +1,68 @@
+"""Presets, schemas, and the pages that list something, are whole."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.recipe.layers import PRESETS, preset_names
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_there_is_a_preset() -> None:
+    assert preset_names()
+    assert {path.stem for path in PRESETS.iterdir() if path.suffix == ".toml"} == set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_resolves(name: str, tmp_path: Path) -> None:
+    recipe = resolve(Request({}, preset=name, folder=tmp_path))
+    assert recipe.model.path is None and recipe.calibration.data is None, "a preset names no files"
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.name)
+def test_every_schema_is_a_schema(path: Path) -> None:
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_every_dependency_has_its_line() -> None:
+    text = (DOCS / "DEPENDENCIES.md").read_text(encoding="utf-8")
+    runtime, development = text.split("## For development")
+    for part, wanted in (
+        (runtime, PROJECT["dependencies"]),
+        (development, PROJECT["optional-dependencies"]["dev"]),
+    ):
+        names = [re.split(r"[<>=!~\[ ]", requirement)[0] for requirement in wanted]
+        assert re.findall(r"^\| `([\w-]+)` \|", part, re.MULTILINE) == sorted(names)
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_short_and_whole(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith(f"# {path.name[:4]}: ")
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## Context",
+        "## Decision",
+        "## Consequences",
+    ]
+    assert f"]({path.name})" in (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## {PROJECT['version']} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_room_is_in_the_architecture() -> None:
+    text = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "ptq_cli").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == rooms

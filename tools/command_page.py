@@ -1,0 +1,99 @@
+"""``docs/commands.md``: every command and option, from click itself."""
+
+import inspect
+
+import click
+
+from ptq_cli.cli.main import COMMANDS, cli
+from ptq_cli.recipe.flags import FLAG_KEYS
+from tools.tables import code, table
+
+INTRODUCTION = """\
+# Commands
+
+Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. The last column of
+each table names the setting of the [recipe](recipe.md) that a flag sets; the Python API takes the same
+settings as keyword arguments. Results go to stdout, everything else to stderr.
+
+## Exit status
+
+| status | meaning |
+| --- | --- |
+| 0 | done; with a limit: every limit is held |
+| 1 | a bug in ptq |
+| 2 | usage, recipe or input error: one line with a [code](errors.md), and a hint |
+| 3 | a limit is missed: the gate is closed |
+| 130 | interrupted; earlier outputs are as they were |
+"""
+PARAMETER_NAMES = {"minimum": "min"}
+"""Where click's name of a parameter is not the setting's: ``min`` is a function of Python's."""
+
+
+def command_page() -> str:
+    """Return the page."""
+    group = click.Context(cli, info_name="ptq", **cli.context_settings)
+    sections = [INTRODUCTION, _group_section(group)]
+    for name in COMMANDS:
+        command = cli.get_command(group, name)
+        if command is None:
+            raise RuntimeError(f"there is no command '{name}'")
+        sections.append(_section(command, click.Context(command, info_name=name, parent=group)))
+    return "\n".join(sections)
+
+
+def _group_section(context: click.Context) -> str:
+    names = ", ".join(f"[`{name}`](#ptq-{name})" for name in COMMANDS)
+    parts = ["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}.", _options(cli, context)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(command: click.Command, context: click.Context) -> str:
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    parts = [
+        f"## {context.command_path}",
+        f"```text\n{usage}\n```",
+        inspect.cleandoc(command.help or ""),
+        _options(command, context),
+        *_epilog(command.epilog or ""),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _options(command: click.Command, context: click.Context) -> str:
+    options = [item for item in command.get_params(context) if isinstance(item, click.Option)]
+    # Only a command that takes a recipe has its flags overlaid on one.
+    sets_recipe = any(option.name == "recipe" for option in options)
+    rows = [
+        (_spelling(option, context), _meaning(option), _keys(option) if sets_recipe else "")
+        for option in options
+    ]
+    if sets_recipe:
+        return table(["option", "meaning", "sets"], rows)
+    return table(["option", "meaning"], [row[:2] for row in rows])
+
+
+def _spelling(option: click.Option, context: click.Context) -> str:
+    names = [code(name) for name in (*option.opts, *option.secondary_opts)]
+    value = "" if option.is_flag or option.count else f" {code(option.make_metavar(context))}"
+    return ", ".join(names) + value
+
+
+def _meaning(option: click.Option) -> str:
+    text, _, default = (option.help or "").partition("[default: ")
+    default = default.removesuffix("]") or (str(option.default) if option.show_default else "")
+    several = " May be given several times." if option.multiple and "again" not in text else ""
+    return text.strip() + several + (f" Default: {default}." if default else "")
+
+
+def _keys(option: click.Option) -> str:
+    name = PARAMETER_NAMES.get(option.name or "", option.name or "")
+    keys = FLAG_KEYS.get(name, ())
+    return ", ".join(f"[`{key}`](recipe.md#{key.partition('.')[0]})" for key in keys)
+
+
+def _epilog(text: str) -> list[str]:
+    lines = inspect.cleandoc(text.replace("\b", "")).splitlines()
+    examples = [line.strip() for line in lines if line.startswith("  ")]
+    rest = [line for line in lines if line and not line.startswith(("  ", "Example"))]
+    parts = ["Examples:\n\n```bash\n" + "\n".join(examples) + "\n```"] if examples else []
+    return parts + ["\n".join(rest)] * bool(rest)

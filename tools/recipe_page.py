@@ -1,0 +1,176 @@
+"""``docs/recipe.md``: every setting, from the schema, the flags and the checks of the recipe."""
+
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.amax.decide import AUTO, METHODS
+from ptq_cli.collectors.registry import COLLECTORS
+from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.recipe.check import RULES
+from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.layers import DEFAULT_PRESET, PRESETS, preset_names
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS
+from tools.tables import code, table
+
+INTRODUCTION = """\
+# Recipe
+
+A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
+name (`--batch-size` is `batch_size`). Settings come in layers, the later overriding the earlier, key by key:
+
+1. the preset (`--preset`, default `{preset}`)
+2. `./ptq.toml`, if the current folder has one
+3. `--recipe FILE`
+4. for `ptq export` and `ptq evaluate`: those flags of the calibration that its statistics depend on
+5. the flags
+
+An unknown key or a value of the wrong type is an error that names the nearest known key. A path in a recipe
+is relative to the recipe's folder; a path in a flag is relative to the current folder.
+`ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
+directory. `ptq export` and `ptq evaluate` read it where there is neither `./ptq.toml` nor `--recipe`.
+"""
+WORDS = {
+    str: ("text", "texts"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "truth values"),
+}
+"""Singular and plural."""
+
+
+def recipe_page() -> str:
+    """Return the page."""
+    hints = typing.get_type_hints(Recipe)
+    sections = [_section(item.name, hints[item.name]) for item in fields(Recipe)]
+    parts = [INTRODUCTION.format(preset=DEFAULT_PRESET), *sections, _names(), _presets(), _defaults()]
+    return "\n".join(parts)
+
+
+def _section(name: str, kind: type) -> str:
+    if not is_dataclass(kind):
+        raise TypeError(f"[{name}] is no section")
+    summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
+    meanings, hints = attribute_texts(kind), typing.get_type_hints(kind)
+    rows = [
+        (
+            code(item.name),
+            _type(hints[item.name], location=bool(item.metadata.get("location"))),
+            _default(item),
+            _flag(f"{name}.{item.name}"),
+            _first_upper(meanings[item.name]) + _range(f"{name}.{item.name}"),
+        )
+        for item in fields(kind)
+    ]
+    header = ["setting", "type", "default", "flag", "meaning"]
+    return f"## {name}\n\n{_first_upper(summary)}\n\n{table(header, rows)}\n"
+
+
+def attribute_texts(kind: type) -> dict[str, str]:
+    """Return the texts of a docstring's ``Attributes:``, by name.
+
+    Raises:
+        ValueError: a field is not described.
+    """
+    texts: dict[str, str] = {}
+    name = ""
+    for line in (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].splitlines():
+        if not line.startswith("    "):
+            break
+        if match := re.match(r"    (\w+): (.*)", line):
+            name = match[1]
+            texts[name] = match[2]
+        else:
+            texts[name] += f" {line.strip()}"
+    missing = [item.name for item in fields(kind) if item.name not in texts]
+    if missing:
+        raise ValueError(f"{kind.__name__} does not describe {', '.join(missing)}")
+    return {key: text.replace("``", "`") for key, text in texts.items()}
+
+
+def _type(hint: Any, *, location: bool) -> str:
+    if isinstance(hint, types.UnionType):
+        hint = next(item for item in typing.get_args(hint) if item is not types.NoneType)
+    return "path or entry point" if location else _words(hint)
+
+
+def _words(hint: Any, *, plural: bool = False) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is list:
+        return f"{'lists' if plural else 'list'} of {_words(arguments[0], plural=True)}"
+    if origin is dict:
+        return f"table of {_words(arguments[1], plural=True)}"
+    return WORDS[hint][plural]
+
+
+def _default(item: "Field[Any]") -> str:
+    value = item.default_factory() if item.default_factory is not MISSING else item.default
+    if value is None:
+        return "none"
+    # Booleans, texts and lists of numbers are written in JSON as in TOML.
+    return code(json.dumps(value))
+
+
+def _flag(key: str) -> str:
+    if key == "model.path":
+        return "the argument `MODEL`"
+    return ", ".join(code(f"--{name.replace('_', '-')}") for name, keys in FLAG_KEYS.items() if key in keys)
+
+
+def _range(key: str) -> str:
+    wanted = next((rule[3] for rule in RULES if rule[0] == key), "")
+    return f" It must be {wanted}." if wanted else ""
+
+
+def _first_upper(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", ":")) else f"{text}."
+
+
+def _names() -> str:
+    floors = [name for name, metric in PAIR_METRICS.items() if metric.higher_is_better]
+    rows = [
+        ("`calibration.method`", _listed(COLLECTORS)),
+        ("`amax.method`", _listed((AUTO, *METHODS))),
+        ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}; these need labels"),
+        ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}: what both models have"),
+        ("`gate.min`", _listed((*LABEL_METRICS, *floors))),
+    ]
+    targets = [(code(name), load_target(name).description + ".") for name in target_names()]
+    parts = [
+        "## Names",
+        table(["setting", "names"], rows),
+        f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
+        "quantized model's outputs with the float model's. Of several outputs the first has the plain\n"
+        "name, a further one `sqnr_db[name]`.",
+        table(["target", "what it is"], targets),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(code, names))
+
+
+def _presets() -> str:
+    parts = ["## Presets\n"]
+    for name in preset_names():
+        text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").strip()
+        parts.append(f"`{name}`:\n\n```toml\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def _defaults() -> str:
+    text = recipe_to_toml(Recipe(), Path()).strip()
+    return (
+        "## All defaults\n\nAs `recipe.toml` would show them; a setting without a default is left out.\n\n"
+        f"```toml\n{text}\n```\n"
+    )

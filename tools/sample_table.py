@@ -1,0 +1,133 @@
+"""Measure again what ``README.md`` shows of the sample models: the terminal session and the table.
+
+python -m tools.sample_table
+
+Each part stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``. The commands run on copies of
+the samples, so that no run directory is left behind and no path of this machine is shown.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.report.summary import format_bytes, format_drop, format_value
+from tools.tables import code, table
+
+ROOT = Path(__file__).parent.parent
+SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
+SESSION_SAMPLE = "cifar10_cnn"
+SESSION = (
+    "ptq calibrate model.pt --method histogram",
+    "ptq export --onnx",
+    "ptq evaluate --max-drop top1=0.01",
+    "ptq gate ptq-run/report.json --max-drop top1=0.001 --min sqnr_db=25",
+    "echo $?",
+)
+HEADER = (
+    "sample",
+    "float top-1",
+    "int8 top-1",
+    "drop",
+    "agreement",
+    "SQNR",
+    "float file",
+    "int8 file",
+    "int8 of float",
+)
+PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples$")
+"""Lines that a slow machine prints and a fast one does not."""
+
+
+def main() -> None:
+    """Write both parts into the README."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in SAMPLES:
+            ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
+            shutil.copytree(ROOT / "sample_models" / name, Path(folder) / name, ignore=ignored)
+        session = capture_session(Path(folder) / SESSION_SAMPLE)
+        rows = [sample_row(name, Path(folder) / name) for name in SAMPLES]
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    text = fill(text, "session", f"```console\n{session}\n```")
+    readme.write_text(fill(text, "samples", table(HEADER, rows)), encoding="utf-8")
+    print("wrote README.md")
+
+
+def capture_session(folder: Path) -> str:
+    """Return what a terminal would show: each command after a ``$``, and what it printed.
+
+    Raises:
+        RuntimeError: a command ended with another status than 0 (done) and 3 (a limit is missed).
+    """
+    scripts = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    lines, status = [], 0
+    for command in SESSION:
+        lines.append(f"$ {command}")
+        if command == "echo $?":
+            lines.append(str(status))
+            continue
+        result = subprocess.run(
+            shlex.split(command),
+            cwd=folder,
+            env=environment,
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        status = result.returncode
+        if status not in (0, 3):
+            raise RuntimeError(f"'{command}' ended with {status}: {result.stdout}")
+        shown = (line.rstrip() for line in result.stdout.splitlines())
+        lines += [line for line in shown if not PROGRESS.match(line)]
+    return "\n".join(lines)
+
+
+def sample_row(name: str, folder: Path) -> list[str]:
+    """Return the table's row of one sample."""
+    command = [sys.executable, "-m", "ptq_cli", "quantize", "--evaluate", "--json"]
+    result = subprocess.run(command, cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
+    report = json.loads(result.stdout)["report"]
+    metrics: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in report["metrics"]}
+    top1, files = metrics["top1"], report["model"]
+    sizes = files["float_model"]["bytes"], files["quantized_model"]["bytes"]
+    return [
+        f"[{code(name)}](sample_models/{name}/README.md)",
+        format_value(top1["float_value"], "share"),
+        format_value(top1["quantized_value"], "share"),
+        format_drop(top1["drop"], "share"),
+        format_value(metrics["top1_agreement"]["quantized_value"], "share"),
+        format_value(metrics["sqnr_db"]["quantized_value"], "decibel"),
+        *map(format_bytes, sizes),
+        f"{100 * sizes[1] / sizes[0]:.1f} %",
+    ]
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Return ``text`` with the part between the two markers of ``name`` replaced.
+
+    Raises:
+        ValueError: there is no such pair of markers.
+
+    Example:
+        >>> fill("<!-- x:begin -->old<!-- x:end -->", "x", "new").splitlines()
+        ['<!-- x:begin -->', 'new', '<!-- x:end -->']
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"there is no part {begin} … {end}")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    main()
