@@ -41,7 +41,7 @@ def command(
     """
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.progress import shown_progress
-    from ptq_cli.cli.summaries import calibration_values, print_calibration
+    from ptq_cli.cli.summaries import calibration_values, next_step, print_calibration
     from ptq_cli.pipeline.calibrate import run_calibrate
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
@@ -53,4 +53,4 @@ def command(
         print_json(calibration_values(result))
         return
     print_calibration(result)
-    tell("next: ptq export --onnx")
+    tell(next_step("ptq export --onnx", RunDirectory(run)))

@@ -51,7 +51,7 @@ def command(
     import json
 
     from ptq_cli.cli import summaries
-    from ptq_cli.cli.output import print_json
+    from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.pipeline.evaluate import run_evaluate
     from ptq_cli.pipeline.resolve import Request
@@ -65,5 +65,5 @@ def command(
         print_json(json.loads(report_to_json(result.report)))
     else:
         summaries.print_report(result.report)
-        click.echo(f"wrote {summaries.shown_path(result.run.report_json)} and report.md")
+        say(f"wrote {summaries.shown_path(result.run.report_json)} and report.md")
     return summaries.exit_status(result.report)

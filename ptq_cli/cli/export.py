@@ -36,7 +36,7 @@ def command(
     that the statistics depend on has changed since, it is refused.
     """
     from ptq_cli.cli.output import print_json, tell
-    from ptq_cli.cli.summaries import export_values, print_export
+    from ptq_cli.cli.summaries import export_values, next_step, print_export
     from ptq_cli.pipeline.export import run_export
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
@@ -47,4 +47,4 @@ def command(
         print_json({"format": format_, **export_values(result)})
         return
     print_export(result)
-    tell("next: ptq evaluate")
+    tell(next_step("ptq evaluate", RunDirectory(run)))

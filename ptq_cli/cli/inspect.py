@@ -51,7 +51,7 @@ def command(
 
 
 def _print(result: "Inspection") -> None:
-    from ptq_cli.cli.output import print_table
+    from ptq_cli.cli.output import print_table, say
     from ptq_cli.core.tensors import format_shape
     from ptq_cli.report.summary import Table
 
@@ -67,16 +67,16 @@ def _print(result: "Inspection") -> None:
         )
         for layer in layers
     )
-    click.echo(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
-    click.echo(f"inputs:  {', '.join(map(str, result.inputs))}")
-    click.echo(f"outputs: {', '.join(map(str, result.outputs))}")
+    say(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
+    say(f"inputs:  {', '.join(map(str, result.inputs))}")
+    say(f"outputs: {', '.join(map(str, result.outputs))}")
     print_table(
         Table(("layer", "op", "output", "parameters", "as", "reason"), rows),
         right=(3,),
         whole=(0, 1, 2, 3, 4),
         optional=(1, 2, 3),
     )
-    click.echo(f"{sum(layer.quantized for layer in layers)} of {len(layers)} layers for {result.plan.target}")
+    say(f"{sum(layer.quantized for layer in layers)} of {len(layers)} layers for {result.plan.target}")
 
 
 def _values(result: "Inspection") -> dict[str, Any]:

@@ -5,15 +5,26 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from ptq_cli.core.errors import PtqError, UsageError, did_you_mean
+from ptq_cli.cli.text import as_typed, printable
+from ptq_cli.core.errors import (
+    EntryPointError,
+    InputFileError,
+    OutputFileError,
+    PtqError,
+    UsageError,
+    did_you_mean,
+)
 
 COMMANDS = ("calibrate", "export", "evaluate", "quantize", "inspect", "gate")
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"
+COMPLETION_VARIABLE = "_PTQ_COMPLETE"
+"""A shell that completes a command sets it; see click's documentation on shell completion."""
 
 
 class LazyGroup(click.Group):
@@ -36,7 +47,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the named command; an unknown name gets the nearest known one as a hint."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             raise UsageError(
                 f"there is no command '{name}'{did_you_mean(name, list(COMMANDS))}",
                 hint=f"the commands are {', '.join(COMMANDS)}; ptq --help describes them",
@@ -57,6 +68,7 @@ Example:
 Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate missed, 130 interrupted.""",
 )
 @click.version_option(package_name="ptq-cli", prog_name="ptq")
+@click.option(DEBUG_FLAG, is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:
     """Quantize a trained model after training, and prove what that cost in accuracy.
 
@@ -76,41 +88,80 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_stdout()
+    except OSError as error:  # ptq inspect > /dev/full
+        _discard_stdout()
+        status = _report(OutputFileError(f"cannot write to stdout: {_reason(error)}"), debug=False)
     sys.exit(status)
 
 
 def run(words: list[str]) -> int:
     """Run ``ptq`` with the given words, and return the exit status."""
-    debug = DEBUG_FLAG in words
     try:
-        result = cli.main(args=words, prog_name="ptq", standalone_mode=False)
-    except PtqError as error:
-        return _report(error, debug=debug)
-    except click.UsageError as error:
-        return _report(_as_usage_error(error), debug=debug)
+        return _invoke(words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; earlier outputs are as they were", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         _discard_stdout()
         return DONE
-    except Exception as error:  # noqa: BLE001 - whatever is left is a bug, and the last one to hear of it is here
-        return _report_bug(error, debug=debug)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return UsageError.exit_status
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user must not see it as a traceback
+        known = _as_input_error(error)
+        debug = DEBUG_FLAG in words
+        return _report(known, debug=debug) if known is not None else _report_bug(error, debug=debug)
+
+
+def _invoke(words: list[str]) -> int:
+    # Not Command.main(): it takes a broken pipe for a failure, and an EOFError for an interrupt.
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
+    try:
+        with cli.make_context("ptq", list(words)) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as error:  # --help and --version
+        return error.exit_code
     return result if isinstance(result, int) else DONE
+
+
+def _as_input_error(error: BaseException) -> PtqError | None:
+    """Return the error that is not ptq's fault, or None for a bug."""
+    if isinstance(error, PtqError):
+        return error
+    known: PtqError | None = None
+    if isinstance(error, click.UsageError):
+        known = _as_usage_error(error)
+    elif isinstance(error, SystemExit):
+        known = EntryPointError(f"code that was named called sys.exit({error.code!r})", hint="let it return")
+    # The rooms name their own files; these are for what none of them foresaw.
+    elif isinstance(error, MemoryError):
+        known = UsageError("there is not enough memory", hint="try a smaller --batch-size, or smaller inputs")
+    elif isinstance(error, OSError):
+        name = f"'{error.filename}'" if error.filename else "stdout or a file"
+        known = InputFileError(
+            f"{name} cannot be used: {_reason(error)}", hint="check its permissions and the free space"
+        )
+    if known is not None:
+        known.__cause__ = error
+    return known
 
 
 def _report(error: PtqError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    click.echo(f"{click.style('error', fg='red', bold=True)} {_printable(str(error))}", err=True)
+    text = printable(as_typed(str(error), Path.cwd()))
+    click.echo(f"{_coloured('error')} {text}", err=True)
     return error.exit_status
 
 
-def _report_bug(error: Exception, *, debug: bool) -> int:
+def _report_bug(error: BaseException, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    text = _printable(f"{type(error).__name__}: {error}".splitlines()[0])
-    click.echo(f"{click.style('bug in ptq', fg='red', bold=True)} {text}", err=True)
+    text = printable(f"{type(error).__name__}: {error}".splitlines()[0])
+    click.echo(f"{_coloured('bug in ptq')} {text}", err=True)
     if not debug:
         click.echo("hint: run the command again with --debug and report what it prints", err=True)
     return BUG
@@ -118,13 +169,21 @@ def _report_bug(error: Exception, *, debug: bool) -> int:
 
 def _as_usage_error(error: click.UsageError) -> UsageError:
     command = error.ctx.command_path if error.ctx is not None else "ptq"
+    hint = f"{command} --help lists what it takes"
+    if isinstance(error, click.NoSuchOption):
+        nearest = did_you_mean(error.option_name, list(error.possibilities or ()))
+        return UsageError(f"{command} has no option '{error.option_name}'{nearest}", hint=hint)
     message = error.format_message().rstrip(".")
-    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help lists what it takes")
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
-def _printable(text: str) -> str:
-    # Names from a model or a file may hold control characters; a terminal must not obey them.
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _coloured(word: str) -> str:
+    # https://no-color.org: set and not empty.
+    return word if os.environ.get("NO_COLOR") else click.style(word, fg="red", bold=True)
 
 
 def _discard_stdout() -> None:

@@ -2,15 +2,15 @@
 
 import json
 import shutil
-import sys
 from typing import Any, Literal
 
 import click
 
+from ptq_cli.cli.text import printable
 from ptq_cli.report.summary import Table
 
 PIPE_WIDTH = 120
-"""Columns where stdout is no terminal: a log or a file wraps by itself."""
+"""Columns where stdout is no terminal and COLUMNS is not set: a log or a file wraps by itself."""
 WRAPPED_WIDTH = 24
 """Columns that a cell which wraps should have at least."""
 PADDING = 3
@@ -39,7 +39,8 @@ def print_table(
 
     if not table.rows:
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    # COLUMNS, the terminal, or where there is neither.
+    width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
     shown, fits = _columns_that_fit(table, width, whole, optional)
     # Text and not markup: a layer's name may hold [brackets].
     drawn = RichTable(box=box.SIMPLE_HEAD)
@@ -50,7 +51,11 @@ def print_table(
         )
     for row in table.rows:
         drawn.add_row(*(Text(_one_line(row[index]), style=_style(row[index])) for index in shown))
-    Console(width=width, highlight=False).print(drawn)
+    console = Console(width=width, highlight=False)
+    # Through click: at a broken pipe (ptq inspect | head) rich would exit with status 1 by itself.
+    with console.capture() as captured:
+        console.print(drawn)
+    click.echo(captured.get(), nl=False)
 
 
 def _columns_that_fit(
@@ -72,13 +77,18 @@ def _columns_that_fit(
     return shown, sum(needs[item] + PADDING for item in shown) <= width + WRAPPED_WIDTH // 2
 
 
+def say(text: str) -> None:
+    """Print a line of the result."""
+    click.echo(printable(text))
+
+
 def tell(text: str) -> None:
     """Say something that is no result: on stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def _one_line(cell: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in cell)
+    return printable(cell).replace("\n", "?")
 
 
 def _style(cell: str) -> str:

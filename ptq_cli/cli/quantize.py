@@ -71,7 +71,7 @@ def command(
     import json
 
     from ptq_cli.cli import summaries
-    from ptq_cli.cli.output import print_json
+    from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.pipeline.quantize import run_quantize
     from ptq_cli.pipeline.resolve import Request
@@ -95,4 +95,5 @@ def command(
         summaries.print_export(result.export)
         if report is not None:
             summaries.print_report(report)
+            say(f"wrote {summaries.shown_path(result.calibration.run.report_json)} and report.md")
     return summaries.exit_status(report) if report is not None else 0

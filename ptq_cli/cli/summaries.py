@@ -1,11 +1,10 @@
 """How the results of the verbs read: as lines for a person, as values for ``--json``."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ptq_cli.cli.output import print_table
+from ptq_cli.cli.output import print_table, say
 from ptq_cli.report.document import Report
 from ptq_cli.report.summary import (
     comparison_table,
@@ -20,18 +19,19 @@ from ptq_cli.report.summary import (
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibrate import CalibrationResult
     from ptq_cli.pipeline.export import ExportResult
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
 GATE_MISSED = 3
 
 
 def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
-    click.echo(f"calibrated {result.tensors} tensors on {result.samples} samples, kept: {result.method}")
+    say(f"calibrated {result.tensors} tensors on {result.samples} samples, kept: {result.method}")
     if result.parity is not None:
-        click.echo(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
+        say(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
     for name in result.dead:
-        click.echo(f"note: '{name}' was 0 in every sample")
-    click.echo(f"wrote {shown_path(result.run.calibration)}")
+        say(f"note: '{name}' was 0 in every sample")
+    say(f"wrote {shown_path(result.run.calibration)}")
 
 
 def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
@@ -50,14 +50,13 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
 def print_export(result: "ExportResult") -> None:
     """Print what was exported."""
     integer = sum(layer.quantized for layer in result.plan.layers)
-    click.echo(
-        f"quantized {integer} of {len(result.plan.layers)} layers for {result.target}, ranges by {result.amax}"
-    )
-    click.echo(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
+    layers = len(result.plan.layers)
+    say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {result.amax}")
+    say(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
     for name, channels in result.widened.items():
-        click.echo(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
+        say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
     ratio = result.float_bytes / result.bytes
-    click.echo(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {ratio:.2f} times smaller)")
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {ratio:.2f} times smaller)")
 
 
 def kernel_line(result: "ExportResult") -> str:
@@ -93,14 +92,22 @@ def print_report(report: Report) -> None:
     print_table(label_table(report), right=(1, 2, 3))
     print_table(comparison_table(report), right=(1,))
     print_table(size_table(report), right=(2,))
-    click.echo(placement_line(report))
+    say(placement_line(report))
     print_gates(report)
 
 
 def print_gates(report: Report) -> None:
     """Print each gate and the verdict."""
     print_table(gate_table(report))
-    click.echo(verdict_line(report))
+    say(verdict_line(report))
+
+
+def next_step(command: str, run: "RunDirectory") -> str:
+    """Say what to type next; it names the run directory if that is not the default one."""
+    from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+
+    named = "" if run.path == DEFAULT_RUN else f" --run {shlex.quote(str(run.path))}"
+    return f"next: {command}{named}"
 
 
 def exit_status(report: Report) -> int:

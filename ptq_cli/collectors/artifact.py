@@ -8,6 +8,7 @@ statistics are kept: every amax method decides from them later.
 import hashlib
 import json
 import typing
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,17 @@ def calibration_bytes(calibration: Calibration) -> bytes:
     }
     header["checksum"] = _checksum(header, arrays)
     return save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
+
+
+def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
+    """Return the SHA-256 of the statistics alone, whatever they were made from.
+
+    Example:
+        >>> statistics_digest({})[:8]
+        '6fc79f81'
+    """
+    arrays, entries = flatten(statistics)
+    return _checksum({"tensors": entries}, arrays)
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -1,7 +1,8 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
@@ -16,11 +17,11 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.pipeline.provenance import flags_to_store, settings_of
+from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
@@ -51,6 +52,31 @@ class CalibrationResult:
     dead: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What is calibrated: a model, and the data that show what its inputs look like."""
+
+    model: FloatModel
+    dataset: Dataset
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the float model, serialized.
+        calibration: the statistics.
+        files: the content of each file to write.
+    """
+
+    result: CalibrationResult
+    model: bytes
+    calibration: Calibration
+    files: Mapping[Path, bytes]
+
+
 def run_calibrate(
     request: Request, run: RunDirectory, progress: ProgressCallback = silent
 ) -> CalibrationResult:
@@ -62,64 +88,84 @@ def run_calibrate(
         PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
     """
     recipe = resolve(request)
+    require_outputs(run, recipe)
+    calibrated = make_calibration(open_subject(recipe), request, recipe, run, progress)
+    write_together(calibrated.files)
+    return calibrated.result
+
+
+def open_subject(recipe: Recipe) -> Subject:
+    """Open the recipe's model and calibration set, and turn the model into ONNX.
+
+    Raises:
+        PtqError: one of them cannot be used, or they do not fit each other.
+    """
     source = open_source(recipe)
-    dataset = open_calibration_data(recipe)
-    model = make_float_model(source, recipe, dataset)
-    plan = make_plan(model.model, load_target(recipe.quantization.target))
-    statistics, samples = measure(model, plan, dataset, recipe, progress)
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    return Subject(make_float_model(source, recipe, dataset), dataset)
+
+
+def make_calibration(
+    subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, progress: ProgressCallback
+) -> Calibrated:
+    """Run the calibration set through the model; nothing is written.
+
+    Raises:
+        PtqError: the data do not fit the model, or a value is NaN or infinite.
+    """
+    model, dataset = subject.model, subject.dataset
+    statistics, samples = measure(subject, recipe, progress)
     provenance = Provenance(
         model=sha256_bytes(model.content),
         source=model.file.sha256,
         data=dataset.digest(),
-        settings=settings_of(recipe, run),
+        settings=settings_of(recipe, run) | source_hashes(recipe, model.file, run),
         flags=flags_to_store(request, run),
         method=recipe.calibration.method,
         samples=samples,
     )
-    write_together(
-        {
-            run.float_model: model.content,
-            run.calibration: calibration_bytes(Calibration(provenance, statistics)),
-            run.recipe: recipe_to_toml(recipe, run.path).encode(),
-        }
-    )
-    return CalibrationResult(
+    calibration = Calibration(provenance, statistics)
+    files = {
+        run.float_model: model.content,
+        run.calibration: calibration_bytes(calibration),
+        run.recipe: recipe_to_toml(recipe, run.path).encode(),
+    }
+    dead = tuple(name for name, item in statistics.items() if item.low == item.high == 0.0)
+    result = CalibrationResult(
         run,
         str(recipe.calibration.data),
         samples,
         recipe.calibration.method,
         len(statistics),
         model.parity,
-        tuple(name for name, item in statistics.items() if item.low == item.high == 0.0),
+        dead,
     )
-
-
-def open_calibration_data(recipe: Recipe) -> Dataset:
-    """Open the recipe's calibration set.
-
-    Raises:
-        EmptyDataError: the recipe names none.
-        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
-    """
-    return open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    return Calibrated(result, model.content, calibration, files)
 
 
 def open_data(
     settings: CalibrationSettings | EvaluationSettings, image: ImageSettings, section: str, flag: str
 ) -> Dataset:
-    """Open the data that a section of the recipe names."""
+    """Open the data that a section of the recipe names.
+
+    Raises:
+        EmptyDataError: the section names none.
+        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
+    """
     if settings.data is None:
         raise EmptyDataError(
             f"no {section} data was named",
-            hint=f"{flag} calib.npz, or data = 'calib.npz' under [{section}] in ptq.toml",
+            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
         )
     return open_dataset(settings.data, image, samples=settings.samples)
 
 
 def measure(
-    model: FloatModel, plan: Plan, dataset: Dataset, recipe: Recipe, progress: ProgressCallback
+    subject: Subject, recipe: Recipe, progress: ProgressCallback
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run the data through the model; return the statistics of the plan's tensors and the sample count."""
+    model, dataset = subject.model, subject.dataset
+    plan = make_plan(model.model, load_target(recipe.quantization.target))
     bound = bind_inputs(dataset, model.inputs)
     batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
     fed = {spec.name for spec in model.inputs}

@@ -1,20 +1,25 @@
 """``evaluate``: both models over the evaluation set, the report, and the verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.labels import require_labels
-from ptq_cli.collectors.artifact import Calibration
-from ptq_cli.core.errors import InputFileError, StaleCalibrationError, first_line
-from ptq_cli.core.files import require_file, sha256_file, write_together
+from ptq_cli.collectors.artifact import Calibration, statistics_digest
+from ptq_cli.core.errors import InputFileError, StaleCalibrationError
+from ptq_cli.core.files import require_file, sha256_bytes, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.pipeline.calibrate import checked, open_data
-from ptq_cli.pipeline.export import AMAX_METHOD, AMAX_PERCENTILE, FLOAT_SHA256
+from ptq_cli.pipeline.export import AMAX_METHOD, AMAX_PERCENTILE, FLOAT_SHA256, STATISTICS_SHA256
+from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -54,6 +59,31 @@ class EvaluationResult:
     run: RunDirectory
 
 
+@dataclass(frozen=True)
+class EvaluationSet:
+    """The evaluation set, found to fit the model's inputs, and the metrics that are asked for."""
+
+    dataset: Dataset
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two models, serialized; the quantized one with the name of its file."""
+
+    float_model: bytes
+    quantized_model: bytes
+    quantized_name: str
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that is not written yet; ``files`` is the content of each file to write."""
+
+    result: EvaluationResult
+    files: Mapping[Path, bytes]
+
+
 def run_evaluate(
     request: Request,
     run: RunDirectory,
@@ -76,14 +106,52 @@ def run_evaluate(
         GateError: a limit names a metric that was not computed.
     """
     recipe, calibration = load_run(request, run)
+    require_outputs(run, recipe)
     path = _quantized_path(run, quantized_model)
-    origin = _origin_of(path, calibration)
+    pair = Pair(run.float_model.read_bytes(), path.read_bytes(), path.name)
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
-    evaluation = _evaluate(recipe, run, path, dataset, progress)
+    _require_origin(_metadata(pair.quantized_model, path), calibration, path)
+    inputs = input_specs(ir.from_proto(onnx.load_model_from_string(pair.float_model)))
+    evaluated = make_evaluation(
+        recipe, calibration, pair, fit_evaluation(dataset, recipe, inputs), run, progress
+    )
+    write_together(evaluated.files)
+    return evaluated.result
+
+
+def fit_evaluation(dataset: Dataset, recipe: Recipe, inputs: Sequence[TensorSpec]) -> EvaluationSet:
+    """Check that the evaluation set fits the model's inputs, and has labels if a metric needs them.
+
+    Raises:
+        DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
+        LabelError: a metric needs labels, and there are none.
+    """
+    metrics = _metrics(recipe, dataset)
+    if metrics:
+        require_labels(dataset, f"metric '{metrics[0]}'")
+    return EvaluationSet(bind_inputs(dataset, inputs), tuple(metrics))
+
+
+def make_evaluation(
+    recipe: Recipe,
+    calibration: Calibration,
+    pair: Pair,
+    evaluation_set: EvaluationSet,
+    run: RunDirectory,
+    progress: ProgressCallback,
+) -> Evaluated:
+    """Evaluate both models; nothing is written.
+
+    Raises:
+        PtqError: as ``run_evaluate`` does.
+    """
+    evaluation = _run_both(recipe, pair, evaluation_set, progress)
+    dataset = evaluation_set.dataset
+    origin = _metadata(pair.quantized_model, Path(pair.quantized_name))
     report = Report(
         created=current_time(),
         versions=library_versions(),
-        model=_model_summary(recipe, run, path),
+        model=_model_summary(recipe, run, pair),
         target=recipe.quantization.target,
         amax=_amax_summary(origin),
         calibration=CalibrationSummary(
@@ -93,35 +161,30 @@ def run_evaluate(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
         ),
         metrics=evaluation.measurements,
-        layers=_layers(run, recipe),
+        layers=_layers(pair, recipe),
         gates=tuple(decide(evaluation.measurements, recipe.gate)),
     )
-    write_together(
-        {
-            run.report_json: report_to_json(report).encode(),
-            run.report_markdown: report_to_markdown(report).encode(),
-        }
-    )
-    return EvaluationResult(report, run)
+    files = {
+        run.report_json: report_to_json(report).encode(),
+        run.report_markdown: report_to_markdown(report).encode(),
+    }
+    return Evaluated(EvaluationResult(report, run), files)
 
 
-def _evaluate(
-    recipe: Recipe, run: RunDirectory, path: Path, dataset: Dataset, progress: ProgressCallback
+def _run_both(
+    recipe: Recipe, pair: Pair, evaluation_set: EvaluationSet, progress: ProgressCallback
 ) -> Evaluation:
     threads = recipe.runtime.threads
-    float_session = Session(run.float_model, threads=threads)
-    quantized_session = Session(path, threads=threads)
-    bound = bind_inputs(dataset, float_session.inputs)
-    metrics = _metrics(recipe, dataset)
-    if metrics:
-        require_labels(dataset, f"metric '{metrics[0]}' compares with labels")
+    float_session = Session(pair.float_model, threads=threads)
+    quantized_session = Session(pair.quantized_model, threads=threads)
+    dataset = evaluation_set.dataset
     batch_size = fixed_batch_size(float_session.inputs) or recipe.evaluation.batch_size
     return evaluate_models(
         float_session.run,
         quantized_session.run,
-        checked(bound.batches(batch_size)),
+        checked(dataset.batches(batch_size)),
         output_names=float_session.outputs,
-        metrics=metrics,
+        metrics=evaluation_set.metrics,
         total=dataset.count,
         progress=progress,
     )
@@ -142,27 +205,44 @@ def _quantized_path(run: RunDirectory, named: Path | None) -> Path:
     return run.require_stage(run.quantized_model, "ptq export")
 
 
-def _origin_of(path: Path, calibration: Calibration) -> Mapping[str, str]:
+def _metadata(model: bytes, path: Path) -> Mapping[str, str]:
     try:
-        origin = ir.load(path).metadata_props
-    except Exception as error:
+        proto = onnx.load_model_from_string(model)
+    except DecodeError as error:
         raise InputFileError(
-            f"quantized model '{path}' is no ONNX file: {first_line(error)}", hint="run ptq export again"
+            f"quantized model '{path}' is no ONNX file, or damaged", hint="run ptq export again"
         ) from error
-    if origin.get(FLOAT_SHA256) != calibration.provenance.model:
+    return {item.key: item.value for item in proto.metadata_props}
+
+
+def _require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
+    if FLOAT_SHA256 not in origin:
+        raise InputFileError(
+            f"'{path}' was not written by ptq export", hint="name a model that was, or none at all"
+        )
+    if origin[FLOAT_SHA256] != calibration.provenance.model:
         raise StaleCalibrationError(
             f"'{path}' was not made from this run's float model", hint="run ptq export again"
         )
-    return origin
+    # The report names the calibration; it must not name another one than the scales come from.
+    if origin.get(STATISTICS_SHA256) != statistics_digest(calibration.statistics):
+        raise StaleCalibrationError(
+            f"'{path}' was made from an earlier calibration than the one at hand",
+            hint="run ptq export again, or name the model that was made from it: ptq evaluate FILE",
+        )
 
 
-def _model_summary(recipe: Recipe, run: RunDirectory, path: Path) -> ModelSummary:
+def _model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:
     source = relative_location(recipe.model.path, Path.cwd()) if recipe.model.path else run.float_model.name
-    return ModelSummary(source, _model_file(run.float_model), _model_file(path))
+    return ModelSummary(
+        source,
+        _model_file(run.float_model.name, pair.float_model),
+        _model_file(pair.quantized_name, pair.quantized_model),
+    )
 
 
-def _model_file(path: Path) -> ModelFile:
-    return ModelFile(path.name, sha256_file(path), path.stat().st_size)
+def _model_file(name: str, content: bytes) -> ModelFile:
+    return ModelFile(name, sha256_bytes(content), len(content))
 
 
 def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
@@ -171,8 +251,9 @@ def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     return AmaxSummary(origin.get(AMAX_METHOD, "unknown"), settings)
 
 
-def _layers(run: RunDirectory, recipe: Recipe) -> tuple[Layer, ...]:
-    plan = make_plan(ir.load(run.float_model), load_target(recipe.quantization.target))
+def _layers(pair: Pair, recipe: Recipe) -> tuple[Layer, ...]:
+    model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
+    plan = make_plan(model, load_target(recipe.quantization.target))
     return tuple(
         Layer(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
         for layer in plan.layers

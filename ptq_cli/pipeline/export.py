@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import decide_parameters, resolve_method
-from ptq_cli.collectors.artifact import Calibration
+from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.core.files import write_together
+from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -24,6 +26,7 @@ from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import AmaxSettings, Recipe
 
 FLOAT_SHA256 = "ptq.float_sha256"
+STATISTICS_SHA256 = "ptq.statistics_sha256"
 AMAX_METHOD = "ptq.amax_method"
 AMAX_PERCENTILE = "ptq.amax_percentile"
 TARGET = "ptq.target"
@@ -54,6 +57,21 @@ class ExportResult:
     widened: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Exported:
+    """A quantized model that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the quantized model, serialized.
+        files: the content of each file to write.
+    """
+
+    result: ExportResult
+    model: bytes
+    files: Mapping[Path, bytes]
+
+
 def run_export(request: Request, run: RunDirectory, output: Path | None = None) -> ExportResult:
     """Quantize the calibrated model, and write it.
 
@@ -69,26 +87,40 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         OutputFileError: the file cannot be written.
     """
     recipe, calibration = load_run(request, run)
-    model = ir.load(run.float_model)
+    require_outputs(run, recipe, output)
+    exported = make_export(recipe, calibration, run.float_model.read_bytes(), run, output)
+    write_together(exported.files)
+    return exported.result
+
+
+def make_export(
+    recipe: Recipe, calibration: Calibration, float_model: bytes, run: RunDirectory, output: Path | None
+) -> Exported:
+    """Quantize a serialized model with the parameters that a calibration decides; nothing is written.
+
+    Raises:
+        PtqError: as ``run_export`` does.
+    """
+    model = ir.from_proto(onnx.load_model_from_string(float_model))
     plan = make_plan(model, load_target(recipe.quantization.target))
     parameters = decide_all(model, plan, _Decide(calibration, recipe.amax))
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
     quantized.metadata_props.update(_origin(recipe, calibration, method))
     content: bytes = ir.to_proto(quantized).SerializeToString(deterministic=True)
-    kernels = count_kernels(content)
     target = output or run.quantized_model
-    write_together({target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()})
-    return ExportResult(
+    result = ExportResult(
         target,
         len(content),
-        run.float_model.stat().st_size,
+        len(float_model),
         recipe.quantization.target,
         method,
         plan,
-        kernels,
+        count_kernels(content),
         parameters.widened,
     )
+    files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    return Exported(result, content, files)
 
 
 @dataclass(frozen=True)
@@ -113,6 +145,7 @@ def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, 
     origin = {
         VERSION: ptq_cli.__version__,
         FLOAT_SHA256: calibration.provenance.model,
+        STATISTICS_SHA256: statistics_digest(calibration.statistics),
         TARGET: recipe.quantization.target,
         AMAX_METHOD: method,
     }

@@ -1,6 +1,6 @@
 """The model's file becomes the float ONNX model that every stage works on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names
 from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.core.errors import ModelInputError, UsageError
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.errors import DataShapeError, ModelInputError, UsageError, did_you_mean
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.open import open_model
 from ptq_cli.models.parity import require_parity
@@ -51,7 +51,8 @@ def open_source(recipe: Recipe) -> ModelSource:
     """
     if recipe.model.path is None:
         raise UsageError(
-            "no model was named", hint="ptq calibrate model.pt, or path = 'model.pt' under [model]"
+            "no model was named",
+            hint="name its file after the command, or write path = 'model.pt' under [model] in ptq.toml",
         )
     return open_model(Path(recipe.model.path), recipe.model)
 
@@ -89,18 +90,16 @@ def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | Non
 
 def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Example:
     names = source.input_names
+    shapes = recipe.model.input_shape
+    if shapes:
+        _require_names(shapes, names)
     if dataset is not None:
         if source.example_specs:
             bind_inputs(dataset, source.example_specs)
-        return _first_samples(dataset, names)
-    shapes = recipe.model.input_shape
+        example = _first_samples(dataset, names)
+        _require_same_shapes(example, shapes, dataset.source)
+        return example
     if shapes:
-        missing = [name for name in names if name not in shapes]
-        if missing:
-            raise ModelInputError(
-                f"--input-shape does not name the input '{missing[0]}'",
-                hint=f"the inputs are: {', '.join(names)}",
-            )
         dtypes = {spec.name: spec.dtype for spec in source.example_specs}
         return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
     if source.example_specs:
@@ -112,6 +111,29 @@ def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Ex
         f"what the inputs of '{source.file.path.name}' look like is not known ({', '.join(names)})",
         hint=f"name data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
     )
+
+
+def _require_names(shapes: Mapping[str, list[int]], names: Sequence[str]) -> None:
+    hint = f"the inputs are: {', '.join(names)}"
+    for name in names:
+        if name not in shapes:
+            raise ModelInputError(f"--input-shape does not name the input '{name}'", hint=hint)
+    for name in shapes:
+        if name not in names:
+            raise ModelInputError(
+                f"--input-shape names '{name}', which is no input{did_you_mean(name, list(names))}", hint=hint
+            )
+
+
+def _require_same_shapes(example: Example, shapes: Mapping[str, list[int]], source: str) -> None:
+    for name, shape in shapes.items():
+        found = example[name].shape
+        if tuple(shape[1:]) != found[1:]:
+            raise DataShapeError(
+                f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --input-shape says "
+                f"{format_shape(tuple(shape))}",
+                hint="leave --input-shape out: data tell the shape",
+            )
 
 
 def _first_samples(dataset: Dataset, names: Sequence[str]) -> Example:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import value_spec
 from ptq_cli.models.source import ModelFile
 from ptq_cli.pipeline.float_model import make_float_model, open_source
@@ -47,7 +48,9 @@ def run_inspect(request: Request) -> Inspection:
     recipe = resolve(request)
     source = open_source(recipe)
     dataset = None
-    if recipe.calibration.data is not None:
+    # An ONNX file tells itself what its inputs look like, and nothing is run through it.
+    is_told = source.file.kind is ModelKind.ONNX or recipe.model.input_shape
+    if recipe.calibration.data is not None and not is_told:
         dataset = open_dataset(recipe.calibration.data, recipe.image, samples=recipe.calibration.samples)
     model = make_float_model(source, recipe, dataset)
     graph = model.model.graph

@@ -1,16 +1,22 @@
 """Does a calibration still fit the recipe and the model? What it depends on is written into it."""
 
+import ast
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ptq_cli.collectors.artifact import Calibration, load_calibration
-from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.core.errors import InputFileError, StaleCalibrationError
 from ptq_cli.core.files import sha256_file
+from ptq_cli.models.detect import ModelKind
+from ptq_cli.models.source import ModelFile
+from ptq_cli.pipeline.outputs import arch_file
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
-from ptq_cli.recipe.layers import table_layer
-from ptq_cli.recipe.locations import map_locations, relative_location
+from ptq_cli.recipe.layers import file_layer, table_layer
+from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
 DEPENDS_ON = (
@@ -31,6 +37,10 @@ DEPENDS_ON = (
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
+LOCATIONS = ("model.path", "model.arch", "calibration.data")
+HASH_PREFIX = "sha256 of "
+"""Begins the key of a file that the model was made from; the rest is its path from the run directory."""
+
 
 def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
     """Return the settings that the statistics depend on, as text, with paths relative to the run directory.
@@ -47,16 +57,57 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
     return texts
 
 
+def source_hashes(recipe: Recipe, file: ModelFile, run: RunDirectory) -> dict[str, str]:
+    """Return the hash of each file that the float model was made from, by its path from the run directory.
+
+    Edge case:
+        What the architecture's file itself imports is not covered.
+
+    Raises:
+        InputFileError: one of them cannot be read any more.
+    """
+    hashes = {}
+    for path in _source_files(recipe, file):
+        try:
+            hashes[f"{HASH_PREFIX}{os.path.relpath(path, run.path)}"] = sha256_file(path)
+        except OSError as error:
+            raise InputFileError(
+                f"'{path}' cannot be read: {error.strerror}", hint="was it moved?"
+            ) from error
+    return hashes
+
+
+def _source_files(recipe: Recipe, file: ModelFile) -> Iterator[Path]:
+    yield file.path
+    if file.kind is ModelKind.ONNX:
+        from ptq_cli.models.onnx_source import external_files
+
+        yield from external_files(file.path)
+    arch = arch_file(recipe)
+    if arch is not None and file.kind in (ModelKind.CHECKPOINT, ModelKind.SAFETENSORS):
+        yield Path(arch)
+
+
 def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
-    """Return the flags' table with paths relative to the run directory, so that both can move together."""
-    return map_locations(request.flags().table, lambda location: relative_location(location, run.path))
+    """Return the flags that the statistics depend on, so that ``ptq export`` need not be given them again.
+
+    Paths are relative to the run directory, so that both can move together. The others are left out: a limit
+    or a number of threads holds for the command that it was given to.
+    """
+    table = map_locations(request.flags().table, lambda location: relative_location(location, run.path))
+    kept: dict[str, Any] = {}
+    for key in DEPENDS_ON:
+        section, _, name = key.partition(".")
+        if name in table.get(section, {}):
+            kept.setdefault(section, {})[name] = table[section][name]
+    return kept
 
 
 def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     """Return the recipe and the calibration of a run, if they still fit each other and the float model.
 
     The flags of the calibration are repeated beneath this request's own, so that ``ptq export`` needs none
-    of them again.
+    of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
 
     Raises:
         MissingStageError: nothing was calibrated in the run directory.
@@ -68,16 +119,40 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     stored = calibration.provenance
     if sha256_file(run.float_model) != stored.model:
         raise _stale(f"'{run.float_model}' is not the model that was calibrated")
-    recipe = resolve(request, table_layer(stored.flags, run.path, "the calibration's flags"))
-    for key, text in settings_of(recipe, run).items():
-        if text != stored.settings.get(key):
-            raise _stale(f"'{key}' was {stored.settings.get(key)} when it was calibrated, and is {text} now")
-    source = Path(recipe.model.path) if recipe.model.path is not None else None
-    # The source may be gone by now (a CI job may keep the run directory alone); if it is there, it must fit.
-    if source is not None and source.is_file() and sha256_file(source) != stored.source:
-        raise _stale(f"'{recipe.model.path}' has changed since it was calibrated")
+    own = file_layer(run.recipe) if run.recipe.is_file() else None
+    flags = table_layer(stored.flags, run.path, "the calibration's flags")
+    recipe = resolve(request, earlier=flags, otherwise=own)
+    _require_same_settings(recipe, stored.settings, run)
+    _require_same_files(stored.settings, run)
     return recipe, calibration
 
 
+def _require_same_settings(recipe: Recipe, stored: dict[str, str], run: RunDirectory) -> None:
+    for key, text in settings_of(recipe, run).items():
+        if text != stored.get(key):
+            was, now = _shown(key, stored.get(key), run), _shown(key, text, run)
+            raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
+
+
+def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:
+    for key, digest in stored.items():
+        if not key.startswith(HASH_PREFIX):
+            continue
+        path = Path(resolve_location(key.removeprefix(HASH_PREFIX), run.path.absolute()))
+        # It may be gone by now (a CI job may keep the run directory alone); if it is there, it must fit.
+        if path.is_file() and sha256_file(path) != digest:
+            raise _stale(f"'{path}' has changed since it was calibrated")
+
+
+def _shown(key: str, text: str | None, run: RunDirectory) -> str:
+    if text in (None, "None"):
+        return "not set"
+    if key not in LOCATIONS:
+        return str(text)
+    # A path reads as the user would type it, not as it looks from the run directory.
+    location = resolve_location(str(ast.literal_eval(str(text))), run.path.absolute())
+    return repr(relative_location(location, Path.cwd()))
+
+
 def _stale(message: str) -> StaleCalibrationError:
-    return StaleCalibrationError(message, hint="run ptq calibrate again")
+    return StaleCalibrationError(message, hint="run ptq calibrate again, or undo the change")

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibrate import CalibrationResult, open_data, run_calibrate
-from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
-from ptq_cli.pipeline.export import ExportResult, run_export
+from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration, open_data, open_subject
+from ptq_cli.pipeline.evaluate import EvaluationResult, Pair, fit_evaluation, make_evaluation
+from ptq_cli.pipeline.export import ExportResult, make_export
+from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 
@@ -28,7 +30,7 @@ def run_quantize(
     evaluate: bool | None = None,
     progress: ProgressCallback = silent,
 ) -> QuantizationResult:
-    """Calibrate, export, and evaluate.
+    """Calibrate, export, and evaluate; every file is written at the end, or none.
 
     Args:
         request: all settings.
@@ -41,12 +43,21 @@ def run_quantize(
         PtqError: as the three stages do.
     """
     recipe = resolve(request)
+    require_outputs(run, recipe, output)
     if evaluate is None:
         evaluate = bool(recipe.gate.max_drop or recipe.gate.min)
-    if evaluate:
-        # Better to learn now than after the calibration that the evaluation set is not there.
-        open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
-    calibration = run_calibrate(request, run, progress)
-    export = run_export(request, run, output)
-    evaluation = run_evaluate(request, run, export.output, progress) if evaluate else None
-    return QuantizationResult(calibration, export, evaluation)
+    # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
+    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
+    subject = open_subject(recipe)
+    fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
+    calibrated = make_calibration(subject, request, recipe, run, progress)
+    exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)
+    files = {**calibrated.files, **exported.files}
+    evaluation = None
+    if fitted is not None:
+        pair = Pair(calibrated.model, exported.model, exported.result.output.name)
+        evaluated = make_evaluation(recipe, calibrated.calibration, pair, fitted, run, progress)
+        files |= evaluated.files
+        evaluation = evaluated.result
+    write_together(files)
+    return QuantizationResult(calibrated.result, exported.result, evaluation)

@@ -1,5 +1,6 @@
 """From what the user typed to one resolved recipe, checked before any work begins."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.collectors.registry import make_collector
+from ptq_cli.core.errors import GateError
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
@@ -21,7 +23,7 @@ from ptq_cli.recipe.layers import (
 )
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.gate import check_limits
-from ptq_cli.report.metrics.registry import requested_label_metrics
+from ptq_cli.report.metrics.registry import PAIR_METRICS, requested_label_metrics
 
 COMMAND_LINE = "the command line"
 
@@ -52,12 +54,13 @@ class Request:
         return table_layer(table, self.folder, COMMAND_LINE)
 
 
-def resolve(request: Request, earlier: Layer | None = None) -> Recipe:
+def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer | None = None) -> Recipe:
     """Return the recipe of a request.
 
     Args:
         request: what the user asked for.
         earlier: what the command line of an earlier stage of the same run set; the flags override it.
+        otherwise: takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither.
 
     Raises:
         InputFileError: ``--recipe`` names no file.
@@ -67,16 +70,21 @@ def resolve(request: Request, earlier: Layer | None = None) -> Recipe:
         UnknownNameError: a method, target, metric or preset does not exist.
         GateError: a limit makes no sense.
     """
-    layers = [preset_layer(request.preset or DEFAULT_PRESET)]
+    preset = preset_layer(request.preset or DEFAULT_PRESET)
+    files = _recipe_files(request) or [otherwise]
+    layers = [preset, *files, earlier, request.flags()]
+    return _check_names(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+
+
+def _recipe_files(request: Request) -> list[Layer | None]:
+    layers: list[Layer | None] = []
     folder_recipe = request.folder / FOLDER_RECIPE
-    if folder_recipe.is_file():
+    # A folder or a broken link of that name is an error, and no reason to go on without it.
+    if os.path.lexists(folder_recipe):
         layers.append(file_layer(folder_recipe, FOLDER_RECIPE))
     if request.recipe_file is not None:
         layers.append(file_layer(request.recipe_file))
-    if earlier is not None:
-        layers.append(earlier)
-    layers.append(request.flags())
-    return _check_names(check_recipe(merge_layers(layers)))
+    return layers
 
 
 def _check_names(recipe: Recipe) -> Recipe:
@@ -86,5 +94,24 @@ def _check_names(recipe: Recipe) -> Recipe:
     requested_label_metrics(recipe.evaluation.metrics)
     check_limits(recipe.gate)
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
-    requested_label_metrics([name.partition("[")[0] for name in (*recipe.gate.max_drop, *recipe.gate.min)])
+    drops = [name.partition("[")[0] for name in recipe.gate.max_drop]
+    minima = [name.partition("[")[0] for name in recipe.gate.min]
+    requested_label_metrics([*drops, *minima])
+    _check_sides(drops, minima)
     return recipe
+
+
+def _check_sides(drops: list[str], minima: list[str]) -> None:
+    # The gate would say the same, but only after all the work.
+    for name in drops:
+        if name in PAIR_METRICS:
+            hint = (
+                f"--min {name}=…" if PAIR_METRICS[name].higher_is_better else "gate sqnr_db or cosine instead"
+            )
+            raise GateError(f"{name} has no drop: it compares the two models and has one value", hint=hint)
+    for name in minima:
+        if name in PAIR_METRICS and not PAIR_METRICS[name].higher_is_better:
+            raise GateError(
+                f"a minimum of {name} would pass the worse model: it is better when smaller",
+                hint="gate sqnr_db or cosine instead, such as --min sqnr_db=25",
+            )

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.schema import Recipe
 
+MOST_THREADS = 1024
+"""ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
+
 Rule = tuple[str, Callable[[Recipe], object], Callable[[Recipe], bool], str]
 
 
@@ -44,7 +47,12 @@ RULES: tuple[Rule, ...] = (
         lambda r: 0 < r.amax.percentile <= 100,
         "above 0 and at most 100",
     ),
-    ("runtime.threads", lambda r: r.runtime.threads, lambda r: r.runtime.threads >= 0, "0 or more"),
+    (
+        "runtime.threads",
+        lambda r: r.runtime.threads,
+        lambda r: 0 <= r.runtime.threads <= MOST_THREADS,
+        f"0 to {MOST_THREADS}",
+    ),
 )
 
 

@@ -16,7 +16,7 @@ WRONG = {
     "amax.percentile": [
         (value, "above 0 and at most 100") for value in (0.0, -1.0, 100.1, math.nan, math.inf, -math.inf)
     ],
-    "runtime.threads": [(-1, "0 or more")],
+    "runtime.threads": [(-1, "0 to 1024"), (1025, "0 to 1024")],
 }
 RIGHT = {
     "calibration.batch_size": [1, 10**9],

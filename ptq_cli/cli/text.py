@@ -1,0 +1,35 @@
+"""Text from elsewhere before it reaches the terminal."""
+
+import os
+import re
+from pathlib import Path
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with every control character but the newline replaced.
+
+    Names from a model or a file may hold escape sequences; a terminal must not obey them.
+
+    Example:
+        >>> printable("conv\x1b[2J")
+        'conv?[2J'
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def as_typed(text: str, folder: Path) -> str:
+    """Return ``text`` with paths below ``folder`` made relative to it, as the user typed them.
+
+    Recipes hold absolute paths, because layers come from different folders; in a message they only hide
+    the file's name.
+
+    Example:
+        >>> as_typed("data '/work/calib.npz' does not exist", Path("/work"))
+        "data 'calib.npz' does not exist"
+        >>> as_typed("data '/other/work/calib.npz'", Path("/work"))
+        "data '/other/work/calib.npz'"
+    """
+    prefix = os.path.join(folder, "")  # noqa: PTH118 - adds the separator only where missing
+    if prefix == os.sep:
+        return text
+    return re.sub(rf"(?<![\w./~-]){re.escape(prefix)}", "", text)

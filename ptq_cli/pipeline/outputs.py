@@ -1,0 +1,80 @@
+"""Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ptq_cli.core.errors import OutputFileError, UsageError
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.schema import Recipe
+
+
+def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = None) -> None:
+    """Check that every output can be written, and that none would overwrite what it is made from.
+
+    Args:
+        run: the run directory, all of whose files count, whichever the stage at hand writes.
+        recipe: names the inputs.
+        output: where the quantized model goes, or None for the run directory.
+
+    Raises:
+        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        UsageError: an output is the model, the architecture, a data file of the recipe, or another output.
+
+    Example:
+        >>> require_outputs(RunDirectory(Path("no-such-folder/run")), Recipe())
+    """
+    taken = dict(_input_files(recipe))
+    others = (run.float_model, run.calibration, run.recipe, run.report_json, run.report_markdown)
+    for path in (*others, output or run.quantized_model):
+        for what, other in taken.items():
+            # Links included: replacing a file under another name of it loses it all the same.
+            if os.path.realpath(path) == os.path.realpath(other):
+                raise UsageError(
+                    f"'{path}' would overwrite {what}",
+                    hint="name another file with --output, or another run directory with --run",
+                )
+        _require_writable(path)
+        taken[f"the run's own {path.name}"] = path
+
+
+def _require_writable(output: Path) -> None:
+    folder = output.parent
+    try:
+        if output.is_dir():
+            raise OutputFileError(f"cannot write '{output}': it is a folder", hint="name a file")
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name that is too long, or a folder that may not be entered
+        reason = (error.strerror or str(error)).lower()
+        raise OutputFileError(f"cannot write '{output}': {reason}", hint="name another folder") from error
+    if not is_folder:
+        raise OutputFileError(
+            f"cannot write '{output}': '{folder}' is a file, a folder is wanted", hint="name another folder"
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputFileError(
+            f"cannot write '{output}': the folder '{folder}' is read-only", hint="check its permissions"
+        )
+
+
+def _input_files(recipe: Recipe) -> Iterator[tuple[str, Path]]:
+    named = (
+        ("the model that it is made from", recipe.model.path),
+        ("the architecture's file", arch_file(recipe)),
+        ("the calibration data", recipe.calibration.data),
+        ("the evaluation data", recipe.evaluation.data),
+    )
+    return ((what, Path(path)) for what, path in named if path is not None)
+
+
+def arch_file(recipe: Recipe) -> str | None:
+    """Return the file of ``--arch file.py:callable``, or None if it is no file.
+
+    Example:
+        >>> arch_file(Recipe()) is None
+        True
+    """
+    location = (recipe.model.arch or "").rpartition(":")[0]
+    return location if location.endswith(".py") else None
