@@ -51,7 +51,7 @@ class InputFileError(PtqError):
 
 
 class OutputFileError(PtqError):
-    """The output cannot be written: the folder is missing, read-only or full. Nothing was changed."""
+    """The output cannot be written: its folder is read-only, full, or cannot be made. Nothing was changed."""
 
     code = "PTQ-FILE-002"
 
@@ -111,7 +111,7 @@ class ExportError(PtqError):
 
 
 class InvalidOnnxError(PtqError):
-    """The ONNX model fails the checker, or its opset is older than 13."""
+    """The ONNX model fails the checker, its opset is older than 13, or a constant holds NaN or Inf."""
 
     code = "PTQ-MODEL-005"
 
