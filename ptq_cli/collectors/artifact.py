@@ -31,12 +31,12 @@ SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a calibration was made from; it is refused where one of these has changed.
+    """What a calibration was made from; it is refused where model, source or settings have changed.
 
     Attributes:
         model: SHA-256 of ``model.float.onnx``.
         source: SHA-256 of the model's file that the user named.
-        data: digest of the calibration set.
+        data: digest of the calibration set; reported, and not checked again: export needs no data.
         settings: the recipe's settings that the statistics depend on, as text by name.
         flags: what the command line set, so that a later stage can tell it from an edited recipe.
         method: the collector.
