@@ -1,0 +1,1 @@
+"""Benchmarks: each measures a ratio in one run, and writes its section of ``RESULTS.md``."""

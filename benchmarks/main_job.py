@@ -1,0 +1,177 @@
+"""The main job on the sample models: what issue-level promises are, measured.
+
+python -m benchmarks.main_job            print the table
+python -m benchmarks.main_job --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.collectors.histogram import compile_kernel
+from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.calibrate import measure, open_calibration_data
+from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.taps import tap
+
+ROOT = Path(__file__).parent.parent
+SAMPLES = ROOT / "sample_models"
+CNN = SAMPLES / "cifar10_cnn"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+BEGIN, END = "<!-- main_job:begin -->", "<!-- main_job:end -->"
+ROUNDS = 7
+BATCH = 32
+MANY = 5_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise: what, how much was asked, and what was measured."""
+
+    what: str
+    asked: str
+    measured: str
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure the main job on the sample models.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    rows = [*calibration_rows(), *latency_rows(), *memory_rows(), *command_rows()]
+    lines = [
+        f"`python -m benchmarks.main_job --write`, {platform.machine()}, {usable_cores()} cores; medians of "
+        f"{ROUNDS} rounds in which the candidates take turns.",
+        "",
+        "| what | asked | measured |",
+        "|---|---|---|",
+        *(f"| {row.what} | {row.asked} | {row.measured} |" for row in rows),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = RESULTS.read_text().partition(BEGIN)
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+def calibration_rows() -> Iterator[Row]:
+    """Histogram and max calibration over the plain forward pass of the same images."""
+    recipe = resolve(Request({}, folder=CNN))
+    dataset = open_calibration_data(recipe)
+    model = make_float_model(open_source(recipe), recipe, dataset)
+    plan = make_plan(model.model, load_target(recipe.quantization.target))
+    bound = bind_inputs(dataset, model.inputs)
+    plain = Session(model.content)
+    compiling = seconds(compile_kernel)
+
+    def forward() -> None:
+        for batch in bound.batches(BATCH):
+            plain.run(batch.inputs)
+
+    def calibrate(method: str) -> None:
+        with_method = resolve(Request({"method": method}, folder=CNN))
+        measure(model, plan, dataset, with_method, silent)
+
+    times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)
+    read = _read_seconds(model, plan.measured, [batch.inputs for batch in bound.batches(BATCH)])
+    yield Row(
+        "histogram calibration over plain forward", "at most 2.5", f"{median_ratio(times[1], times[0]):.2f}"
+    )
+    yield Row("max calibration over plain forward", "", f"{median_ratio(times[2], times[0]):.2f}")
+    ideal = 1 + read / median(times[0])
+    yield Row("the ideal: forward and one read of every tapped element", "", f"{ideal:.2f}")
+    yield Row("compiling the counting kernel, once a machine (cached)", "", f"{compiling:.2f} s")
+
+
+def _read_seconds(
+    model: FloatModel, measured: tuple[str, ...], batches: list[dict[str, np.ndarray]]
+) -> float:
+    """Return how long one pass over all tapped tensors takes that only reads them."""
+    fed = {spec.name for spec in model.inputs}
+    session = Session(tap(model.model, [name for name in measured if name not in fed]))
+    total = 0.0
+    for inputs in batches:
+        arrays = session.run(inputs)
+        total += min(seconds(lambda: [array.max() for array in arrays]) for _ in range(3))  # noqa: B023
+    return total
+
+
+def latency_rows() -> Iterator[Row]:
+    """The int8 model against the float model in ONNX Runtime, on two threads at batch 32."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_ptq(["quantize", "--run", folder], CNN)
+        files = Path(folder) / "model.float.onnx", Path(folder) / "model.int8.onnx"
+        sessions = [Session(path, threads=2) for path in files]
+        ratio = files[1].stat().st_size / files[0].stat().st_size
+    batch = {"image": np.random.default_rng(0).standard_normal((BATCH, 3, 32, 32)).astype(np.float32)}
+    works = [lambda session=session: [session.run(batch) for _ in range(5)] for session in sessions]
+    times = take_turns(works, ROUNDS * 3)
+    speed = median_ratio(times[0], times[1])
+    yield Row("speed of int8 over float, CNN, batch 32, two threads", "at least 1.5", f"{speed:.2f}")
+    yield Row("size of the int8 file over the float file, CNN", "at most 36 %", f"{ratio:.1%}")
+
+
+def memory_rows() -> Iterator[Row]:
+    """Peak memory of ``ptq calibrate`` with few and with many images."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        many = folder / "many"
+        images = sorted((CNN / "calib").rglob("*.jpg"))
+        for index in range(MANY):
+            source = images[index % len(images)]
+            target = many / source.parent.name / f"{index:05d}.jpg"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        peaks = [
+            peak_bytes(
+                ["calibrate", "--data", str(many), "--samples", str(count), "--run", str(folder / "run")], CNN
+            )
+            for count in (len(images), MANY)
+        ]
+    change = peaks[1] / peaks[0] - 1
+    sizes = " and ".join(f"{peak / 1e6:.0f} MB" for peak in peaks)
+    yield Row(
+        f"peak memory of calibrate, {len(images)} and {MANY:,} images",
+        "differ by less than 5 %",
+        f"{sizes}: {change:+.1%}",
+    )
+
+
+def command_rows() -> Iterator[Row]:
+    """How long the commands take as a user types them."""
+    for words, asked in ((["--help"], "at most 0.25 s"), (["calibrate", "--help"], "at most 0.25 s")):
+        times = [seconds(lambda: run_ptq(words, CNN)) for _ in range(ROUNDS)]  # noqa: B023
+        yield Row(f"`ptq {' '.join(words)}`", asked, f"{median(times):.2f} s")
+    with tempfile.TemporaryDirectory() as folder:
+        gate = ["gate", f"{folder}/report.json", "--max-drop", "top1=0.01"]
+        total = seconds(lambda: _demo(folder))
+        yield Row("the commands of `make demo`", "at most 60 s", f"{total:.1f} s")
+        times = [seconds(lambda: run_ptq(gate, CNN)) for _ in range(ROUNDS)]
+        yield Row("`ptq gate` on a report", "at most 0.3 s", f"{median(times):.2f} s")
+
+
+def _demo(run: str) -> None:
+    run_ptq(
+        ["quantize", "model.pt", "--max-drop", "top1=0.01", "--run", f"{run}/digits"],
+        SAMPLES / "spoken_digits_transformer",
+    )
+    run_ptq(["calibrate", "model.pt", "--method", "histogram", "--run", run], CNN)
+    run_ptq(["export", "--onnx", "--run", run], CNN)
+    run_ptq(["evaluate", "--max-drop", "top1=0.01", "--run", run], CNN)
+
+
+if __name__ == "__main__":
+    main()

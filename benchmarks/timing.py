@@ -1,0 +1,57 @@
+"""Ratios that a drifting machine cannot favour: the candidates take turns."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+Work = Callable[[], object]
+
+
+def seconds(work: Work) -> float:
+    """Return how long one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def take_turns(works: Sequence[Work], rounds: int) -> list[list[float]]:
+    """Return the seconds of each piece of work in each round, after one warm-up of each.
+
+    Example:
+        >>> [len(times) for times in take_turns([int, float], rounds=3)]
+        [3, 3]
+    """
+    for work in works:
+        work()
+    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    return [list(column) for column in zip(*times, strict=True)]
+
+
+def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Return the median of the ratios round by round.
+
+    Example:
+        >>> median_ratio([2.0, 4.0, 3.0], [1.0, 1.0, 1.0])
+        3.0
+    """
+    return median(one / other for one, other in zip(above, below, strict=True))
+
+
+def run_ptq(words: Sequence[str], folder: Path) -> None:
+    """Run ptq in its own process, and fail loudly if it fails."""
+    subprocess.run([sys.executable, "-m", "ptq_cli", *words], cwd=folder, check=True, capture_output=True)
+
+
+def peak_bytes(words: Sequence[str], folder: Path) -> int:
+    """Return the largest resident memory of a ptq command, in bytes."""
+    code = (
+        "import resource, subprocess, sys;"
+        "subprocess.run(sys.argv[1:], check=True, capture_output=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, sys.executable, "-m", "ptq_cli", *words]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return int(done.stdout) * 1024
