@@ -51,7 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the calibration and evaluation images.")
     parser.add_argument("train", type=Path, help="npz of the training images")
     parser.add_argument("test", type=Path, help="npz of the held-out images")
-    parser.add_argument("--output", type=Path, default=Path(), help="folder that receives calib/, calib.npz and eval/")
+    parser.add_argument(
+        "--output", type=Path, default=Path(), help="folder that receives calib/, calib.npz and eval/"
+    )
     arguments = parser.parse_args()
     for path, count, name in (
         (arguments.train, CALIBRATION_IMAGES, "calib"),
