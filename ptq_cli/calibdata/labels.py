@@ -89,33 +89,3 @@ def require_labels(dataset: Dataset, why: str) -> None:
             f"{why} needs labels, '{dataset.source}' has none",
             hint="add an integer array 'label', or sort images into one folder for each class",
         )
-
-
-def require_labels_in_range(labels: npt.NDArray[np.int64], classes: int, names: tuple[str, ...]) -> None:
-    """Check that each label is one of ``classes`` classes.
-
-    Args:
-        labels: of a batch.
-        classes: how many the model knows.
-        names: what to call each sample.
-
-    Shapes:
-        labels: ``(len(names),)``.
-
-    Raises:
-        LabelError: one is negative or too large; the first is named.
-
-    Example:
-        >>> require_labels_in_range(np.array([0, 10]), 10, ("a.jpg", "b.jpg"))
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.LabelError: PTQ-DATA-006: label 10 of sample 'b.jpg' is outside 0 to 9
-        hint: the model has 10 classes; labels count from 0
-    """
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-    if wrong.size:
-        first = int(wrong[0])
-        raise LabelError(
-            f"label {labels[first]} of sample '{names[first]}' is outside 0 to {classes - 1}",
-            hint=f"the model has {classes} classes; labels count from 0",
-        )

@@ -38,7 +38,6 @@ def evaluate_models(
     *,
     output_names: Sequence[str],
     metrics: Sequence[str],
-    class_count: int | None = None,
     total: int | None = None,
     progress: ProgressCallback = silent,
 ) -> Evaluation:
@@ -54,7 +53,6 @@ def evaluate_models(
         batches: the evaluation set; labels only where a metric needs them.
         output_names: names of the outputs, the same for both models.
         metrics: names of the metrics that need labels; label-free ones are always computed.
-        class_count: labels must be below it; None for the number of classes that the model scores.
         total: number of samples, for the progress, or None if that is not known.
         progress: called after each batch.
 
@@ -81,7 +79,7 @@ def evaluate_models(
         >>> {m.name: m.quantized_value for m in result.measurements}["top1_agreement"]
         0.0
     """
-    labelled = _LabelledMetrics(requested_label_metrics(metrics), class_count)
+    labelled = _LabelledMetrics(requested_label_metrics(metrics))
     compared = _Comparisons(output_names)
     samples = 0
     for batch in batches:
@@ -103,17 +101,15 @@ def evaluate_models(
 class _LabelledMetrics:
     """The metrics that need labels, each once for either model."""
 
-    def __init__(self, names: Sequence[str], class_count: int | None) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self._pairs = {name: (LABEL_METRICS[name](), LABEL_METRICS[name]()) for name in names}
-        self._class_count = class_count
 
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
         if not self._pairs:
             return
         labels = _require_labels(place, list(self._pairs))
         if float_output.ndim == 2:
-            known = float_output.shape[1]
-            _require_range(labels, min(known, self._class_count or known), place)
+            _require_range(labels, float_output.shape[1], place)
         if float_output.shape[:1] != labels.shape:
             raise MetricError(
                 f"the first output has shape {format_shape(float_output.shape)} for a batch of {len(labels)} "

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.labels import as_labels, find_label, require_labels, require_labels_in_range
+from ptq_cli.calibdata.labels import as_labels, find_label, require_labels
 from ptq_cli.calibdata.npz import NpzDataset
 from ptq_cli.core.errors import LabelError
 
@@ -32,13 +32,3 @@ def test_require_labels_says_what_needs_them(save_npz):
 
 def test_require_labels_passes_with_labels(save_npz):
     require_labels(NpzDataset(save_npz(x=np.zeros((1, 1)), label=np.zeros(1, int))), "top1")
-
-
-@pytest.mark.parametrize("label", [-1, 10])
-def test_label_outside_the_classes_names_its_sample(label):
-    with pytest.raises(LabelError, match=f"label {label} of sample 'b' is outside 0 to 9"):
-        require_labels_in_range(np.array([9, label]), 10, ("a", "b"))
-
-
-def test_all_labels_inside():
-    require_labels_in_range(np.array([0, 9]), 10, ("a", "b"))

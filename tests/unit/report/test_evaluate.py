@@ -140,17 +140,6 @@ def test_a_label_outside_the_classes_names_the_sample(label: int) -> None:
         evaluate(model(WEIGHT), model(WEIGHT), batches(8, labels), "top1")
 
 
-def test_class_count_narrows_the_range_of_labels() -> None:
-    with pytest.raises(LabelError, match="is outside the 3 classes 0 to 2"):
-        evaluate(model(WEIGHT), model(WEIGHT), batches(8), "top1", class_count=3)
-
-
-def test_class_count_cannot_reach_past_the_output() -> None:
-    labels = np.full(SAMPLES, CLASSES)
-    with pytest.raises(LabelError, match="the label 6 of sample 0"):
-        evaluate(model(WEIGHT), model(WEIGHT), batches(8, labels), "top1", class_count=1000)
-
-
 def test_labels_of_another_shape_are_refused() -> None:
     with pytest.raises(LabelError, match=r"labels have shape \[8, 1\] for a batch of 8 samples"):
         evaluate(model(WEIGHT), model(WEIGHT), batches(8, LABELS[:, None]), "top1")
