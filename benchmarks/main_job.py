@@ -19,7 +19,7 @@ from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_t
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram import compile_kernel
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibrate import measure, open_calibration_data
+from ptq_cli.pipeline.calibrate import Subject, measure, open_data
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
@@ -70,7 +70,7 @@ def main() -> None:
 def calibration_rows() -> Iterator[Row]:
     """Histogram and max calibration over the plain forward pass of the same images."""
     recipe = resolve(Request({}, folder=CNN))
-    dataset = open_calibration_data(recipe)
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     model = make_float_model(open_source(recipe), recipe, dataset)
     plan = make_plan(model.model, load_target(recipe.quantization.target))
     bound = bind_inputs(dataset, model.inputs)
@@ -83,7 +83,7 @@ def calibration_rows() -> Iterator[Row]:
 
     def calibrate(method: str) -> None:
         with_method = resolve(Request({"method": method}, folder=CNN))
-        measure(model, plan, dataset, with_method, silent)
+        measure(Subject(model, dataset), with_method, silent)
 
     times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)
     read = _read_seconds(model, plan.measured, [batch.inputs for batch in bound.batches(BATCH)])

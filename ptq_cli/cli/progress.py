@@ -23,6 +23,8 @@ def shown_progress() -> Iterator[ProgressCallback]:
 
 
 class _Bar:
+    """One line that is drawn over: a stage's name, and a bar once its samples are counted."""
+
     def __init__(self) -> None:
         from tqdm import tqdm
 
@@ -35,7 +37,12 @@ class _Bar:
             self.close()
             self._stage = progress.stage
             self._bar = self._make(
-                total=progress.total, desc=progress.stage, unit=" samples", leave=False, dynamic_ncols=True
+                total=progress.total,
+                desc=progress.stage,
+                unit=" samples",
+                leave=False,
+                dynamic_ncols=True,
+                bar_format="{desc} …" if progress.done == 0 else None,
             )
         if self._bar is not None:
             self._bar.update(progress.done - self._bar.n)
@@ -46,16 +53,21 @@ class _Bar:
 
 
 class _Lines:
+    """A line when a stage begins, and one every few seconds while it lasts."""
+
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._last < SECONDS_BETWEEN_LINES:
+        if progress.done == 0:
+            click.echo(f"{progress.stage} …", err=True)
+        elif now - self._last < SECONDS_BETWEEN_LINES:
             return
+        else:
+            total = f" of {progress.total}" if progress.total is not None else ""
+            click.echo(f"{progress.stage}: {progress.done}{total} samples", err=True)
         self._last = now
-        total = f" of {progress.total}" if progress.total is not None else ""
-        click.echo(f"{progress.stage}: {progress.done}{total} samples", err=True)
 
     def close(self) -> None:
         """Nothing is left on the terminal to clear."""

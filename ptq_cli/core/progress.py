@@ -10,7 +10,7 @@ class Progress:
 
     Attributes:
         stage: what is being done, such as ``"calibrate"``.
-        done: how many samples are done.
+        done: how many samples are done; 0 announces a stage that begins.
         total: how many there are, or None if that is not known.
     """
 

@@ -15,7 +15,7 @@ from ptq_cli.collectors.histogram import compile_kernel
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
@@ -89,19 +89,21 @@ def run_calibrate(
     """
     recipe = resolve(request)
     require_outputs(run, recipe)
-    calibrated = make_calibration(open_subject(recipe), request, recipe, run, progress)
+    calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress)
     write_together(calibrated.files)
     return calibrated.result
 
 
-def open_subject(recipe: Recipe) -> Subject:
+def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
     """Open the recipe's model and calibration set, and turn the model into ONNX.
 
     Raises:
         PtqError: one of them cannot be used, or they do not fit each other.
     """
+    progress(Progress(f"reading {Path(recipe.model.path or '').name}", 0, None))
     source = open_source(recipe)
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
     return Subject(make_float_model(source, recipe, dataset), dataset)
 
 

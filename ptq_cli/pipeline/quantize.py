@@ -48,7 +48,7 @@ def run_quantize(
         evaluate = bool(recipe.gate.max_drop or recipe.gate.min)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
-    subject = open_subject(recipe)
+    subject = open_subject(recipe, progress)
     fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
     calibrated = make_calibration(subject, request, recipe, run, progress)
     exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)
