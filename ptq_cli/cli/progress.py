@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
+from ptq_cli.cli.output import tell
+from ptq_cli.cli.text import printable
 from ptq_cli.core.progress import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -38,7 +38,7 @@ class _Bar:
             self._stage = progress.stage
             self._bar = self._make(
                 total=progress.total,
-                desc=progress.stage,
+                desc=printable(progress.stage),
                 unit=" samples",
                 leave=False,
                 dynamic_ncols=True,
@@ -61,12 +61,12 @@ class _Lines:
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.done == 0:
-            click.echo(f"{progress.stage} …", err=True)
+            tell(f"{progress.stage} …")
         elif now - self._last < SECONDS_BETWEEN_LINES:
             return
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
-            click.echo(f"{progress.stage}: {progress.done}{total} samples", err=True)
+            tell(f"{progress.stage}: {progress.done}{total} samples")
         self._last = now
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.detect import ModelKind
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
@@ -100,10 +101,12 @@ def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
     Raises:
         PtqError: one of them cannot be used, or they do not fit each other.
     """
-    progress(Progress(f"reading {Path(recipe.model.path or '').name}", 0, None))
+    if recipe.model.path is not None:  # or else the next line says so
+        progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
     source = open_source(recipe)
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
+    if source.file.kind is not ModelKind.ONNX:
+        progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
     return Subject(make_float_model(source, recipe, dataset), dataset)
 
 

@@ -1,0 +1,207 @@
+"""A tiny model with data and a finished run in a folder of its own, and ways to call ``ptq`` on it."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.cli.main import run
+
+torch.set_num_threads(1)
+
+SAMPLES = Path(__file__).parents[2] / "sample_models"
+CLASSES = 5
+PROGRESS = re.compile(r".* …|(calibrate|evaluate): [0-9]+ (of [0-9]+ )?samples")
+
+ARCHITECTURE = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, channels, 3)
+        self.norm = torch.nn.BatchNorm2d(channels)
+        self.fc = torch.nn.Linear(channels, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+def build() -> torch.nn.Module:
+    return Net()
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left: exit status, stdout, and stderr without the lines that tell of progress."""
+
+    status: int
+    out: str
+    err: str
+
+
+Ptq = Callable[..., Outcome]
+Refuse = Callable[..., None]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, with its content; caches of Python are nobody's output."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def make_onnx(weights: Mapping[str, np.ndarray], **changes: object) -> onnx.ModelProto:
+    """Conv, ReLU, pooling and Gemm, as ONNX that no exporter wrote."""
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Conv", ["x", "conv.weight", "conv.bias"], ["conv"], "conv"),
+        helper.make_node("Relu", ["conv"], ["relu"], "relu"),
+        helper.make_node("GlobalAveragePool", ["relu"], ["pool"], "pool"),
+        helper.make_node("Flatten", ["pool"], ["flat"], "flatten"),
+        helper.make_node("Gemm", ["flat", "fc.weight", "fc.bias"], ["scores"], "fc", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [value("x", TensorProto.FLOAT, ["batch", 3, 8, 8])],
+        [value("scores", TensorProto.FLOAT, ["batch", CLASSES])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opset = int(str(changes.get("opset", 20)))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def make_weights(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    shapes = {
+        "conv.weight": (8, 3, 3, 3),
+        "conv.bias": (8,),
+        "fc.weight": (CLASSES, 8),
+        "fc.bias": (CLASSES,),
+    }
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def make_arrays(count: int, seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((count, 3, 8, 8)).astype(np.float32)
+    return {"x": x, "label": random.integers(0, CLASSES, count)}
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models, data and a finished run; tests work on copies."""
+    folder = tmp_path_factory.mktemp("template") / "tiny"
+    folder.mkdir()
+    onnx.save(make_onnx(make_weights()), folder / "model.onnx")
+    (folder / "model.py").write_text(ARCHITECTURE)
+    torch.manual_seed(0)
+    names: dict[str, object] = {}
+    exec(ARCHITECTURE, names)
+    module = names["build"]()  # type: ignore[operator]
+    torch.save(module.state_dict(), folder / "model.pt")
+    np.savez(folder / "calib.npz", **make_arrays(12, seed=1))
+    np.savez(folder / "eval.npz", **make_arrays(20, seed=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        words = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --batch-size 4"
+        assert run(words.split()) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the template, which is the current folder."""
+    copy = tmp_path / "tiny"
+    shutil.copytree(template, copy)
+    monkeypatch.chdir(copy)
+    return copy
+
+
+@pytest.fixture
+def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
+    """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves."""
+
+    def call(*words: str) -> Outcome:
+        capfd.readouterr()
+        status = run(shlex.split(words[0]) if len(words) == 1 else list(words))
+        captured = capfd.readouterr()
+        said = [
+            line for line in captured.err.splitlines(keepends=True) if not PROGRESS.fullmatch(line.rstrip())
+        ]
+        return Outcome(status, captured.out, "".join(said))
+
+    return call
+
+
+@pytest.fixture
+def refuse(folder: Path, ptq: Ptq) -> Refuse:
+    """Call ``ptq``, which must refuse: one line with the code, a hint, and nothing written or lost."""
+
+    def check(words: str, code: str, *says: str, hint: str | None = None) -> None:
+        before = snapshot(folder)
+        outcome = ptq(words)
+        assert outcome.status == 2, outcome
+        assert outcome.out == ""
+        lines = outcome.err.splitlines()
+        assert lines[0].startswith(f"error {code}: "), outcome.err
+        for text in says:
+            assert text in lines[0]
+        assert str(folder) not in lines[0], "a path is shown as it was typed"
+        if hint is not None:
+            assert lines[1].startswith("hint: ")
+            assert hint in lines[1]
+        assert len(lines) <= 2, outcome.err
+        assert snapshot(folder) == before
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def real_ptq() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Call ``ptq`` as a process of its own."""
+
+    def call(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ptq_cli", *words]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of the sample models' folders, without what earlier runs left there."""
+    target = tmp_path_factory.mktemp("samples")
+    ignore = shutil.ignore_patterns("ptq-run", "__pycache__")
+    for name in ("cifar10_cnn", "spoken_digits_transformer"):
+        shutil.copytree(SAMPLES / name, target / name, ignore=ignore)
+    return target
+
+
+@pytest.fixture
+def cifar(samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The image sample's folder, which is the current one; its run directory is shared by the tests."""
+    monkeypatch.chdir(samples / "cifar10_cnn")
+    return samples / "cifar10_cnn"
+
+
+@pytest.fixture
+def digits(samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The speech sample's folder, which is the current one."""
+    monkeypatch.chdir(samples / "spoken_digits_transformer")
+    return samples / "spoken_digits_transformer"

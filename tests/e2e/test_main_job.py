@@ -1,0 +1,190 @@
+"""The issue's commands, typed as they stand there, on the real sample models with their whole data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import ptq_cli
+from ptq_cli.qdq.fusion import count_kernels
+
+MODELS = ("model.pt", "model.torchscript.pt", "model.pt2", "model.onnx")
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / "ptq-run/report.json").read_text())
+    return report
+
+
+@pytest.fixture
+def finished_cifar(cifar: Path, ptq: Any) -> Path:
+    """The folder with a finished run; the first test that asks for it pays for it."""
+    if not (cifar / "ptq-run/report.json").exists():
+        for words in ("calibrate model.pt --method histogram", "export --onnx", "evaluate"):
+            outcome = ptq(words)
+            assert outcome.status == 0, outcome
+    return cifar
+
+
+def test_calibrate_export_evaluate_lose_at_most_one_point(finished_cifar: Path) -> None:
+    report = read_report(finished_cifar)
+    metrics = {item["name"]: item for item in report["metrics"]}
+    assert report["evaluation"]["samples"] == 2000
+    assert report["calibration"]["samples"] == 512
+    assert metrics["top1"]["float_value"] >= 0.78
+    assert metrics["top1"]["drop"] <= 0.01
+    assert metrics["sqnr_db"]["quantized_value"] > 20
+    assert report["verdict"] == "no gate"
+    assert "| top1" in (finished_cifar / "ptq-run/report.md").read_text()
+
+
+def test_every_convolution_runs_as_an_integer_kernel(finished_cifar: Path) -> None:
+    kernels = count_kernels(finished_cifar / "ptq-run/model.int8.onnx")
+    assert kernels.integer["Conv"] == 25
+    assert kernels.floating["Conv"] == 0
+
+
+def test_the_int8_file_is_at_most_36_percent_of_the_float_file(finished_cifar: Path) -> None:
+    sizes = {
+        name: (finished_cifar / f"ptq-run/model.{name}.onnx").stat().st_size for name in ("int8", "float")
+    }
+    assert sizes["int8"] <= 0.36 * sizes["float"]
+
+
+GATES = {
+    "a drop that is held": ("evaluate --eval-samples 200 --max-drop top1=0.02", 0, "PASS: 1 gate held"),
+    "a signal that cannot be reached": (
+        "evaluate --eval-samples 200 --min sqnr_db=99",
+        3,
+        "FAIL: 1 of 1 gate",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "status", "verdict"), GATES.values(), ids=GATES.keys())
+def test_evaluate_decides_the_gate(
+    finished_cifar: Path, ptq: Any, words: str, status: int, verdict: str, tmp_path: Path
+) -> None:
+    report = (finished_cifar / "ptq-run/report.json").read_bytes()
+    outcome = ptq(words)
+    (finished_cifar / "ptq-run/report.json").write_bytes(report)
+    assert (outcome.status, outcome.err) == (status, "")
+    assert verdict in outcome.out
+
+
+REPORT_GATES = {
+    "both held": ("--max-drop top1=0.01 --min sqnr_db=25", 0, "PASS: 2 gates held"),
+    "one missed": ("--max-drop top1=0.01 --min sqnr_db=99", 3, "FAIL: 1 of 2 gates missed"),
+}
+
+
+@pytest.mark.parametrize(("flags", "status", "verdict"), REPORT_GATES.values(), ids=REPORT_GATES.keys())
+def test_gate_decides_from_the_report(
+    finished_cifar: Path, ptq: Any, flags: str, status: int, verdict: str
+) -> None:
+    outcome = ptq(f"gate ptq-run/report.json {flags}")
+    assert outcome.status == status
+    assert verdict in outcome.out
+
+
+def test_the_max_method_works_on_its_own_statistics(cifar: Path, ptq: Any) -> None:
+    assert ptq("calibrate model.pt --method max --samples 64 --run max").status == 0
+    outcome = ptq("export --onnx --run max")
+    assert outcome.status == 0
+    assert "ranges by max" in outcome.out
+
+
+def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(cifar: Path, ptq: Any) -> None:
+    outcome = ptq("quantize model.pt --data calib.npz --output out.onnx --samples 64 --run arrays")
+    assert outcome.status == 0, outcome
+    assert (cifar / "out.onnx").stat().st_size < 800_000
+    assert sorted(path.name for path in (cifar / "arrays").iterdir()) == [
+        "calibration.safetensors",
+        "model.float.onnx",
+        "recipe.toml",
+    ]
+
+
+def test_quantize_with_a_limit_evaluates_too(cifar: Path, ptq: Any) -> None:
+    words = "quantize model.pt --max-drop top1=0.02 --samples 64 --eval-samples 200 --run all"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome
+    assert "PASS: 1 gate held" in outcome.out
+    assert (cifar / "all/report.json").exists()
+
+
+def test_inspect_names_each_layer_and_why_one_stays_float(cifar: Path, ptq: Any) -> None:
+    outcome = ptq("inspect model.pt")
+    assert outcome.status == 0
+    assert "stages.3.2.depthwise.conv" in outcome.out
+    assert "49 of 50 layers for ort-cpu" in outcome.out
+    assert outcome.err == ""
+
+
+@pytest.fixture(scope="module")
+def expected(samples: Path) -> np.ndarray:
+    """What the shipped float ONNX model computes on 32 recordings."""
+    return outputs(samples / "spoken_digits_transformer/model.onnx", samples)
+
+
+def outputs(model: Path, samples: Path) -> np.ndarray:
+    with np.load(samples / "spoken_digits_transformer/eval.npz") as arrays:
+        inputs = {name: arrays[name][:32] for name in ("features", "mask")}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    result: np.ndarray = session.run(None, inputs)[0]
+    return result
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_format_of_the_transformer_gives_the_same_model(
+    digits: Path, ptq: Any, expected: np.ndarray, model: str, samples: Path
+) -> None:
+    outcome = ptq(f"quantize {model} --samples 64 --run {model}.run --json")
+    assert outcome.status == 0, outcome
+    assert json.loads(outcome.out)["export"]["float_bytes"] > 1_000_000
+    run = digits / f"{model}.run"
+    # The float models are one model; the quantized ones are within what eight bits cost.
+    np.testing.assert_allclose(outputs(run / "model.float.onnx", samples), expected, atol=1e-4)
+    quantized = outputs(run / "model.int8.onnx", samples)
+    assert np.mean(quantized.argmax(1) == expected.argmax(1)) >= 0.95
+    noise = np.square(quantized - expected).sum()
+    assert 10 * np.log10(np.square(expected).sum() / noise) > 20
+
+
+def test_the_python_verbs_return_values_and_print_nothing(
+    digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calibrated = ptq_cli.calibrate("model.pt", run="python")
+    exported = ptq_cli.export(run="python")
+    evaluated = ptq_cli.evaluate(run="python", max_drop={"top1": 0.01})
+    top1 = evaluated.report.metrics[0]
+    assert calibrated.samples == 320
+    assert exported.output == Path("python/model.int8.onnx")
+    assert (evaluated.report.verdict, evaluated.report.evaluation.samples) == ("pass", 1000)
+    assert top1.float_value is not None and top1.float_value >= 0.7
+    assert top1.drop is not None and top1.drop <= 0.01
+    assert any(layer.op == "MatMul" and layer.quantized for layer in ptq_cli.inspect("model.pt").plan.layers)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_quantize_from_python_is_the_three_verbs(digits: Path) -> None:
+    words: dict[str, Any] = {"samples": 64, "eval_samples": 100}
+    result = ptq_cli.quantize("model.onnx", run="one", evaluate=True, **words)
+    ptq_cli.calibrate("model.onnx", run="three", samples=64)
+    ptq_cli.export(run="three")
+    report = ptq_cli.evaluate(run="three", eval_samples=100).report
+    for name in ("model.float.onnx", "model.int8.onnx", "calibration.safetensors"):
+        assert (digits / "one" / name).read_bytes() == (digits / "three" / name).read_bytes(), name
+    assert result.evaluation is not None
+    assert result.evaluation.report.metrics == report.metrics
+
+
+def test_a_python_error_has_the_code_of_the_command(digits: Path) -> None:
+    with pytest.raises(ptq_cli.PtqError, match="unknown method 'entropyy'") as caught:
+        ptq_cli.calibrate("model.pt", method="entropyy")
+    assert caught.value.code == "PTQ-RECIPE-004"

@@ -1,0 +1,51 @@
+"""The same input gives the same bytes; what cannot matter does not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
+MODELS = {"ONNX": "model.onnx", "PyTorch": "model.pt --arch model.py:build"}
+
+
+def read_all(run: Path) -> dict[str, bytes]:
+    report = json.loads((run / "report.json").read_text())
+    del report["created"]
+    names = ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml")
+    return {name: (run / name).read_bytes() for name in names} | {"report": json.dumps(report).encode()}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_two_runs_write_the_same_bytes(folder: Path, ptq: Any, model: str) -> None:
+    for run in ("one", "two"):
+        assert ptq(WORDS.format(model, run)).status == 0
+    assert read_all(folder / "one") == read_all(folder / "two")
+
+
+@pytest.mark.parametrize("flags", ["--batch-size 1", "--batch-size 5", "--threads 1", "--threads 3"])
+def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, ptq: Any, flags: str) -> None:
+    # Of this model. Where ONNX Runtime blocks a matrix multiplication by its number of rows, a sum may be
+    # added in another order, and an activation differ in its last bit; the statistics then count what it is.
+    assert ptq("quantize model.onnx --data calib.npz --run one").status == 0
+    assert ptq(f"quantize model.onnx --data calib.npz --run two {flags}").status == 0
+    for name in ("calibration.safetensors", "model.int8.onnx"):
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes(), name
+
+
+def test_a_run_directory_holds_these_files_and_no_other(folder: Path) -> None:
+    assert sorted(path.name for path in (folder / "ptq-run").iterdir()) == [
+        "calibration.safetensors",
+        "model.float.onnx",
+        "model.int8.onnx",
+        "recipe.toml",
+        "report.json",
+        "report.md",
+    ]
+
+
+def test_no_output_tells_of_the_machine(folder: Path, ptq: Any, tmp_path: Path) -> None:
+    assert ptq(WORDS.format("model.pt --arch model.py:build", "new")).status == 0
+    for path in (folder / "new").iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes(), path.name
