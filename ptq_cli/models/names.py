@@ -131,4 +131,4 @@ def _name_made_up_constants(graph: ir.Graph, values: _Names) -> None:
     for value in list(graph.initializers.values()):
         uses = value.uses()
         if uses and MADE_UP_CONSTANT.fullmatch(value.name or "") and not value.is_graph_output():
-            value.name = values.claim(f"{uses[0].node.name}.constant")
+            value.name = values.claim(f"{next(iter(uses)).node.name}.constant")

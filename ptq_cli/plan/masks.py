@@ -29,7 +29,7 @@ def adds_mask(node: ir.Node) -> bool:
         return any(_holds_sentinel(value) for value in node.inputs[1:] if value is not None)
     if node.op_type not in ("Add", "Sub"):
         return False
-    return any(_is_mask(value) for value in node.inputs if value is not None)
+    return any(_is_mask(value, SEARCH_DEPTH) for value in node.inputs if value is not None)
 
 
 def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
@@ -44,20 +44,17 @@ def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
     return any(carries_mask(item, depth - 1) for item in producer.inputs if item is not None)
 
 
-def _is_mask(value: ir.Value) -> bool:
+def _is_mask(value: ir.Value, depth: int) -> bool:
     if value.const_value is not None:
         array = np.asarray(value.const_value.numpy())
         return _holds_sentinel(value) and bool(array.min() != array.max())
-    return _comes_from_sentinel(value, SEARCH_DEPTH)
-
-
-def _comes_from_sentinel(value: ir.Value, depth: int) -> bool:
-    if _holds_sentinel(value):
-        return True
     producer = value.producer()
     if producer is None or depth == 0 or producer.op_type not in MASK_CARRIERS:
         return False
-    return any(_comes_from_sentinel(item, depth - 1) for item in producer.inputs if item is not None)
+    inputs = [item for item in producer.inputs if item is not None]
+    if producer.op_type not in ("Add", "Sub") and any(_holds_sentinel(item) for item in inputs):
+        return True
+    return any(_is_mask(item, depth - 1) for item in inputs)
 
 
 def _holds_sentinel(value: ir.Value) -> bool:

@@ -1,0 +1,85 @@
+"""Outputs, shared constants, nested graphs: what breaks passes."""
+
+from tests.unit.plan.cases.case import COST, Case, image, layer
+
+ODD = {
+    "shared_weight": Case(
+        layer(
+            "float[N,8] x",
+            "float[8,8] w, float[8] b",
+            "h = Gemm(x, w, b)",
+            "r = Relu(h)",
+            "y = Gemm(r, w, b)",
+        ),
+        "h r y",
+    ),
+    "shared_weight_on_two_axes": Case(
+        layer("float[N,8] x", "float[8,8] w", "h = Gemm<transB=1>(x, w)", "y = Gemm(h, w)"), "h y"
+    ),
+    "weight_read_by_a_float_operator": Case(
+        "(float[N,8] x) => (float[] y, float[] z) <float[8,8] w> { y = Gemm(x, w)\n z = Mul(w, w) }",
+        "y",
+        {"z": COST},
+    ),
+    "output_that_is_read": Case(
+        image("a = Identity(c)", output="float[] c, float[] y"), "c a y", shared={"a": "c"}
+    ),
+    "output_behind_a_relu": Case(
+        image("a = Relu(c)", output="float[] c, float[] y"),
+        "c y",
+        {"a": "disappears into the quantized range"},
+    ),
+    "bias_add_whose_product_is_an_output": Case(
+        "(float[N,8] x) => (float[] m, float[] y) <float[8,8] w, float[8] b> "
+        "{ m = MatMul(x, w)\n y = Add(m, b) }",
+        "m",
+        {"y": COST},
+    ),
+    "input_that_is_an_output": Case(
+        "(float[N,3,8,8] x) => (float[] y, float[N,3,8,8] x) <float[3,3,1,1] w> { y = Conv(x, w) }", "y"
+    ),
+    "weight_that_is_an_output": Case(
+        "(float[N,3,8,8] x) => (float[] y, float[3,3,1,1] w) <float[3,3,1,1] w> { y = Conv(x, w) }", "y"
+    ),
+    "bias_that_is_an_output": Case(
+        "(float[N,3,8,8] x) => (float[] y, float[3] b) <float[3,3,1,1] w, float[3] b> { y = Conv(x, w, b) }",
+        "y",
+    ),
+    "other_domain": Case(
+        "(float[N,3,8,8] x) => (float[N,3,8,8] y) <float[3,3,1,1] w> "
+        "{ c = Conv(x, w)\n y = com.microsoft.Gelu(c) }",
+        "c",
+        {"y": "no rule for Gelu"},
+    ),
+    "float_relu_read_twice": Case(
+        layer(
+            "float[N,16] x",
+            "float[16,16] w",
+            "t = Tanh(x)",
+            "r = Relu(t)",
+            "m = Gemm(r, w)",
+            "n = Gemm(t, w)",
+            "y = Add(m, n)",
+        ),
+        "m n",
+        {"t": "Tanh", "r": "disappears into the quantized range", "y": COST},
+    ),
+    "if_reads_values_around_it": Case(
+        """(float[N,3,8,8] x, bool k) => (float[] y) <float[3,3,1,1] w> { c = Conv(x, w)
+            r = Relu(c)
+            z = If(k) <then_branch = t () => (float[N,3,8,8] p) { p = Identity(c) },
+                       else_branch = e () => (float[N,3,8,8] q) { s = Add(r, x)
+                            q = Conv(s, w) }>
+            y = Conv(z, w) }""",
+        "c y",
+        {"r": "its result is not quantized", "z": "holds a graph of its own, which stays float"},
+    ),
+    "loop_reads_a_weight": Case(
+        """(float[2,4] x, int64 n, bool k) => (float[2,4] y) <float[4,4] w> { h = MatMul(x, w)
+            y = Loop(n, k, h) <body = b (int64 i, bool going, float[2,4] s) => (bool more, float[2,4] t) {
+                more = Identity(going)
+                t = MatMul(s, w) }> }""",
+        "h",
+        {"y": "holds a graph of its own, which stays float"},
+    ),
+}

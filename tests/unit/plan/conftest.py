@@ -1,0 +1,8 @@
+import pytest
+
+
+@pytest.fixture(scope="session")
+def target():
+    from ptq_cli.plan.target import load_target
+
+    return load_target("ort-cpu")

@@ -1,0 +1,123 @@
+"""The plan of each small graph, and what a plan promises."""
+
+import pytest
+
+from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.plan.planner import make_plan
+from tests.unit.plan.cases.tables import CASES
+from tests.unit.plan.graphs import build
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_node_is_integer_or_says_why_not(name, target):
+    case = CASES[name]
+    plan = make_plan(build(case.graph), target)
+    integer = [layer.name for layer in plan.layers if layer.quantized]
+    assert sorted(integer) == sorted(case.integer.split())
+    floats = {layer.name: layer.reason for layer in plan.layers if not layer.quantized}
+    assert floats.keys() == case.floats.keys()
+    assert {node: reason for node, reason in floats.items() if case.floats[node] not in reason} == {}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sites_share_parameters_where_values_only_move(name, target):
+    case = CASES[name]
+    plan = make_plan(build(case.graph), target)
+    shared = {site.tensor: site.source for site in plan.activations.values() if site.tensor != site.source}
+    assert shared == {tensor: source for tensor, source in case.shared.items() if tensor in plan.activations}
+    assert set(case.shared) <= set(plan.activations)
+    assert all(plan.activations[site.source].source == site.source for site in plan.activations.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_site_is_read_by_an_integer_operator_or_comes_out_of_one(name, target):
+    model = build(CASES[name].graph)
+    plan = make_plan(model, target)
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    values = {value.name: value for value in model.graph.inputs}
+    values |= {value.name: value for node in model.graph for value in node.outputs}
+    for tensor in plan.activations:
+        producer = values[tensor].producer()
+        readers = {node.name for node, _ in values[tensor].uses()}
+        assert readers & integer or (producer is not None and producer.name in integer), tensor
+
+
+@pytest.mark.parametrize(
+    "name", ["conv_transpose", "gemm", "matmul_batched_weight", "conv_transpose_grouped"]
+)
+def test_weights_are_int8_without_their_lowest_value(name, target):
+    plan = make_plan(build(CASES[name].graph), target)
+    formats = {(site.format.name, site.format.qmin, site.format.qmax) for site in plan.weights}
+    assert formats == {("int8", -127, 127)}
+
+
+AXES = {
+    "conv": 0, "depthwise": 0, "conv_transpose": 1, "conv_transpose_grouped": None, "gemm": 1,
+    "gemm_transposed_weight": 0, "matmul": 1, "matmul_batched_weight": None, "matmul_vector_weight": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_a_weight_has_a_scale_for_each_output_channel(name, target):
+    plan = make_plan(build(CASES[name].graph), target)
+    assert [site.axis for site in plan.weights] == [AXES[name]]
+
+
+BIASES = {
+    "conv": ("b", "y", 2), "gemm": ("b", "y", 2), "gemm_scalar_bias": ("b", "y", 2),
+    "matmul_bias": ("b", "y", 1), "matmul_bias_fixed_shape": ("b", "y", 0),
+    "matmul_row_bias_2d": ("b", "y", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_takes_the_scales_of_the_input_and_the_weight(name, target):
+    plan = make_plan(build(CASES[name].graph), target)
+    assert [(site.tensor, site.node, site.input_index) for site in plan.biases] == [BIASES[name]]
+    assert plan.biases[0].activation == "x"
+    assert plan.biases[0].weight is plan.weights[0]
+
+
+def test_sites_come_in_the_order_of_the_graph_and_are_measured_once(target):
+    plan = make_plan(build(CASES["reshape_transpose"].graph), target)
+    assert list(plan.activations) == ["x", "g", "r", "t"]
+    assert plan.measured == ("x", "g")
+    assert plan.constants == ("u", "w")
+
+
+def test_layers_count_the_constants_that_they_read(target):
+    plan = make_plan(build(CASES["gemm_relu_gemm"].graph), target)
+    assert [(layer.op, layer.parameters) for layer in plan.layers] == [
+        ("Gemm", 36),
+        ("Relu", 0),
+        ("Gemm", 16),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        ("(float[N,8] x) => (float[] y) { y = Relu(x) }", "its result is not quantized"),
+        ("(float[N,8] x) => (float[] y) { y = Tanh(x) }", "target ort-cpu has no rule for Tanh"),
+        (
+            "(float[N,8] x) => (float[] y) <float[8,4] w, float[4] b> { y = Gemm<alpha=0.5>(x, w, b) }",
+            "alpha is 0.5, the integer kernel needs 1",
+        ),
+        (
+            "(float[N,8] x, float[8,4] w) => (float[] y) { y = Gemm(x, w) }",
+            "its weight 'w' is computed at run time",
+        ),
+        ("(float[N,8] x) => (float[N,8] x) { }", "it has no operators"),
+        (
+            "(float16[N,4] x) => (float16[] y) <float16[4,2] w = {1,2,3,4,5,6,7,8}> { y = MatMul(x, w) }",
+            "'x' is float16, not float",
+        ),
+    ],
+    ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16"],
+)
+def test_nothing_to_quantize_says_why(graph, reason, target):
+    with pytest.raises(NothingToQuantizeError) as caught:
+        make_plan(build(graph), target)
+    assert caught.value.message == f"target 'ort-cpu' can quantize nothing in this model: {reason}"
+    assert caught.value.code == "PTQ-PLAN-001"
+    assert caught.value.hint == "ptq inspect shows each layer's reason"
