@@ -107,7 +107,11 @@ def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     if source.file.kind is not ModelKind.ONNX:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    return Subject(make_float_model(source, recipe, dataset), dataset)
+    model = make_float_model(source, recipe, dataset)
+    if model.parity is None:
+        # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
+        Session(model.content, threads=recipe.runtime.threads)
+    return Subject(model, dataset)
 
 
 def make_calibration(

@@ -1,0 +1,298 @@
+"""Data that cannot be used: refused with array, file or sample named, before or while it is read."""
+
+import io
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from PIL import Image
+
+CALIBRATE = "calibrate model.onnx --data {}"
+QUANTIZE = "quantize model.onnx --data {}"
+EVALUATE = "evaluate --eval-data {}"
+QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --evaluate --eval-data {}"
+EVERYWHERE = (CALIBRATE, QUANTIZE, EVALUATE, QUANTIZE_AND_EVALUATE)
+EVALUATING = (EVALUATE, QUANTIZE_AND_EVALUATE)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Data that are refused: how they come to be, their name, and the answer."""
+
+    arrange: Callable[[Path], object]
+    name: str
+    code: str
+    says: tuple[str, ...]
+    hint: str | None = None
+
+
+def arrays(**values: Any) -> Callable[[Path], object]:
+    return lambda folder: np.savez(folder / "bad.npz", **values)
+
+
+def images(count: int = 4, value: float = 0.5) -> np.ndarray:
+    return np.full((count, 3, 8, 8), value, np.float32)
+
+
+def with_value(value: float, at: tuple[int, ...] = (2, 1, 0, 5)) -> np.ndarray:
+    array = images()
+    array[at] = value
+    return array
+
+
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def truncate_calib(folder: Path) -> None:
+    (folder / "bad.npz").write_bytes((folder / "calib.npz").read_bytes()[:5000])
+
+
+def flip_a_byte(folder: Path) -> None:
+    content = bytearray((folder / "calib.npz").read_bytes())
+    content[3000] ^= 0xFF
+    (folder / "bad.npz").write_bytes(bytes(content))
+
+
+def picture(size: int = 8) -> bytes:
+    stream = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (size, size, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def picture_folder(**files: bytes) -> Callable[[Path], object]:
+    def arrange(folder: Path) -> None:
+        for name, content in files.items():
+            path = folder / "pictures" / name.replace("__", "/").replace("_jpg", ".jpg")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    return arrange
+
+
+def zip_bomb_of_nothing(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "bad.npz", "w") as archive:
+        archive.writestr("x.npy", b"no array")
+
+
+X = images()
+LABEL = np.array([0, 1, 2, 3])
+
+CASES: dict[str, Bad] = {
+    "missing": Bad(
+        lambda folder: None, "nowhere.npz", "PTQ-FILE-001", ("'nowhere.npz' does not exist",), "npz"
+    ),
+    "no data in the format": Bad(
+        write("bad.txt", b"1,2,3\n"),
+        "bad.txt",
+        "PTQ-DATA-001",
+        ("'bad.txt' is in no known format",),
+        "numpy.savez",
+    ),
+    "a Python file without a callable": Bad(
+        write("bad.py", b"x = 1\n"), "bad.py", "PTQ-DATA-001", ("in no known format",), "bad.py:batches"
+    ),
+    "an empty file": Bad(write("bad.npz", b""), "bad.npz", "PTQ-DATA-001", ("is an empty file",)),
+    "a truncated npz": Bad(truncate_calib, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
+    "a flipped byte": Bad(flip_a_byte, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
+    "a member that is no array": Bad(zip_bomb_of_nothing, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
+    "a wrong name": Bad(
+        arrays(X=X, label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-002",
+        ("no array for input 'x' in 'bad.npz', found 'X'",),
+    ),
+    "an array too many": Bad(
+        arrays(x=X, y=X, label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-002",
+        ("array 'y' of 'bad.npz' is no input of the model",),
+        "the model's inputs: 'x'",
+    ),
+    "a wrong rank": Bad(
+        arrays(x=X[:, 0], label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-003",
+        ("rank of input 'x'", "[?, 8, 8]"),
+        "reshape",
+    ),
+    "a wrong shape": Bad(
+        arrays(x=X[:, :2], label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-003",
+        ("dimension 1 of input 'x' differs: found [?, 2, 8, 8], wanted [?, 3, 8, 8]",),
+    ),
+    "counts that differ": Bad(
+        arrays(x=X, label=LABEL[:3]), "bad.npz", "PTQ-DATA-006", ("3 labels, there are 4 samples",)
+    ),
+    "a wrong dtype": Bad(
+        arrays(x=X.astype(np.float64), label=LABEL), "bad.npz", "PTQ-DATA-004", ("float64", "float32")
+    ),
+    "no sample": Bad(arrays(x=X[:0], label=LABEL[:0]), "bad.npz", "PTQ-DATA-005", ("bad.npz",)),
+    "no array": Bad(arrays(), "bad.npz", "PTQ-DATA-005", ("bad.npz",)),
+    "an object array": Bad(
+        arrays(x=np.array([{"a": 1}] * 4), label=LABEL), "bad.npz", "PTQ-DATA-001", ("'bad.npz'", "object")
+    ),
+    "NaN": Bad(
+        arrays(x=with_value(np.nan), label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-008",
+        ("input 'x' holds nan at [1, 0, 5] of sample 'bad.npz[2]'",),
+    ),
+    "infinity": Bad(
+        arrays(x=with_value(-np.inf), label=LABEL),
+        "bad.npz",
+        "PTQ-DATA-008",
+        ("input 'x' holds -inf at [1, 0, 5] of sample 'bad.npz[2]'",),
+    ),
+    "a folder without images": Bad(
+        lambda folder: (folder / "pictures").mkdir(),
+        "pictures",
+        "PTQ-DATA-005",
+        ("holds no images",),
+        "suffixes",
+    ),
+    "a corrupt JPEG": Bad(
+        picture_folder(a__1_jpg=picture(), a__2_jpg=picture()[:150], b__1_jpg=picture()),
+        "pictures",
+        "PTQ-DATA-007",
+        ("'a/2.jpg' of 'pictures' cannot be decoded",),
+        "replace or remove",
+    ),
+    "an image of another size": Bad(
+        picture_folder(a__1_jpg=picture(), b__1_jpg=picture(16)), "pictures", "PTQ-DATA-003", ("b/1.jpg",)
+    ),
+    "images both in and beside class folders": Bad(
+        picture_folder(a__1_jpg=picture(), b_jpg=picture()), "pictures", "PTQ-DATA-001", ("beside and in",)
+    ),
+    "a callable that is not there": Bad(
+        write("bad.py", b"def batch(): pass\n"),
+        "bad.py:batches",
+        "PTQ-ENTRY-001",
+        ("(did you mean 'batch'?)",),
+    ),
+    "a callable that raises": Bad(
+        write("bad.py", b"def batches():\n    raise OSError('no disk')\n"),
+        "bad.py:batches",
+        "PTQ-ENTRY-001",
+        ("raised", "OSError: no disk"),
+    ),
+    "a callable that exits": Bad(
+        write("bad.py", b"import sys\n\n\ndef batches():\n    sys.exit(3)\n"),
+        "bad.py:batches",
+        "PTQ-ENTRY-001",
+        ("sys.exit(3)",),
+    ),
+    "a callable that yields nothing": Bad(
+        write("bad.py", b"def batches():\n    return []\n"),
+        "bad.py:batches",
+        "PTQ-DATA-005",
+        ("yields no batch",),
+    ),
+    "a callable that yields text": Bad(
+        write("bad.py", b"def batches():\n    yield 'text'\n"), "bad.py:batches", "PTQ-DATA-001", ("batch 0",)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "command", EVERYWHERE, ids=["calibrate", "quantize", "evaluate", "quantize and evaluate"]
+)
+@pytest.mark.parametrize("bad", CASES.values(), ids=CASES.keys())
+def test_bad_data_are_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+    bad.arrange(folder)
+    refuse(command.format(bad.name), bad.code, *bad.says, hint=bad.hint)
+
+
+LABELS: dict[str, Bad] = {
+    "none": Bad(
+        arrays(x=X),
+        "bad.npz --metric top1",
+        "PTQ-DATA-006",
+        ("metric 'top1' needs labels, 'bad.npz' has none",),
+    ),
+    "none for a limit": Bad(
+        arrays(x=X), "bad.npz --max-drop top5=0.1", "PTQ-DATA-006", ("metric 'top5' needs labels",)
+    ),
+    "outside the classes": Bad(
+        arrays(x=X, label=LABEL + 2),
+        "bad.npz",
+        "PTQ-DATA-006",
+        ("label 5", "bad.npz[3]", "0 to 4"),
+    ),
+    "negative": Bad(arrays(x=X, label=LABEL - 1), "bad.npz", "PTQ-DATA-006", ("label -1", "bad.npz[0]")),
+    "of float": Bad(arrays(x=X, label=LABEL * 1.0), "bad.npz", "PTQ-DATA-006", ("float64", "integers")),
+    "one-hot": Bad(
+        arrays(x=X, label=np.eye(4, 5, dtype=int)), "bad.npz", "PTQ-DATA-006", ("[4, 5]",), "argmax"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", EVALUATING, ids=["evaluate", "quantize"])
+@pytest.mark.parametrize("bad", LABELS.values(), ids=LABELS.keys())
+def test_bad_labels_are_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+    bad.arrange(folder)
+    refuse(command.format(bad.name), bad.code, *bad.says, hint=bad.hint)
+
+
+NONE_NAMED = {
+    "calibrate": ("calibrate model.onnx", "calibration", "--data"),
+    "quantize": ("quantize model.onnx", "calibration", "--data"),
+    "quantize with a limit": (
+        "quantize model.onnx --data calib.npz --min cosine=0.9",
+        "evaluation",
+        "--eval-data",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "section", "flag"), NONE_NAMED.values(), ids=NONE_NAMED.keys())
+def test_no_data_at_all(refuse: Any, words: str, section: str, flag: str) -> None:
+    refuse(words, "PTQ-DATA-005", f"no {section} data was named", hint=flag)
+
+
+def overflow(proto: onnx.ModelProto) -> None:
+    """Let the model take a logarithm, which is infinite where a sample is all zeros."""
+    graph = proto.graph
+    graph.initializer.append(numpy_helper.from_array(np.zeros(8, np.float32), "zero.bias"))
+    graph.node[0].input[2] = "zero.bias"
+    graph.node.insert(2, helper.make_node("Log", ["relu"], ["log"], "log"))
+    graph.node[3].input[0] = "log"
+
+
+@pytest.mark.parametrize("command", [CALIBRATE, QUANTIZE], ids=["calibrate", "quantize"])
+def test_an_infinite_activation_names_tensor_and_sample(folder: Path, refuse: Any, command: str) -> None:
+    proto = onnx.load(folder / "model.onnx")
+    overflow(proto)
+    proto.graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "conv.weight")
+    )
+    onnx.save(proto, folder / "log.onnx")
+    x = images(6)
+    x[4] = 0
+    np.savez(folder / "zeros.npz", x=x)
+    words = command.format("zeros.npz").replace("model.onnx", "log.onnx")
+    refuse(f"{words} --batch-size 4", "PTQ-CALIB-001", "is -inf", "sample 'zeros.npz[4]'", hint="float model")
+
+
+def test_an_input_shape_beside_data_must_agree_with_them(refuse: Any) -> None:
+    words = "calibrate model.pt --arch model.py:build --data calib.npz --input-shape "
+    refuse(words + "x=1,3,9,9", "PTQ-DATA-003", "'x' is [?, 3, 8, 8]", "[1, 3, 9, 9]")
+    refuse(words + "y=1,3,8,8", "PTQ-MODEL-007", "does not name the input 'x'")
+    refuse(words + "x=1,3,8,8 --input-shape xs=1", "PTQ-MODEL-007", "'xs', which is no input")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_data(folder: Path, ptq: Any) -> None:
+    (folder / "calib.npz").chmod(0)
+    outcome = ptq("calibrate model.onnx --data calib.npz")
+    assert outcome.status == 2
+    assert "cannot be read" in outcome.err

@@ -1,0 +1,354 @@
+"""Models that cannot be used: each is refused with its reason, and earlier outputs stay as they were."""
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+Arrange = Callable[[Path], object]
+COMMANDS = ("calibrate", "quantize", "inspect")
+AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A model that is refused: how it comes to be, the words after the command, and the answer."""
+
+    arrange: Arrange
+    words: str
+    code: str
+    says: tuple[str, ...]
+    hint: str
+
+
+class Pickled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def write(name: str, content: bytes | str) -> Arrange:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def nothing(folder: Path) -> None:
+    """Leave the folder as it is."""
+
+
+def truncate(name: str, share: float = 0.6) -> Arrange:
+    def arrange(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(len(content) * share)])
+
+    return arrange
+
+
+def damage(name: str) -> Arrange:
+    def arrange(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2 :: 3] = b"\xff" * len(content[len(content) // 2 :: 3])
+        (folder / name).write_bytes(bytes(content))
+
+    return arrange
+
+
+def save_pickle(folder: Path) -> None:
+    torch.save(Pickled(), folder / "bad.pt")
+
+
+def save_arch(text: str) -> Arrange:
+    return write("bad.py", f"import torch\n\n\n{text}\n")
+
+
+def edit_onnx(edit: Callable[[onnx.ModelProto], object]) -> Arrange:
+    def arrange(folder: Path) -> None:
+        proto = onnx.load(folder / "model.onnx")
+        edit(proto)
+        (folder / "bad.onnx").write_bytes(proto.SerializeToString())
+
+    return arrange
+
+
+def break_edge(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].input[0] = "nobody"
+
+
+def refer_outside(proto: onnx.ModelProto) -> None:
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../../../etc/passwd")
+
+
+def refer_missing(proto: onnx.ModelProto) -> None:
+    refer_outside(proto)
+    tensor = proto.graph.initializer[0]
+    del tensor.external_data[:]
+    tensor.external_data.add(key="location", value="weights.bin")
+
+
+def use_unknown_operator(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].op_type = "Frobnicate"
+
+
+def use_custom_domain(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].op_type = "Frobnicate"
+    proto.graph.node[1].domain = "my.company"
+    proto.opset_import.add(domain="my.company", version=1)
+
+
+def use_opset_12(proto: onnx.ModelProto) -> None:
+    proto.opset_import[0].version = 12
+
+
+DATA = " --data calib.npz"
+WITH_ARCH = "model.pt --arch "
+LOOP = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Inner(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        while x.sum() > 0:
+            x = x - self.weight.abs() - 1
+        return x
+"""
+RAISES_INSIDE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(7, 2)
+
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
+def save_net(text: str) -> Arrange:
+    """Write an architecture and a state dict that fits it."""
+
+    def arrange(folder: Path) -> None:
+        save_arch(text)(folder)
+        names: dict[str, Any] = {"torch": torch}
+        exec(text, names)
+        torch.save(names["Net"]().state_dict(), folder / "bad.pt")
+
+    return arrange
+
+
+CASES: dict[str, Bad] = {
+    "missing": Bad(
+        nothing, "nowhere.pt", "PTQ-FILE-001", ("model 'nowhere.pt' does not exist",), "check the path"
+    ),
+    "a folder": Bad(
+        lambda folder: (folder / "bad").mkdir(),
+        "bad",
+        "PTQ-FILE-001",
+        ("model 'bad' is a folder, a file is wanted",),
+        "name a file inside it",
+    ),
+    "a name that is too long": Bad(nothing, "x" * 300, "PTQ-FILE-001", ("name too long",), "check the path"),
+    "text": Bad(
+        write("bad.pt", "import torch\n"), "bad.pt", "PTQ-MODEL-001", ("is a text file",), "wanted: "
+    ),
+    "empty": Bad(write("bad.pt", b""), "bad.pt", "PTQ-MODEL-001", ("is empty",), "wanted: "),
+    "random bytes": Bad(
+        write("bad.pt", bytes(range(255, 0, -1)) * 9),
+        "bad.pt",
+        "PTQ-MODEL-001",
+        ("unknown format",),
+        "wanted",
+    ),
+    "a truncated zip": Bad(
+        truncate("model.pt"),
+        "model.pt --arch model.py:build",
+        "PTQ-MODEL-001",
+        ("truncated",),
+        "copy or download",
+    ),
+    "a damaged zip": Bad(
+        damage("model.pt"), "model.pt --arch model.py:build", "PTQ-MODEL-001", ("model.pt",), ""
+    ),
+    "a zip of no model": Bad(
+        lambda folder: shutil.copy(folder / "calib.npz", folder / "bad.pt"),
+        "bad.pt",
+        "PTQ-MODEL-001",
+        ("is a zip archive, but of no model",),
+        "wanted",
+    ),
+    "a truncated ONNX": Bad(
+        truncate("model.onnx"), "model.onnx", "PTQ-MODEL-001", ("no ONNX file, or damaged",), "copy or export"
+    ),
+    "a pickled module": Bad(save_pickle, "bad.pt", "PTQ-MODEL-002", ("can run any code",), "--trust-pickle"),
+    "a bare pickle": Bad(
+        lambda folder: (folder / "bad.pt").write_bytes(pickle.dumps({"a": Path("x")})),
+        "bad.pt",
+        "PTQ-MODEL-002",
+        ("can run any code",),
+        "--trust-pickle",
+    ),
+    "no arch": Bad(nothing, "model.pt", "PTQ-MODEL-003", ("not the architecture",), "--arch model.py:build"),
+    "arch without a colon": Bad(
+        nothing,
+        WITH_ARCH + "model.py",
+        "PTQ-ENTRY-001",
+        ("is not of the form file.py:callable",),
+        "model.py:build",
+    ),
+    "arch in no file": Bad(
+        nothing,
+        WITH_ARCH + "nowhere.py:build",
+        "PTQ-ENTRY-001",
+        ("'nowhere.py' does not exist",),
+        "check the path",
+    ),
+    "arch of another name": Bad(
+        nothing, WITH_ARCH + "model.py:biuld", "PTQ-ENTRY-001", ("(did you mean 'build'?)",), "it defines"
+    ),
+    "arch that is not callable": Bad(
+        save_arch("build = 7"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-ENTRY-001",
+        ("is a int, a callable",),
+        "function",
+    ),
+    "arch that raises": Bad(
+        save_arch("def build():\n    raise ValueError('no layers')"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-ENTRY-001",
+        ("raised ValueError: no layers",),
+        "without arguments",
+    ),
+    "arch that exits": Bad(
+        save_arch("import sys\n\n\ndef build():\n    sys.exit(0)"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-ENTRY-001",
+        ("sys.exit",),
+        "",
+    ),
+    "arch that cannot be imported": Bad(
+        save_arch("import nowhere_to_be_found"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-ENTRY-001",
+        ("No module named 'nowhere_to_be_found'",),
+        "--debug",
+    ),
+    "arch that is no module": Bad(
+        save_arch("def build():\n    return {}"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-MODEL-003",
+        ("returned a dict",),
+        "return the module",
+    ),
+    "arch with other parameters": Bad(
+        save_arch("def build():\n    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3))"),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-MODEL-003",
+        ("missing in the file: 0.weight, 0.bias", "not in the architecture: conv.weight, conv.bias"),
+        "trained with",
+    ),
+    "arch with other shapes": Bad(
+        lambda folder: (folder / "bad.py").write_text(
+            (folder / "model.py").read_text().replace("Net()", "Net(16)")
+        ),
+        WITH_ARCH + "bad.py:build",
+        "PTQ-MODEL-003",
+        ("conv.weight is [8, 3, 3, 3] in the file and [16, 3, 3, 3] in the architecture",),
+        "trained with",
+    ),
+    "a loop on values": Bad(
+        save_net(LOOP), "bad.pt --arch bad.py:Net", "PTQ-MODEL-004", ("at layer 'inner'",), "control flow"
+    ),
+    "a layer that does not take the data": Bad(
+        save_net(RAISES_INSIDE),
+        "bad.pt --arch bad.py:Net",
+        "PTQ-MODEL-007",
+        ("at layer 'inner'",),
+        "shape, dtype",
+    ),
+    "ONNX with an edge to nowhere": Bad(
+        edit_onnx(break_edge), "bad.onnx", "PTQ-MODEL-005", ("fails the ONNX checker",), "export it again"
+    ),
+    "ONNX with an unknown operator": Bad(
+        edit_onnx(use_unknown_operator), "bad.onnx", "PTQ-MODEL-005", ("Frobnicate",), "export it again"
+    ),
+    "ONNX of an old opset": Bad(
+        edit_onnx(use_opset_12),
+        "bad.onnx",
+        "PTQ-MODEL-005",
+        ("has opset 12, 13 or later",),
+        "version_converter",
+    ),
+    "ONNX with data outside its folder": Bad(
+        edit_onnx(refer_outside), "bad.onnx", "PTQ-MODEL-001", ("lie outside its folder",), "beside the model"
+    ),
+    "ONNX with data missing": Bad(
+        edit_onnx(refer_missing),
+        "bad.onnx",
+        "PTQ-MODEL-001",
+        ("'weights.bin'", "is missing"),
+        "put it beside",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("bad", CASES.values(), ids=CASES.keys())
+def test_a_bad_model_is_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+    bad.arrange(folder)
+    refuse(f"{command} {bad.words}{DATA}", bad.code, *bad.says, hint=bad.hint)
+
+
+@pytest.mark.parametrize("command", ["calibrate", "quantize"])
+def test_an_operator_that_onnx_runtime_does_not_have(folder: Path, refuse: Any, command: str) -> None:
+    edit_onnx(use_custom_domain)(folder)
+    refuse(f"{command} bad.onnx{DATA}", "PTQ-RUNTIME-001", "Frobnicate", hint="custom domain")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_model_at_all(refuse: Any, command: str) -> None:
+    refuse(f"{command}{DATA}", "PTQ-USAGE-001", "no model was named", hint="under [model] in ptq.toml")
+
+
+@pytest.mark.skipif(AS_ROOT, reason="root reads everything")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unreadable_model(folder: Path, ptq: Any, command: str) -> None:
+    (folder / "model.onnx").chmod(0)
+    outcome = ptq(f"{command} model.onnx{DATA}")
+    assert outcome.status == 2
+    assert "cannot be read" in outcome.err
+
+
+def test_a_trusted_pickle_is_loaded(folder: Path, ptq: Any) -> None:
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()), folder / "whole.pt")
+    np.savez(folder / "images.npz", input=np.ones((4, 3, 8, 8), np.float32))
+    outcome = ptq("calibrate whole.pt --trust-pickle --data images.npz --run new")
+    assert outcome.status == 0, outcome
+
+
+def test_a_model_of_which_nothing_can_be_quantized(folder: Path, refuse: Any) -> None:
+    value = helper.make_tensor_value_info
+    ends = [value(name, TensorProto.FLOAT, ["batch", 3, 8, 8]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"], "sine")], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "bad.onnx")
+    refuse(f"calibrate bad.onnx{DATA}", "PTQ-PLAN-001", "Sin")

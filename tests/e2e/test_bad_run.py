@@ -1,0 +1,287 @@
+"""Runs that are incomplete, stale or damaged, and outputs that cannot be written."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+RECIPE = """\
+[model]
+path = "model.pt"
+arch = "model.py:build"
+[calibration]
+data = "calib.npz"
+[evaluation]
+data = "eval.npz"
+[image]
+mean = [0.5]
+"""
+
+
+def test_export_before_calibrate(refuse: Any) -> None:
+    refuse("export --run new", "PTQ-RUN-001", "'new/calibration.safetensors'", hint="run ptq calibrate first")
+
+
+def test_evaluate_before_calibrate(refuse: Any) -> None:
+    refuse("evaluate --run new", "PTQ-RUN-001", "with ptq calibrate", hint="run ptq calibrate first")
+
+
+def test_evaluate_before_export(folder: Path, refuse: Any) -> None:
+    (folder / "ptq-run/model.int8.onnx").unlink()
+    refuse("evaluate", "PTQ-RUN-001", "with ptq export", hint="run ptq export first")
+
+
+def test_export_from_statistics_that_were_not_kept(ptq: Any, refuse: Any) -> None:
+    assert ptq("calibrate model.onnx --data calib.npz --method max").status == 0
+    refuse("export --amax percentile", "PTQ-CALIB-004", "histogram")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed after the calibration, and what the answer says of it."""
+
+    make: Callable[[Path], object]
+    says: str
+    flags: str = ""
+
+
+def other_weights(folder: Path) -> None:
+    state = torch.load(folder / "model.pt", weights_only=True)
+    state["fc.bias"] += 1
+    torch.save(state, folder / "model.pt")
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return change
+
+
+def nothing(folder: Path) -> None:
+    """Leave the folder as it is."""
+
+
+CHANGES: dict[str, Change] = {
+    "the checkpoint": Change(other_weights, "'model.pt' has changed since it was calibrated"),
+    "the architecture's file": Change(
+        edit("model.py", "torch.relu", "torch.tanh"), "'model.py' has changed since it was calibrated"
+    ),
+    "another model": Change(
+        edit("ptq.toml", "model.pt", "model.onnx"), "'model.path' was 'model.pt' when", ""
+    ),
+    "another architecture": Change(
+        edit("ptq.toml", ":build", ":Net"), "'model.arch' was 'model.py:build' when it was calibrated, and is"
+    ),
+    "an image setting": Change(
+        edit("ptq.toml", "[0.5]", "[0.25]"),
+        "'image.mean' was [0.5] when it was calibrated, and is [0.25] now",
+    ),
+    "an image setting that is gone": Change(edit("ptq.toml", "mean = [0.5]", ""), "'image.mean' was [0.5]"),
+    "the data": Change(
+        edit("ptq.toml", "calib.npz", "eval.npz"), "'calibration.data' was 'calib.npz' when it was calibrated"
+    ),
+    "the method": Change(
+        edit("ptq.toml", "[calibration]", "[calibration]\nmethod = 'max'"),
+        "'calibration.method' was 'histogram'",
+    ),
+    "the number of samples": Change(
+        edit("ptq.toml", "[calibration]", "[calibration]\nsamples = 5"),
+        "'calibration.samples' was not set when it was calibrated, and is 5 now",
+    ),
+    "the float model": Change(
+        lambda folder: (folder / "ptq-run/model.float.onnx").write_bytes(
+            (folder / "model.onnx").read_bytes()
+        ),
+        "'ptq-run/model.float.onnx' is not the model that was calibrated",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_stale_calibration_is_refused(
+    folder: Path, ptq: Any, refuse: Any, change: Change, command: str
+) -> None:
+    (folder / "ptq.toml").write_text(RECIPE)
+    assert ptq("quantize").status == 0
+    change.make(folder)
+    refuse(command, "PTQ-CALIB-003", change.says, hint="run ptq calibrate again")
+
+
+def test_external_weights_that_changed_make_it_stale(folder: Path, ptq: Any, refuse: Any) -> None:
+    proto = onnx.load(folder / "model.onnx")
+    onnx.save(proto, folder / "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
+    assert ptq("quantize big.onnx --data calib.npz").status == 0
+    content = bytearray((folder / "big.bin").read_bytes())
+    content[0] ^= 1
+    (folder / "big.bin").write_bytes(bytes(content))
+    refuse("export", "PTQ-CALIB-003", "'big.bin' has changed since it was calibrated")
+
+
+def test_a_quantized_model_of_an_earlier_calibration_is_refused(ptq: Any, refuse: Any) -> None:
+    assert ptq("calibrate model.onnx --data eval.npz --samples 5").status == 0
+    refuse("evaluate --eval-data eval.npz", "PTQ-CALIB-003", "an earlier calibration", hint="run ptq export")
+
+
+DAMAGED = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "one bit flipped": lambda content: content[:-40] + bytes([content[-40] ^ 1]) + content[-39:],
+    "text": lambda content: b"no statistics here",
+}
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate"])
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_calibration_is_refused(
+    folder: Path, refuse: Any, damage: Callable[[bytes], bytes], command: str
+) -> None:
+    path = folder / "ptq-run/calibration.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    refuse(command, "PTQ-CALIB-002", "'ptq-run/calibration.safetensors'", hint="calibrate again")
+
+
+QUANTIZED = {
+    "missing": ("nowhere.onnx", "PTQ-FILE-001", "quantized model 'nowhere.onnx' does not exist"),
+    "a folder": ("ptq-run", "PTQ-FILE-001", "is a folder"),
+    "text": ("model.py", "PTQ-FILE-001", "is no ONNX file"),
+    "empty": ("empty.onnx", "PTQ-FILE-001", "was not written by ptq export"),
+    "a float model": ("model.onnx", "PTQ-FILE-001", "was not written by ptq export"),
+}
+
+
+@pytest.mark.parametrize(("name", "code", "says"), QUANTIZED.values(), ids=QUANTIZED.keys())
+def test_a_quantized_model_that_is_none(folder: Path, refuse: Any, name: str, code: str, says: str) -> None:
+    (folder / "empty.onnx").touch()
+    refuse(f"evaluate {name}", code, says)
+
+
+REPORTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "another format": (lambda report: report.update(format="other"), "no ptq report"),
+    "a newer version": (lambda report: report.update(format_version=99), "format version 99"),
+    "a verdict that its numbers deny": (lambda report: report.update(verdict="pass"), "'verdict' is 'pass'"),
+    "a key too few": (lambda report: report.pop("metrics"), "'metrics' is missing"),
+    "a text for a number": (
+        lambda report: report["metrics"][0].update(quantized_value="high"),
+        "'metrics[0].quantized_value'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), REPORTS.values(), ids=REPORTS.keys())
+def test_a_damaged_report_is_refused(
+    folder: Path, refuse: Any, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    path = folder / "ptq-run/report.json"
+    report = json.loads(path.read_text())
+    change(report)
+    path.write_text(json.dumps(report))
+    refuse("gate ptq-run/report.json --min cosine=0.5", "PTQ-REPORT-001", "'ptq-run/report.json'", says)
+
+
+NO_REPORT = {
+    "missing": ("nowhere.json", "PTQ-FILE-001", "report 'nowhere.json' does not exist"),
+    "a folder": ("ptq-run", "PTQ-FILE-001", "report 'ptq-run' is a folder"),
+    "a model": ("model.onnx", "PTQ-REPORT-001", "no valid JSON"),
+}
+
+
+@pytest.mark.parametrize(("name", "code", "says"), NO_REPORT.values(), ids=NO_REPORT.keys())
+def test_gate_without_a_report(refuse: Any, name: str, code: str, says: str) -> None:
+    refuse(f"gate {name} --min cosine=0.5", code, says)
+
+
+def test_gate_on_a_metric_that_the_report_lacks(refuse: Any) -> None:
+    says = ("the report has no metric 'top5'", "(did you mean 'top1'?)")
+    refuse(
+        "gate ptq-run/report.json --max-drop top5=0.1", "PTQ-GATE-001", *says, hint="it has: top1, sqnr_db"
+    )
+
+
+def test_gate_without_a_limit(refuse: Any) -> None:
+    refuse("gate ptq-run/report.json", "PTQ-USAGE-001", "no limit", hint="--max-drop top1=0.01")
+
+
+CALIBRATE = "calibrate model.onnx --data calib.npz"
+QUANTIZE = "quantize model.onnx --data calib.npz"
+OUTPUTS = {
+    "run: a file": (
+        f"{CALIBRATE} --run model.py",
+        "PTQ-FILE-002",
+        "'model.py' is a file, a folder is wanted",
+    ),
+    "run: below a file": (f"{CALIBRATE} --run model.py/run", "PTQ-FILE-002", "'model.py' is a file"),
+    "run: quantize": (f"{QUANTIZE} --run model.py", "PTQ-FILE-002", "'model.py' is a file"),
+    "run: too long a name": (f"{CALIBRATE} --run {'x' * 300}", "PTQ-FILE-002", "too long"),
+    "output: a folder": (
+        f"{QUANTIZE} --output ptq-run",
+        "PTQ-FILE-002",
+        "cannot write 'ptq-run': it is a folder",
+    ),
+    "output: below a file": ("export --output model.py/a.onnx", "PTQ-FILE-002", "'model.py' is a file"),
+    "output: the model": (f"{QUANTIZE} -o model.onnx", "PTQ-USAGE-001", "would overwrite the model"),
+    "output: the same by another path": (
+        "export -o ../tiny/model.onnx",
+        "PTQ-USAGE-001",
+        "overwrite the model",
+    ),
+    "output: the data": (f"{QUANTIZE} -o calib.npz", "PTQ-USAGE-001", "overwrite the calibration data"),
+    "output: the statistics": (
+        "export -o ptq-run/calibration.safetensors",
+        "PTQ-USAGE-001",
+        "would overwrite the run's own calibration.safetensors",
+    ),
+    "model: in the run directory": (
+        "calibrate ptq-run/model.float.onnx --data calib.npz",
+        "PTQ-USAGE-001",
+        "'ptq-run/model.float.onnx' would overwrite the model that it is made from",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "says"), OUTPUTS.values(), ids=OUTPUTS.keys())
+def test_an_output_that_cannot_be_written(refuse: Any, words: str, code: str, says: str) -> None:
+    refuse(words, code, says)
+
+
+@pytest.mark.parametrize("name", ["report.json", "model.float.onnx", "recipe.toml"])
+def test_a_folder_in_an_output_s_place(folder: Path, refuse: Any, name: str) -> None:
+    (folder / "new" / name).mkdir(parents=True)
+    refuse(f"{QUANTIZE} --run new", "PTQ-FILE-002", f"'new/{name}': it is a folder")
+
+
+@pytest.mark.skipif(AS_ROOT, reason="root writes everywhere")
+@pytest.mark.parametrize("words", [CALIBRATE, QUANTIZE, "export", "evaluate"])
+def test_a_read_only_run_directory(folder: Path, refuse: Any, words: str) -> None:
+    (folder / "ptq-run").chmod(0o500)
+    try:
+        refuse(words, "PTQ-FILE-002", "is read-only")
+    finally:
+        (folder / "ptq-run").chmod(0o700)
+
+
+def test_a_failing_evaluation_leaves_quantize_without_a_trace(folder: Path, refuse: Any) -> None:
+    x = np.zeros((40, 3, 8, 8), np.float32)
+    x[39] = np.nan
+    np.savez(folder / "late.npz", x=x, label=np.zeros(40, int))
+    words = f"{QUANTIZE} --samples 5 --output out.onnx --eval-data late.npz --evaluate"
+    refuse(words, "PTQ-DATA-008", "'late.npz[39]'")
+
+
+def test_a_missed_gate_still_writes_what_it_was_judged_on(folder: Path, ptq: Any) -> None:
+    words = f"{QUANTIZE} --samples 5 --eval-data eval.npz --min sqnr_db=99 --run new --output out.onnx"
+    assert ptq(words).status == 3
+    assert json.loads((folder / "new/report.json").read_text())["verdict"] == "fail"
+    assert (folder / "out.onnx").exists()
+    assert not list(folder.rglob("*.partial"))
