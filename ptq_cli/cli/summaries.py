@@ -12,6 +12,7 @@ from ptq_cli.report.summary import (
     gate_table,
     label_table,
     placement_line,
+    share_of_float,
     size_table,
     verdict_line,
 )
@@ -26,7 +27,8 @@ GATE_MISSED = 3
 
 def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
-    say(f"calibrated {result.tensors} tensors on {result.samples} samples, kept: {result.method}")
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
+    say(f"calibrated {tensors} on {samples}, kept: {result.method}")
     if result.parity is not None:
         say(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
     for name in result.dead:
@@ -55,8 +57,8 @@ def print_export(result: "ExportResult") -> None:
     say(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
     for name, channels in result.widened.items():
         say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
-    ratio = result.float_bytes / result.bytes
-    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {ratio:.2f} times smaller)")
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
 
 
 def kernel_line(result: "ExportResult") -> str:
@@ -113,6 +115,16 @@ def next_step(command: str, run: "RunDirectory") -> str:
 def exit_status(report: Report) -> int:
     """Return 3 if a gate was missed, otherwise 0."""
     return GATE_MISSED if report.verdict == "fail" else 0
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun.
+
+    Example:
+        >>> counted(1, "tensor"), counted(2, "tensor")
+        ('1 tensor', '2 tensors')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def shown_path(path: Path) -> str:

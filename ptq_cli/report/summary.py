@@ -40,7 +40,10 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
         ('82.13 %', '31.52 dB', '0.01235')
     """
     if unit == "number":
-        return f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
+        if decimals is not None:
+            return f"{value:.{decimals}f}"
+        # A cosine of 0.99998 is not 1, and the difference is what one looks for.
+        return f"{value:.4g}" if f"{value:.4g}" != "1" or value == 1 else f"{value:.6f}"
     shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
     return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
 
@@ -66,6 +69,16 @@ def format_bytes(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.2f} {suffix}"
     return f"{size} byte{'' if size == 1 else 's'}"
+
+
+def share_of_float(size: int, float_size: int) -> str:
+    """Write how large the quantized file is beside the float one.
+
+    Example:
+        >>> share_of_float(25, 100)
+        '25.0 % of float'
+    """
+    return f"{100 * size / float_size:.1f} % of float"
 
 
 def verdict_line(report: Report) -> str:
@@ -107,9 +120,9 @@ def comparison_table(report: Report) -> Table:
 
 
 def size_table(report: Report) -> Table:
-    """Return both files with their sizes, the quantized one with how many times smaller it is."""
+    """Return both files with their sizes, the quantized one with its share of the float one."""
     files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
-    ratios = ("", f"{report.model.size_ratio:.2f} times smaller")
+    ratios = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
     rows = tuple(
         (kind, file.name, format_bytes(file.bytes), ratio)
         for (kind, file), ratio in zip(files, ratios, strict=True)

@@ -114,7 +114,7 @@ def test_a_gate_shows_the_digits_that_decide(report: Report, gate: GateResult, r
 def test_sizes_have_the_ratio(report: Report) -> None:
     assert size_table(report).rows == (
         ("float", "model.float.onnx", "4.00 MB", ""),
-        ("int8", "model.int8.onnx", "1.00 MB", "4.00 times smaller"),
+        ("int8", "model.int8.onnx", "1.00 MB", "25.0 % of float"),
     )
 
 
