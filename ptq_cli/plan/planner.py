@@ -120,7 +120,8 @@ class _Planner:
                 self._ask(value)
         self._mark(node, "")
         tail = self._plan_bias(node, rule, weight) if weight is not None else node
-        if rule.output == "always" or (tail is node and self._is_merged(node, rule)):
+        merged = tail is node and self._is_merged(node, rule)
+        if rule.output == "always" or merged or self._is_clamped(tail):
             self._ask((self._clamp_behind(tail) or tail).outputs[0])
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
@@ -179,6 +180,14 @@ class _Planner:
             and rank(node.outputs[0]) in (None, 2)
         )
 
+    def _is_clamped(self, node: ir.Node) -> bool:
+        # ONNX Runtime takes a Relu or Clip for a part of the operator, and finds no integer kernel for the
+        # two where their result is read as floats.
+        uses = list(node.outputs[0].uses())
+        rule = self._rule(uses[0].node) if len(uses) == 1 else None
+        is_clamp = rule is not None and rule.kind == "clamp"
+        return is_clamp and (node.name or "") in self._integer and bool(uses[0].node.outputs[0].uses())
+
     # A request travels up the graph.
 
     def _ask(self, value: ir.Value) -> None:
@@ -202,7 +211,13 @@ class _Planner:
             return
         self._reasons[clamp.name or ""] = "disappears into the quantized range of its result"
         before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
-        if before is None or self._clamp_behind(before) is not clamp:
+        if before is None:
+            return
+        if self._clamp_behind(before) is not clamp:
+            # Without the clamp a QuantizeLinear reads beside others what the operator gives, and ONNX Runtime
+            # takes no operator for integer whose result is read as integers and as floats.
+            if (before.name or "") in self._integer:
+                self._ask(before.outputs[0])
             return
         rule = self._rule(before)
         if rule is not None and rule.kind == "join":

@@ -45,6 +45,36 @@ ODD = {
         "(float[N,3,8,8] x) => (float[] y, float[3] b) <float[3,3,1,1] w, float[3] b> { y = Conv(x, w, b) }",
         "y",
     ),
+    "product_read_behind_a_relu_and_beside_it": Case(
+        "(float[N,8] x) => (float[] y, float[] z) <float[8,8] w, float[8] b> "
+        "{ g = Gemm(x, w, b)\n r = Relu(g)\n z = Tanh(g)\n y = MatMul(r, w) }",
+        "g y",
+        {"r": "disappears into the quantized range", "z": "Tanh"},
+    ),
+    "product_that_is_an_output_and_read_behind_a_relu": Case(
+        "(float[N,3,8] x) => (float[] y, float[] m) <float[8,8] w> "
+        "{ m = MatMul(x, w)\n r = Relu(m)\n y = MatMul(r, w) }",
+        "m y",
+        {"r": "disappears into the quantized range"},
+    ),
+    "relu_before_a_float_operator": Case(
+        "(float[N,8] x) => (float[] y) <float[8,8] w, float[8] b, float[8] s, float[8] t> "
+        "{ g = Gemm(x, w, b)\n r = Relu(g)\n y = LayerNormalization(r, s, t) }",
+        "g r",
+        {"y": "LayerNormalization"},
+    ),
+    "relu_of_an_output_before_a_float_operator": Case(
+        "(float[N,3,8] x) => (float[] y, float[] g) <float[8,8] w, float[8] s, float[8] t> "
+        "{ g = MatMul(x, w)\n r = Relu(g)\n y = LayerNormalization(r, s, t) }",
+        "g",
+        {"r": "its result is not quantized", "y": "LayerNormalization"},
+    ),
+    "clip_to_positive_before_a_float_operator": Case(
+        "(float[N,8] x) => (float[] y) <float[8,8] w, float low = {0.1}> "
+        "{ g = Gemm(x, w)\n r = Clip(g, low)\n y = Tanh(r) }",
+        "g",
+        {"r": "its bound 'low' leaves out 0", "y": "Tanh"},
+    ),
     "other_domain": Case(
         "(float[N,3,8,8] x) => (float[N,3,8,8] y) <float[3,3,1,1] w> "
         "{ c = Conv(x, w)\n y = com.microsoft.Gelu(c) }",
