@@ -99,6 +99,8 @@ def run(words: list[str]) -> int:
     try:
         return _invoke(words)
     except (click.Abort, KeyboardInterrupt):
+        # The terminal has just shown ^C, or half a progress bar, on this line.
+        click.echo("\n" if sys.stderr.isatty() else "", nl=False, err=True)
         click.echo("interrupted; earlier outputs are as they were", err=True)
         return INTERRUPTED
     except BrokenPipeError:

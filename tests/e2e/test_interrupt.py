@@ -1,0 +1,141 @@
+"""Ctrl-C at any moment: exit status 130, and the outputs are all as they were, or all new."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import ptq_cli
+from ptq_cli.core.progress import Progress
+
+# A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
+START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); \
+from ptq_cli.cli.main import main; main()"
+WAIT = """\
+import sys
+import time
+
+import numpy as np
+
+
+def wait():
+    print("READY", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+
+def batches():
+    yield {"x": np.ones((4, 3, 8, 8), np.float32), "label": np.zeros(4, int)}
+    wait()
+
+
+def build():
+    wait()
+"""
+QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --samples 5"
+
+Snapshot = Callable[[Path], dict[str, bytes]]
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    def take(folder: Path) -> dict[str, bytes]:
+        files = sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.is_file()}
+
+    return take
+
+
+MOMENTS = {
+    "while the model is loaded": "calibrate model.pt --arch wait.py:build --data calib.npz",
+    "while it calibrates": "calibrate model.onnx --data wait.py:batches",
+    "while it evaluates": "evaluate --eval-data wait.py:batches",
+}
+
+
+@pytest.mark.parametrize("words", MOMENTS.values(), ids=MOMENTS.keys())
+def test_a_signal_leaves_the_earlier_outputs(folder: Path, snapshot: Snapshot, words: str) -> None:
+    (folder / "wait.py").write_text(WAIT)
+    before = snapshot(folder)
+    command = [sys.executable, "-c", START, *words.split()]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line == "READY\n":
+                process.send_signal(signal.SIGINT)
+        out = process.stdout.read() if process.stdout else ""
+    assert process.returncode == 130, said
+    assert said[-1] == "interrupted; earlier outputs are as they were\n"
+    assert "Traceback" not in "".join(said)
+    assert out == ""
+    assert snapshot(folder) == before
+
+
+def interrupt(*_args: object, **_options: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+STAGES = ("resolve", "open_subject", "fit_evaluation", "make_calibration", "make_export", "make_evaluation")
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "write_together"])
+def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, stage: str
+) -> None:
+    before = snapshot(folder)
+    monkeypatch.setattr(f"ptq_cli.pipeline.quantize.{stage}", interrupt)
+    outcome = ptq(QUANTIZE)
+    assert (outcome.status, outcome.out) == (130, "")
+    assert outcome.err == "interrupted; earlier outputs are as they were\n"
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("call", [1, 3, 6])
+def test_an_interrupt_while_files_are_written_waits_until_all_are(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, call: int
+) -> None:
+    write = Path.write_bytes
+    calls: list[Path] = []
+
+    def write_and_interrupt(path: Path, content: bytes) -> int:
+        calls.append(path)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return write(path, content)
+
+    before = snapshot(folder)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(Path, "write_bytes", write_and_interrupt)
+        outcome = ptq(QUANTIZE)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    after = snapshot(folder)
+    assert outcome.status == 130
+    assert sorted(after) == sorted(before)
+    changed = {name for name in after if after[name] != before[name]}
+    # The float model is that of the template; every other output is of the five samples.
+    assert {"ptq-run/calibration.safetensors", "ptq-run/report.json", "ptq-run/model.int8.onnx"} <= changed
+
+
+def test_an_interrupt_in_a_progress_callback_reaches_the_caller(folder: Path, snapshot: Snapshot) -> None:
+    before = snapshot(folder)
+
+    def stop(progress: Progress) -> None:
+        if progress.done >= 8:
+            raise KeyboardInterrupt
+
+    for verb, settings in (
+        (ptq_cli.calibrate, {"model": "model.onnx", "data": "calib.npz", "batch_size": 4}),
+        (ptq_cli.evaluate, {"eval_data": "eval.npz", "batch_size": 4}),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            verb(progress=stop, **settings)  # type: ignore[operator]
+    assert snapshot(folder) == before

@@ -1,0 +1,195 @@
+"""What reaches the terminal: widths, colours, broken pipes, and names that were made to deceive."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]layer[/red]\nsecond line"
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+WIDTHS = [80, 160]
+
+
+@pytest.fixture
+def hostile(folder: Path) -> Path:
+    """A model whose layers, tensors and inputs have hostile names, and a dead convolution."""
+    proto = onnx.load(folder / "model.onnx")
+    for node in proto.graph.node:
+        node.name = f"{node.name} {HOSTILE}"
+        node.input[:] = [name if "." in name else f"{name} {HOSTILE}" for name in node.input]
+        node.output[:] = [f"{name} {HOSTILE}" for name in node.output]
+    proto.graph.input[0].name += f" {HOSTILE}"
+    proto.graph.output[0].name += f" {HOSTILE}"
+    for tensor in proto.graph.initializer[:2]:
+        zeros = np.zeros(list(tensor.dims), np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
+    onnx.save(proto, folder / "hostile.onnx")
+    with np.load(folder / "calib.npz") as arrays:
+        np.save(folder / "calib.npy", arrays["x"])
+    return folder
+
+
+COMMANDS = {
+    "inspect": "inspect hostile.onnx",
+    "calibrate": "calibrate hostile.onnx --data calib.npy",
+    "quantize": "quantize hostile.onnx --data calib.npy --eval-data calib.npy --min cosine=0.1",
+    "an error that names an input": "calibrate hostile.onnx --data calib.npz",
+    "an error that names a file": "calibrate hostile.onnx --data calib.npy --run hostile.onnx/\x1b[2J",
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+def test_hostile_names_do_not_reach_the_terminal(hostile: Path, ptq: Any, words: str) -> None:
+    outcome = ptq(words)
+    for text in (outcome.out, outcome.err):
+        assert all(character.isprintable() or character == "\n" for character in text)
+    assert "Traceback" not in outcome.err
+    assert outcome.status in (0, 2, 3)
+
+
+def test_markup_in_a_name_is_shown_as_it_is(hostile: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "[red]layer[/red]" in ptq("inspect hostile.onnx").out
+
+
+def test_hostile_names_do_not_reach_the_markdown_raw(hostile: Path, ptq: Any) -> None:
+    assert ptq(COMMANDS["quantize"]).status in (0, 3)
+    assert "\x1b" not in (hostile / "ptq-run/report.md").read_text()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_hostile_file_name_breaks_no_line(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "model\n\x1b[31m.onnx"
+    (folder / name).write_bytes((folder / "model.onnx").read_bytes())
+    outcome = ptq("inspect", name)
+    assert outcome.status == 0
+    assert "\x1b" not in outcome.out
+
+
+TABLES = {
+    "inspect": "inspect model.pt",
+    "evaluate": "quantize model.pt --samples 16 --eval-samples 16 --min sqnr_db=99 --run table",
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("words", TABLES.values(), ids=TABLES.keys())
+def test_tables_fit_the_terminal(
+    cifar: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = ptq(words).out.splitlines()
+    # The lines that are no row of a table may be longer, as a path is; a terminal wraps them by itself.
+    rows = [line for line in lines if line.startswith("  ")]
+    assert rows
+    assert max(map(len, rows)) <= width
+    if "inspect" in words:
+        names = {line.split()[0] for line in rows if line.strip()}
+        assert {"stages.3.2.depthwise.conv", "stages.3.2.depthwise.activation/Clip", "classifier"} <= names
+
+
+def test_a_narrow_terminal_breaks_nothing(cifar: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    outcome = ptq("inspect model.pt")
+    assert outcome.status == 0
+    assert max(len(line) for line in outcome.out.splitlines() if line.startswith("  ")) <= 20
+
+
+def test_a_reader_that_is_gone_is_no_failure(folder: Path) -> None:
+    for words in ("inspect model.onnx", "inspect model.onnx --json", "--help", "inspect --help", "evaluate"):
+        reader, writer = os.pipe()
+        os.close(reader)
+        command = [sys.executable, "-m", "ptq_cli", *words.split()]
+        process = subprocess.run(
+            command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writer)
+        assert (process.returncode, process.stderr) == (0, ""), words
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_an_error(folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "ptq_cli", "inspect", "model.onnx"]
+        process = subprocess.run(
+            command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert process.returncode == 2
+    assert "no space left on device" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def on_a_terminal(folder: Path, words: str, **environment: str) -> str:
+    """Return what a command shows where stdout and stderr are a terminal of 80 columns."""
+    shown: list[bytes] = []
+
+    def read(descriptor: int) -> bytes:
+        shown.append(os.read(descriptor, 4096))
+        return shown[-1]
+
+    script = f"""
+import fcntl, os, struct, sys, termios
+fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+os.chdir({str(folder)!r})
+os.environ.update({environment!r})
+os.execv(sys.executable, [sys.executable, "-m", "ptq_cli", *{words.split()!r}])
+"""
+    pty.spawn([sys.executable, "-c", script], read)
+    return b"".join(shown).decode()
+
+
+COLOURED: dict[str, tuple[str, str]] = {
+    "a table": ("gate ptq-run/report.json --min sqnr_db=99", "FAIL"),
+    "an error": ("gate nowhere.json", "error"),
+}
+
+
+@pytest.mark.parametrize(("words", "word"), COLOURED.values(), ids=COLOURED.keys())
+def test_colour_is_for_terminals_that_want_it(folder: Path, words: str, word: str) -> None:
+    colour = re.compile(rf"\x1b\[[0-9;]*31m(\x1b\[1m)?{word}")
+    plain = {"TERM": "xterm-256color", "COLUMNS": "80"}
+    shown = on_a_terminal(folder, words, **plain)
+    assert colour.search(shown), shown
+    without = on_a_terminal(folder, words, NO_COLOR="1", **plain)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", without)
+    # Colour never carries meaning alone: without it the text is the same.
+    assert ESCAPES.sub("", without) == ESCAPES.sub("", shown)
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
+    words = "calibrate model.onnx --data calib.npz --batch-size 4"
+    shown = on_a_terminal(folder, words, TERM="xterm-256color", COLUMNS="80")
+    assert "calibrate: " in shown
+    lines: list[str] = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
+    assert [line for line in lines if "%|" in line] == []
+
+
+PROGRESS: dict[str, Callable[[str], bool]] = {
+    "reading": lambda text: "reading model.onnx …\n" in text,
+    "next step": lambda text: text.endswith("next: ptq export --onnx\n"),
+}
+
+
+@pytest.mark.parametrize("said", PROGRESS.values(), ids=PROGRESS.keys())
+def test_talk_goes_to_stderr(
+    folder: Path, ptq: Any, capfd: pytest.CaptureFixture[str], said: Callable[[str], bool]
+) -> None:
+    from ptq_cli.cli.main import run
+
+    assert run(["calibrate", "model.onnx", "--data", "calib.npz"]) == 0
+    captured = capfd.readouterr()
+    assert said(captured.err)
+    assert "…" not in captured.out
+    assert "next:" not in captured.out
