@@ -6,12 +6,13 @@ sides are (Add, Concat). An Add that no compute operator reads stays float: an i
 accuracy and save nothing. So every quantized tensor has a reader that needs it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.masks import adds_mask, carries_mask
+from ptq_cli.plan.neighbours import clamp_behind, is_clamped, is_merged, moved_from, moved_to, rule_of
 from ptq_cli.plan.refusals import (
     attribute_refusal,
     bias_refusal,
@@ -28,7 +29,6 @@ from ptq_cli.plan.tensors import (
     has_fixed_shape,
     input_at,
     is_constant,
-    only_reader,
     rank,
     weight_axis,
 )
@@ -51,7 +51,12 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
             f"the model is quantized already: it holds {quantized.op_type} '{quantized.name}'",
             hint="name the float model that it was made from",
         )
-    plan = _Planner(model.graph, target).plan()
+    planner, refused = _Planner(model.graph, target, {}), dict[str, str]()
+    plan = planner.plan()
+    while trapped := planner.trapped():
+        refused |= trapped
+        planner = _Planner(model.graph, target, refused)
+        plan = planner.plan()
     if not plan.weights and not plan.activations:
         reasons = (
             "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
@@ -67,9 +72,10 @@ NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class _Planner:
-    def __init__(self, graph: ir.Graph, target: Target) -> None:
+    def __init__(self, graph: ir.Graph, target: Target, refused: Mapping[str, str]) -> None:
         self._graph = graph
         self._target = target
+        self._refused = refused
         self._sources: dict[str, str] = {}
         self._weights: list[WeightSite] = []
         self._biases: list[BiasSite] = []
@@ -79,7 +85,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         for node in self._graph:
-            rule = self._rule(node)
+            rule = rule_of(node, self._target)
             if rule is not None and rule.kind == "compute":
                 self._plan_compute(node, rule)
         format_, symmetric = self._target.activation_format, self._target.activation.symmetric
@@ -93,10 +99,23 @@ class _Planner:
         layers = tuple(self._layer(node) for node in self._graph)
         return Plan(self._target.name, sites, tuple(self._weights), tuple(self._biases), layers)
 
-    def _rule(self, node: ir.Node | None) -> OpRule | None:
-        if node is None or node.domain not in ("", "ai.onnx"):
-            return None
-        return self._target.op.get(node.op_type)
+    def trapped(self) -> dict[str, str]:
+        """Return the sites that must not be, with the reason: behind an operator that must stay apart."""
+        found = {}
+        for node in self._graph:
+            rule = rule_of(node, self._target)
+            if rule is None or rule.kind != "apart" or node.inputs[0] is None:
+                continue
+            if any(self._is_restored(value) for value in moved_to(node.inputs[0], self._target)):
+                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {rule.note}"
+                names = [value.name or "" for value in moved_from(node.outputs[0], self._target)]
+                found.update({name: reason for name in names if name in self._sources})
+        return found
+
+    def _is_restored(self, value: ir.Value) -> bool:
+        # Of a float operator's result the readers read the float value, quantized or not.
+        producer = value.producer()
+        return value.name in self._sources and producer is not None and (producer.name or "") in self._integer
 
     # Compute operators ask.
 
@@ -120,9 +139,10 @@ class _Planner:
                 self._ask(value)
         self._mark(node, "")
         tail = self._plan_bias(node, rule, weight) if weight is not None else node
-        merged = tail is node and self._is_merged(node, rule)
-        if rule.output == "always" or merged or self._is_clamped(tail):
-            self._ask((self._clamp_behind(tail) or tail).outputs[0])
+        merged = tail is node and is_merged(node, rule)
+        clamped = (tail.name or "") in self._integer and is_clamped(tail, self._target)
+        if rule.output == "always" or merged or clamped:
+            self._ask((clamp_behind(tail, self._target) or tail).outputs[0])
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
         yield attribute_refusal(node, rule)
@@ -165,29 +185,6 @@ class _Planner:
         else:
             self._reasons[add.name or ""] = f"bias of {node.name}, added to its float result"
 
-    def _clamp_behind(self, node: ir.Node) -> ir.Node | None:
-        follower = only_reader(node)
-        rule = self._rule(follower)
-        is_clamp = follower is not None and rule is not None and rule.kind == "clamp"
-        return follower if is_clamp and follower is not None and not clamp_refusal(follower) else None
-
-    def _is_merged(self, node: ir.Node, rule: OpRule) -> bool:
-        follower = only_reader(node)
-        return (
-            follower is not None
-            and follower.op_type in rule.merged_by
-            and input_at(node, rule.bias) is None
-            and rank(node.outputs[0]) in (None, 2)
-        )
-
-    def _is_clamped(self, node: ir.Node) -> bool:
-        # ONNX Runtime takes a Relu or Clip for a part of the operator, and finds no integer kernel for the
-        # two where their result is read as floats.
-        uses = list(node.outputs[0].uses())
-        rule = self._rule(uses[0].node) if len(uses) == 1 else None
-        is_clamp = rule is not None and rule.kind == "clamp"
-        return is_clamp and (node.name or "") in self._integer and bool(uses[0].node.outputs[0].uses())
-
     # A request travels up the graph.
 
     def _ask(self, value: ir.Value) -> None:
@@ -196,7 +193,7 @@ class _Planner:
             return
         self._sources[name] = name
         producer = value.producer()
-        rule = self._rule(producer)
+        rule = rule_of(producer, self._target)
         if producer is None or rule is None:
             return
         if rule.kind == "same":
@@ -213,13 +210,13 @@ class _Planner:
         before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
         if before is None:
             return
-        if self._clamp_behind(before) is not clamp:
+        if clamp_behind(before, self._target) is not clamp:
             # Without the clamp a QuantizeLinear reads beside others what the operator gives, and ONNX Runtime
             # takes no operator for integer whose result is read as integers and as floats.
             if (before.name or "") in self._integer:
                 self._ask(before.outputs[0])
             return
-        rule = self._rule(before)
+        rule = rule_of(before, self._target)
         if rule is not None and rule.kind == "join":
             self._ask_all_sides(before)
         if (before.name or "") in self._integer:
@@ -251,10 +248,12 @@ class _Planner:
                 self._ask(value)
 
     def _refusal(self, value: ir.Value) -> str:
+        if (value.name or "") in self._refused:
+            return self._refused[value.name or ""]
         if carries_mask(value):
             return "reads an attention mask, whose huge constant no 8-bit scale can hold"
         producer = value.producer()
-        rule = self._rule(producer)
+        rule = rule_of(producer, self._target)
         # Between quantized tensors the runtime would take it for integer whatever this plan says of it.
         if producer is not None and rule is not None and rule.kind == "join":
             reason = attribute_refusal(producer, rule)
@@ -280,12 +279,12 @@ class _Planner:
             return "attention mask: its huge constant leaves no step for the scores"
         if any(attribute.type in NESTED for attribute in node.attributes.values()):
             return "holds a graph of its own, which stays float"
-        rule = self._rule(node)
+        rule = rule_of(node, self._target)
         if rule is None:
             return f"target {self._target.name} has no rule for {node.op_type}"
-        reason = attribute_refusal(node, rule)
-        if reason:
+        if reason := attribute_refusal(node, rule):
             return reason
-        if rule.kind == "clamp":
-            return clamp_refusal(node) or "its result is not quantized"
-        return "no integer operator reads it: in integers it would cost accuracy and save nothing"
+        by_kind = {"clamp": clamp_refusal(node) or "its result is not quantized", "apart": rule.note}
+        return by_kind.get(
+            rule.kind, "no integer operator reads it: in integers it would cost accuracy and save nothing"
+        )

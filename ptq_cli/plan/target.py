@@ -9,7 +9,7 @@ from ptq_cli.core.formats import BY_NAME, IntegerFormat
 from ptq_cli.recipe.decode import decode_table
 
 TARGETS = Path(__file__).parent / "targets"
-KINDS = ("compute", "join", "same", "clamp")
+KINDS = ("compute", "join", "same", "clamp", "apart")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class OpRule:
     Attributes:
         kind: ``compute`` asks for quantized inputs; ``join`` is integer when all its inputs and its output
             are quantized; ``same`` moves values, so that input and output share parameters; ``clamp``
-            disappears into the operator before it.
+            disappears into the operator before it; ``apart`` stays float, and must not stand between two
+            quantized tensors, where the runtime would take it for integer all the same.
         activations: which inputs are activations; of a compute operator.
         weight: which input is the weight, if it is constant.
         weight_axis: axis of the weight's output channels.
@@ -32,7 +33,7 @@ class OpRule:
         merged_by: operators that the runtime merges this one into, in float, where they alone read it; a
             quantized output keeps the two apart.
         integer_kernel: false where the weight is stored as integers and computed in float.
-        note: a reason that is shown where ``integer_kernel`` is false.
+        note: a reason that is shown where ``integer_kernel`` is false, or ``kind`` is ``apart``.
     """
 
     kind: str

@@ -29,7 +29,7 @@ INTEGER_RESULT = {
     "QLinearConv",
 }
 INTEGER_RESULT |= {"QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool"}
-INTEGER_RESULT |= {"QLinearSoftmax", "QLinearWhere"}
+INTEGER_RESULT |= {"QLinearWhere"}
 FLOAT_RESULT = {"DequantizeLinear", "MatMulIntegerToFloat"}
 SAME_KERNEL = {"FusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul", "NhwcMaxPool": "MaxPool"}
 MATRIX = ("Gemm", "MatMul")

@@ -20,7 +20,7 @@ ATTENTION = {
             "y = Add(a, x)",
         ),
         "q m v t s o h",
-        {"d": COST, "p": "no rule for Softmax", "a": "bias of h", "y": COST},
+        {"d": COST, "p": "integer Softmax turns", "a": "bias of h", "y": COST},
         {"t": "m"},
     ),
     "residual_after_norm": Case(
@@ -35,6 +35,37 @@ ATTENTION = {
         "m",
         {"l": "no rule for LayerNormalization", "a": "bias of m", "y": COST},
     ),
+    "softmax_between_integers": Case(
+        layer(
+            "float[N,8,4] x",
+            "float[8,8,1] w, float[8,8,1] v",
+            "c = Conv(x, w)",
+            "t = Transpose<perm=[0,2,1]>(c)",
+            "s = Softmax(t)",
+            "u = Transpose<perm=[0,2,1]>(s)",
+            "y = Conv(u, v)",
+        ),
+        "c",
+        {
+            "t": COST,
+            "s": "integer Softmax turns",
+            "u": COST,
+            "y": "reads Softmax 's', which must not be integer",
+        },
+    ),
+    "softmax_of_what_others_quantize_later": Case(
+        layer(
+            "float[N,8,8] x",
+            "float[8,8] w, float[8,8] v, float[8,8] u",
+            "g = MatMul(x, w)",
+            "s = Softmax(g)",
+            "p = MatMul(s, v)",
+            "q = MatMul(g, u)",
+            "y = Add(p, q)",
+        ),
+        "g q",
+        {"s": "integer Softmax turns", "p": "reads Softmax 's', which must not be integer", "y": COST},
+    ),
     "mask_constant": Case(
         layer(
             "float[N,4,4] q, float[N,4,4] v",
@@ -45,7 +76,7 @@ ATTENTION = {
             "y = MatMul(p, v)",
         ),
         "s y",
-        {"a": MASKED, "p": "no rule for Softmax"},
+        {"a": MASKED, "p": "integer Softmax turns"},
     ),
     "mask_read_by_matmul": Case(
         layer(
@@ -110,7 +141,7 @@ ATTENTION = {
             "y = MatMul(p, v)",
         ),
         "s y",
-        {"a": MASKED, "p": "Softmax"},
+        {"a": MASKED, "p": "integer Softmax turns"},
     ),
     "mask_by_where_and_add": Case(
         layer(
@@ -123,7 +154,7 @@ ATTENTION = {
             "y = MatMul(p, v)",
         ),
         "s y",
-        {"w": MASKED, "a": MASKED, "p": "Softmax"},
+        {"w": MASKED, "a": MASKED, "p": "integer Softmax turns"},
     ),
     "large_shift_is_no_mask": Case(
         layer(
