@@ -26,7 +26,7 @@ from ptq_cli.cli.options import (
     epilog="""\b
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
-  ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224 --method max
+  ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
 """,
 )
 @take(MODEL_ARGUMENT, CALIBRATION, BATCH_SIZE, MODEL, IMAGE, TARGET, THREADS, RUN, RECIPES, JSON)

@@ -24,7 +24,7 @@ from ptq_cli.cli.options import (
     epilog="""\b
 Examples:
   ptq evaluate
-  ptq evaluate --eval-data test.npz --metric top1 --max-drop top1=0.01 --min sqnr_db=25
+  ptq evaluate --eval-data test.npz --max-drop top1=0.01 --min sqnr_db=25
 
 Exit status 3 if a limit is missed.
 """,

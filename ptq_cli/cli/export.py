@@ -13,7 +13,7 @@ from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, THREADS, setting
     epilog="""\b
 Examples:
   ptq export --onnx
-  ptq export --onnx --amax percentile --percentile 99.99 --output model.int8.onnx
+  ptq export --onnx --percentile 99.99 --output model.int8.onnx
 """,
 )
 @click.option(

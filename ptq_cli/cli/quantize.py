@@ -29,7 +29,7 @@ from ptq_cli.cli.options import (
     short_help="Calibrate, export and gate, all in one.",
     epilog="""\b
 Examples:
-  ptq quantize model.pt --arch model.py:build --data calib.npz --output out.onnx
+  ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
   ptq quantize model.pt --max-drop top1=0.01
 
 Exit status 3 if a limit is missed.

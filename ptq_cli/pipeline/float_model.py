@@ -1,5 +1,6 @@
 """The model's file becomes the float ONNX model that every stage works on."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,7 @@ def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | Non
         ParityError: it does not compute what PyTorch computes.
     """
     what = source.file.path.name
-    example = _example(source, recipe, dataset)
-    expected = source.run(example)
+    example, expected = _run_source(source, _example(source, recipe, dataset))
     model = prepare(source.to_onnx(example), what)
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     inputs = input_specs(model)
@@ -86,6 +86,17 @@ def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | Non
         session = Session(content, threads=recipe.runtime.threads)
         parity = require_parity(expected, session.run(example), session.outputs, what)
     return FloatModel(source.file, model, content, inputs, parity)
+
+
+def _run_source(source: ModelSource, example: Example) -> tuple[Example, list[Array] | None]:
+    """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
+    try:
+        return example, source.run(example)
+    except ModelInputError:
+        single = {name: array[:1] for name, array in example.items()}
+        with contextlib.suppress(ModelInputError):
+            return single, source.run(single)
+        raise
 
 
 def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Example:

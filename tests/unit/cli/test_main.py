@@ -1,0 +1,171 @@
+"""The command finds a subcommand, and turns what goes wrong into a status and a line."""
+
+import errno
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.cli.main import COMMANDS, cli, main, run
+
+HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba'}"
+WIDTH = 80
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n  {name} " in out
+    assert "Exit status: 0 done, 1 bug in ptq, 2 usage" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_of_a_command_has_an_example_and_fits_80_columns(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, flag]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert f"Examples:\n    ptq {command}" in captured.out
+    assert [line for line in captured.out.splitlines() if len(line) > WIDTH] == []
+
+
+def test_every_option_is_explained() -> None:
+    for name in COMMANDS:
+        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        for parameter in command.params:
+            assert parameter.param_type_name == "argument" or getattr(parameter, "help", None), parameter.name
+
+
+def test_no_word_shows_the_help_and_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Usage: ptq [OPTIONS] COMMAND")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"ptq, version {importlib.metadata.version('ptq-cli')}\n"
+
+
+USAGE: dict[str, tuple[list[str], str]] = {
+    "a misspelt command": (["exprot"], "there is no command 'exprot' (did you mean 'export'?)"),
+    "a command that is like none": (["zzz"], "there is no command 'zzz'"),
+    "a misspelt option": (
+        ["export", "--ouptut", "x"],
+        "ptq export has no option '--ouptut' (did you mean '--output'?)",
+    ),
+    "an option like none": (["gate", "--zzz"], "ptq gate has no option '--zzz'"),
+    "an option before the command": (["--run", "x", "export"], "ptq has no option '--run'"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), USAGE.values(), ids=USAGE.keys())
+def test_misuse_is_one_line_and_a_hint(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == f"error PTQ-USAGE-001: {message}"
+    assert hint.startswith("hint: ")
+
+
+FAILURES: dict[str, tuple[BaseException, int, str]] = {
+    "a bug": (
+        ZeroDivisionError("division\nby zero"),
+        1,
+        "bug in ptq ZeroDivisionError: division\nhint: run the",
+    ),
+    "a bug with a hostile text": (KeyError("\x1b[2J"), 1, "bug in ptq KeyError"),
+    "an end of file": (EOFError("no more"), 1, "bug in ptq EOFError: no more"),
+    "no memory": (MemoryError(), 2, "error PTQ-USAGE-001: there is not enough memory\nhint: try a smaller"),
+    "no disk space": (
+        OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+        2,
+        "error PTQ-FILE-001: '/tmp/x' cannot be used: no space left on device\nhint: check",
+    ),
+    "an error without a file": (
+        OSError("odd"),
+        2,
+        "error PTQ-FILE-001: stdout or a file cannot be used: odd",
+    ),
+    "an exit": (SystemExit(0), 2, "error PTQ-ENTRY-001: code that was named called sys.exit(0)"),
+    "an interrupt": (KeyboardInterrupt(), 130, "interrupted; earlier outputs are as they were\n"),
+}
+
+
+@pytest.mark.parametrize(("error", "status", "says"), FAILURES.values(), ids=FAILURES.keys())
+def test_a_failure_becomes_a_status_and_a_line(
+    error: BaseException,
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ptq_cli.pipeline.gate.run_gate", fail)
+    assert run(["gate", "report.json"]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(says)
+    assert "\x1b" not in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("words", [["gate", "nowhere.json", "--debug"], ["--debug", "gate", "nowhere.json"]])
+def test_debug_shows_the_traceback(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert "error PTQ-FILE-001: report 'nowhere.json' does not exist" in err
+
+
+def test_a_path_is_shown_as_it_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gate", str(tmp_path / "nowhere.json")]) == 2
+    assert "report 'nowhere.json'" in capsys.readouterr().err
+
+
+def test_main_exits_with_the_status() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["gate", "nowhere.json"])
+    assert caught.value.code == 2
+
+
+def test_a_shell_can_ask_for_completion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"_PTQ_COMPLETE": "bash_complete", "COMP_WORDS": "ptq ex", "COMP_CWORD": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run([]) == 0
+    assert capsys.readouterr().out == "plain,export\n"
+
+
+QUICK = {
+    "ptq --help": ["--help"],
+    **{f"ptq {name} --help": [name, "--help"] for name in COMMANDS},
+    "ptq gate on a bad report": ["gate", "pyproject.toml", "--min", "sqnr_db=1"],
+    "a misspelt command": ["calbrate"],
+    "a misspelt option": ["calibrate", "--mehtod", "max"],
+}
+
+
+@pytest.mark.parametrize("words", QUICK.values(), ids=QUICK.keys())
+def test_answers_that_need_no_library_import_none(words: list[str]) -> None:
+    code = f"import sys; from ptq_cli.cli.main import run; run({words!r}); \
+print({HEAVY} & set(sys.modules), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines()[-1] == "set()"

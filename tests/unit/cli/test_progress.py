@@ -1,0 +1,38 @@
+"""Progress where stderr is no terminal: a line when a stage begins, then one every few seconds."""
+
+import pytest
+
+from ptq_cli.cli import progress
+from ptq_cli.cli.progress import shown_progress
+from ptq_cli.core.progress import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, which the test sets."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_line_comes_every_few_seconds(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress() as show:
+        for second, done in enumerate((8, 16, 24, 32, 40, 48, 56, 64)):
+            clock[0] = 101.0 + second
+            show(Progress("calibrate", done, 64))
+    assert capsys.readouterr() == ("", "calibrate: 40 of 64 samples\n")
+
+
+def test_an_unknown_total_is_left_out(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress() as show:
+        clock[0] += 6
+        show(Progress("evaluate", 40, None))
+    assert capsys.readouterr().err == "evaluate: 40 samples\n"
+
+
+def test_the_beginning_of_a_stage_is_said_at_once(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shown_progress() as show:
+        show(Progress("reading model\x1b.pt", 0, None))
+    assert capsys.readouterr().err == "reading model?.pt …\n"

@@ -1,0 +1,107 @@
+"""How the values of flags are read."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from ptq_cli.cli.options import settings_from
+from ptq_cli.cli.summaries import next_step, shown_path
+from ptq_cli.cli.values import NumberList, parse_shapes
+from ptq_cli.core.errors import GateError, UsageError
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.flags import FLAG_KEYS
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("1", [1]), ("224,224", [224, 224]), (" 3 , 4 ", [3, 4]), ([5], [5])]
+)
+def test_a_list_of_whole_numbers(text: Any, numbers: list[int]) -> None:
+    assert NumberList(int).convert(text, None, None) == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(int, "1.5"), (int, ""), (int, "1,,2"), (float, "a"), (int, "1;2")]
+)
+def test_what_is_no_list_of_numbers(kind: type[int], text: str) -> None:
+    with pytest.raises(click.UsageError, match="is no list of"):
+        NumberList(kind).convert(text, None, None)
+
+
+SHAPES = {
+    "one": (("x=1,3,8,8",), {"x": [1, 3, 8, 8]}),
+    "two": (("ids=1,8", "mask=1,8"), {"ids": [1, 8], "mask": [1, 8]}),
+    "a name with an equals sign": (("a=b=2",), {"a=b": [2]}),
+}
+
+
+@pytest.mark.parametrize(("texts", "shapes"), SHAPES.values(), ids=SHAPES.keys())
+def test_shapes(texts: tuple[str, ...], shapes: dict[str, list[int]]) -> None:
+    assert parse_shapes(texts) == shapes
+
+
+@pytest.mark.parametrize("text", ["x", "=1,2", "x=", "x=1,a", "1,2", ""])
+def test_what_is_no_shape(text: str) -> None:
+    with pytest.raises(UsageError, match="is not of the form NAME=N,N,…") as caught:
+        parse_shapes((text,))
+    assert "x=1,3,224,224" in caught.value.hint
+
+
+def test_options_that_were_not_given_are_no_settings() -> None:
+    given = {
+        "data": "calib.npz",
+        "samples": None,
+        "metric": (),
+        "max_drop": (),
+        "minimum": (),
+        "input_shape": (),
+    }
+    assert settings_from(given) == {"data": "calib.npz"}
+
+
+def test_options_become_settings_that_the_recipe_knows() -> None:
+    given = {
+        "metric": ("top1", "top5"),
+        "max_drop": ("top1=0.01",),
+        "minimum": ("sqnr_db=25",),
+        "input_shape": ("x=1,3",),
+        "trust_pickle": True,
+        "samples": 0,
+    }
+    settings = settings_from(given)
+    assert settings == {
+        "metric": ["top1", "top5"],
+        "max_drop": {"top1": 0.01},
+        "min": {"sqnr_db": 25.0},
+        "input_shape": {"x": [1, 3]},
+        "trust_pickle": True,
+        "samples": 0,
+    }
+    assert set(settings) <= set(FLAG_KEYS)
+
+
+def test_a_limit_that_cannot_be_read() -> None:
+    with pytest.raises(GateError, match="METRIC=NUMBER"):
+        settings_from({"minimum": ("sqnr_db",)})
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        ("ptq-run", "next: ptq evaluate"),
+        ("other", "next: ptq evaluate --run other"),
+        ("a run", "next: ptq evaluate --run 'a run'"),
+    ],
+)
+def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
+    assert next_step("ptq evaluate", RunDirectory(Path(run))) == text
+
+
+def test_a_path_below_the_current_folder_is_shown_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(tmp_path / "run" / "a.onnx") == "run/a.onnx"
+    assert shown_path(Path("run/a.onnx")) == "run/a.onnx"
+    assert shown_path(tmp_path.parent / "a.onnx") == str(tmp_path.parent / "a.onnx")

@@ -1,0 +1,196 @@
+"""The verbs on a model of one layer: what they return, and what they write."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import ptq_cli
+from ptq_cli.core.errors import InputFileError, MissingStageError, StaleCalibrationError, UsageError
+from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.calibrate import run_calibrate
+from ptq_cli.pipeline.evaluate import run_evaluate
+from ptq_cli.pipeline.export import STATISTICS_SHA256, run_export
+from ptq_cli.pipeline.gate import run_gate
+from ptq_cli.pipeline.inspect import run_inspect
+from ptq_cli.pipeline.quantize import run_quantize
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+
+RequestWith = Callable[..., Request]
+
+
+def names(run: RunDirectory) -> list[str]:
+    return sorted(path.name for path in run.path.iterdir())
+
+
+def test_calibrate(run: RunDirectory, request_with: RequestWith) -> None:
+    told: list[Progress] = []
+    result = run_calibrate(request_with(batch_size=4), run, told.append)
+    assert (result.samples, result.method, result.parity, result.dead) == (10, "histogram", None, ())
+    assert [(step.done, step.total) for step in told if step.stage == "calibrate"] == [
+        (4, 10),
+        (8, 10),
+        (10, 10),
+    ]
+    assert names(run) == ["calibration.safetensors", "model.float.onnx", "recipe.toml"]
+
+
+def test_a_tensor_that_is_always_zero_is_told(
+    folder: Path, run: RunDirectory, request_with: RequestWith
+) -> None:
+    np.savez(folder / "zeros.npz", x=np.zeros((2, 4), np.float32))
+    assert "x" in run_calibrate(request_with(data="zeros.npz"), run).dead
+
+
+def test_export(finished: RunDirectory) -> None:
+    result = run_export(Request({}), finished)
+    assert (result.output, result.target, result.amax) == (finished.quantized_model, "ort-cpu", "percentile")
+    assert result.bytes == finished.quantized_model.stat().st_size
+    assert result.kernels.integer["Gemm"] == 1
+    metadata = {item.key: item.value for item in onnx.load(finished.quantized_model).metadata_props}
+    assert metadata["ptq.amax_percentile"] == "99.999"
+    assert len(metadata[STATISTICS_SHA256]) == 64
+
+
+def test_export_to_another_file_leaves_the_run_directory_s(finished: RunDirectory, folder: Path) -> None:
+    before = finished.quantized_model.read_bytes()
+    run_export(Request({"amax": "max"}), finished, folder / "deep/er/out.onnx")
+    assert finished.quantized_model.read_bytes() == before
+    assert (folder / "deep/er/out.onnx").read_bytes() != before
+
+
+def test_evaluate(finished: RunDirectory) -> None:
+    report = run_evaluate(Request({}), finished).report
+    assert [metric.name for metric in report.metrics][:3] == ["top1", "sqnr_db", "cosine"]
+    assert (report.model.source, report.evaluation.source) == ("model.onnx", "calib.npz")
+    assert report.calibration.samples == 10
+    assert report.verdict == "no gate"
+
+
+def test_metrics_that_are_limited_are_computed(finished: RunDirectory) -> None:
+    report = run_evaluate(Request({"metric": ["top1"], "max_drop": {"top5": 1.0}}), finished).report
+    assert [metric.name for metric in report.metrics][:2] == ["top1", "top5"]
+    assert report.verdict == "pass"
+
+
+def test_without_labels_the_comparisons_are_left(finished: RunDirectory, folder: Path) -> None:
+    np.savez(folder / "bare.npz", x=np.ones((3, 4), np.float32))
+    report = run_evaluate(Request({"eval_data": "bare.npz"}), finished).report
+    assert "top1" not in [metric.name for metric in report.metrics]
+
+
+def test_evaluate_judges_the_model_that_is_named(finished: RunDirectory, folder: Path) -> None:
+    run_export(Request({"amax": "max"}), finished, folder / "max.onnx")
+    report = run_evaluate(Request({}), finished, folder / "max.onnx").report
+    assert report.model.quantized_model.name == "max.onnx"
+    assert report.amax.method == "max"
+    assert report.amax.settings == {}
+
+
+def test_evaluate_refuses_a_model_of_other_statistics(
+    finished: RunDirectory, request_with: RequestWith
+) -> None:
+    run_calibrate(request_with(samples=3), finished)
+    with pytest.raises(StaleCalibrationError, match="an earlier calibration"):
+        run_evaluate(Request({}), finished)
+
+
+def test_evaluate_refuses_a_model_of_another_run(
+    finished: RunDirectory, folder: Path, request_with: RequestWith
+) -> None:
+    proto = onnx.load("model.onnx")
+    weight = onnx.numpy_helper.to_array(proto.graph.initializer[0])
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(2 * weight, "fc.weight"))
+    onnx.save(proto, "other.onnx")
+    other = RunDirectory(Path("other"))
+    run_quantize(Request({"data": "calib.npz"}, Path("other.onnx")), other)
+    with pytest.raises(StaleCalibrationError, match="not made from this run's float model"):
+        run_evaluate(Request({}), finished, other.quantized_model)
+
+
+def test_evaluate_refuses_what_ptq_did_not_write(finished: RunDirectory) -> None:
+    with pytest.raises(InputFileError, match="was not written by ptq export"):
+        run_evaluate(Request({}), finished, Path("model.onnx"))
+
+
+def test_quantize_without_a_limit_does_not_evaluate(run: RunDirectory, request_with: RequestWith) -> None:
+    result = run_quantize(request_with(), run)
+    assert result.evaluation is None
+    assert "report.json" not in names(run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "evaluate", "evaluated"),
+    [
+        ({"min": {"cosine": 0.1}}, None, True),
+        ({"min": {"cosine": 0.1}}, False, False),
+        ({}, True, True),
+    ],
+)
+def test_quantize_evaluates_when_asked_or_limited(
+    run: RunDirectory,
+    request_with: RequestWith,
+    settings: dict[str, object],
+    evaluate: bool | None,
+    evaluated: bool,
+) -> None:
+    result = run_quantize(request_with(**settings), run, evaluate=evaluate)
+    assert (result.evaluation is not None) is evaluated
+    assert run.report_json.exists() is evaluated
+
+
+def test_inspect_writes_nothing(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    inspection = run_inspect(Request({}, Path("model.onnx")))
+    assert sorted(folder.iterdir()) == before
+    assert [layer.name for layer in inspection.plan.layers] == ["fc"]
+    assert inspection.parameters == 24
+    assert inspection.shapes["fc"] == (None, 6)
+
+
+def test_inspect_of_onnx_needs_no_data_that_fit(folder: Path) -> None:
+    Path("ptq.toml").write_text('[calibration]\ndata = "of-another-model.npz"\n')
+    assert run_inspect(Request({}, Path("model.onnx"))).parity is None
+
+
+def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> None:
+    run_evaluate(Request({"min": {"cosine": 0.5}}), finished)
+    assert run_gate(finished.report_json, {}, {}).verdict == "pass"
+    decided = run_gate(finished.report_json, {}, {"sqnr_db": 1000.0})
+    assert decided.verdict == "fail"
+    assert [gate.metric for gate in decided.gates] == ["sqnr_db"]
+
+
+def test_gate_without_any_limit(finished: RunDirectory) -> None:
+    run_evaluate(Request({}), finished)
+    with pytest.raises(UsageError, match="no limit"):
+        run_gate(finished.report_json, {}, {})
+
+
+def test_a_stage_that_is_missing_names_its_command(run: RunDirectory) -> None:
+    with pytest.raises(MissingStageError, match="with ptq calibrate"):
+        run_export(Request({}), run)
+
+
+def test_the_python_api_is_the_same_verbs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ptq_cli.calibrate("model.onnx", data="calib.npz").samples == 10
+    assert ptq_cli.export(output="out.onnx").output == Path("out.onnx")
+    report = ptq_cli.evaluate("out.onnx", eval_data="calib.npz").report
+    result = ptq_cli.quantize(Path("model.onnx"), data="calib.npz", run="other", method="max")
+    assert report.verdict == "no gate"
+    assert result.export.amax == "max"
+    assert ptq_cli.inspect("model.onnx").plan.target == "ort-cpu"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_setting_that_does_not_exist(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"no setting 'sample' \(did you mean 'samples'\?\)"):
+        ptq_cli.calibrate("model.onnx", sample=3)  # type: ignore[call-arg]
+
+
+def test_the_package_has_no_other_attribute() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'quantise'"):
+        ptq_cli.quantise  # type: ignore[attr-defined] # noqa: B018
