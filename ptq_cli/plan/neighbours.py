@@ -48,7 +48,7 @@ def is_clamped(node: ir.Node, target: Target) -> bool:
 
 
 def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
-    """Yield a value and those that it was moved from; ONNX Runtime moves a DequantizeLinear down with them."""
+    """Yield a value and those it was moved from; ONNX Runtime moves a DequantizeLinear down with them."""
     current: ir.Value | None = value
     while current is not None:
         yield current
