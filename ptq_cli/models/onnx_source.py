@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import TensorSpec
@@ -56,6 +56,10 @@ def load_onnx(path: Path) -> ir.Model:
         ) from error
     if not proto.HasField("graph"):
         raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
+    if not _is_text(proto):
+        raise ModelFormatError(
+            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+        )
     _require_external_data(proto, path)
     _require_opset(proto, path)
     try:
@@ -100,6 +104,17 @@ def external_files(path: Path) -> tuple[Path, ...]:
         if item.key == "location"
     }
     return tuple(path.parent / name for name in sorted(names))
+
+
+def _is_text(message: Message) -> bool:
+    # Protobuf hands out a string that is no UTF-8 as bytes, and whoever meets it later does not expect them.
+    for field, value in message.ListFields():
+        items = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == field.TYPE_STRING and any(isinstance(item, bytes) for item in items):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(_is_text(item) for item in items):
+            return False
+    return True
 
 
 def _require_opset(proto: onnx.ModelProto, path: Path) -> None:

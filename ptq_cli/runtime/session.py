@@ -76,7 +76,10 @@ class Session:
             options.optimized_model_filepath = str(save_optimized)
         source = model if isinstance(model, bytes) else str(model)
         try:
-            self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
+            self._session = onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(
                 f"ONNX Runtime cannot load the model: {_said(error)}",

@@ -58,3 +58,13 @@ def test_stdout_is_one_document(folder: Path, ptq: Any, words: str, status: int,
 def test_an_error_leaves_stdout_empty(folder: Path, ptq: Any) -> None:
     outcome = ptq("evaluate --eval-data nowhere.npz --json")
     assert (outcome.status, outcome.out) == (2, "")
+
+
+def test_onnx_runtime_prints_nothing_on_stdout(folder: Path, ptq: Any) -> None:
+    path = folder / "ptq-run/model.int8.onnx"
+    content = path.read_bytes()
+    # An operator that is no UTF-8: ONNX Runtime's Python layer would say so on stdout, and try again.
+    path.write_bytes(content.replace(b"QuantizeLinear", b"QuantizeL\xffnear"))
+    assert path.read_bytes() != content
+    outcome = ptq("evaluate --json")
+    assert (outcome.status, outcome.out) == (2, "")
