@@ -5,6 +5,7 @@ the peak would grow with the file. A stream works for compressed members as well
 """
 
 import contextlib
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import Dataset, indexed_names
 from ptq_cli.calibdata.labels import as_labels
 from ptq_cli.calibdata.npy_header import ArrayHeader
+from ptq_cli.calibdata.selection import Selection
 from ptq_cli.core.errors import DataFormatError, InputFileError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.core.tensors import Array
@@ -55,19 +57,27 @@ class ArrayDataset(Dataset):
     def _where(self, name: str) -> str:
         """What an array is to the user."""
 
-    def _stream(self, batch_size: int) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         with contextlib.ExitStack() as stack:
-            streams = self._open(stack)
-            for start in range(0, self.count, batch_size):
+            streams, at = self._open(stack), 0
+            for number, start in enumerate(range(0, self.count, batch_size)):
+                if number not in selection:
+                    continue
                 rows = min(batch_size, self.count - start)
-                arrays = {name: self._rows(stream, name, rows) for name, stream in streams.items()}
+                arrays = {
+                    name: self._rows(stream, name, start - at, rows) for name, stream in streams.items()
+                }
+                at = start + rows
                 labels: npt.NDArray[np.int64] | None = None
                 if self._label is not None:
                     labels = as_labels(arrays.pop(self._label), rows, self._where(self._label))
                 yield Batch(arrays, labels, indexed_names(Path(self.source).name, start, rows))
 
-    def _rows(self, stream: IO[bytes], name: str, rows: int) -> Array:
-        return read_rows(stream, self._headers[name], rows, self._where(name))
+    def _rows(self, stream: IO[bytes], name: str, passed: int, rows: int) -> Array:
+        """Pass over ``passed`` rows unread, and read the next."""
+        header = self._headers[name]
+        stream.seek(passed * header.row_bytes, os.SEEK_CUR)
+        return read_rows(stream, header, rows, self._where(name))
 
 
 def read_rows(stream: IO[bytes], header: ArrayHeader, rows: int, where: str) -> Array:

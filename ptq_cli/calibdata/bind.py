@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import ANONYMOUS, Dataset
+from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError, did_you_mean
 from ptq_cli.core.tensors import TensorSpec, format_shape
 
@@ -30,8 +31,8 @@ class BoundDataset(Dataset):
         """The digest of the data; it does not depend on the model."""
         return self._dataset.digest()
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
-        """Yield all samples, ``batch_size`` at a time, keyed by the model's input names.
+    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+        """Yield the selected samples, ``batch_size`` at a time, keyed by the model's input names.
 
         Raises:
             DataShapeError: the model takes batches of one size only, and this is not it, or the number of
@@ -41,10 +42,10 @@ class BoundDataset(Dataset):
         fixed = fixed_batch_size(self._inputs)
         if fixed is not None:
             self._require_batch_size(batch_size, fixed)
-        return super().batches(batch_size)
+        return super().batches(batch_size, selection)
 
-    def _stream(self, batch_size: int) -> Iterator[Batch]:
-        for batch in self._dataset.batches(batch_size):
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        for batch in self._dataset.batches(batch_size, selection):
             where = f"sample '{batch.names[0]}' of '{self.source}'"
             _require_names(batch.inputs, self._names, where)
             inputs = {name: batch.inputs[key] for name, key in self._names.items()}

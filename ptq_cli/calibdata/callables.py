@@ -8,6 +8,7 @@ from typing import Any
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.rebatch import cut, rebatch
+from ptq_cli.calibdata.selection import Selection
 from ptq_cli.calibdata.yielded import as_batch
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
@@ -63,14 +64,15 @@ class CallableDataset(Dataset):
         except OSError as error:
             raise InputFileError(f"data '{self.source}' cannot be read: {error.strerror}") from error
 
-    def _stream(self, batch_size: int) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         iterable = self._call()
         if iterable is self._peeked:
             raise DataFormatError(
                 f"data '{self.source}' returned the same iterator twice, and its first batch is gone",
                 hint="make the generator inside the function",
             )
-        return rebatch(self._limited(iterable), batch_size)
+        # What comes in between cannot be passed over: the callable is run, and its batches are not copied.
+        return rebatch(self._limited(iterable), batch_size, selection)
 
     def _limited(self, iterable: Iterable[Any]) -> Iterator[Batch]:
         left = self._samples

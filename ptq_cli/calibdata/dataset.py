@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
 
@@ -36,8 +37,12 @@ class Dataset(ABC):
         It covers the source, not how it is used: neither ``samples`` nor the image settings.
         """
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
+    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
         """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
+
+        Args:
+            batch_size: samples a batch.
+            selection: which of the batches; the others are passed over, unread where the source can.
 
         Raises:
             RecipeValueError: the batch size is below 1.
@@ -45,10 +50,10 @@ class Dataset(ABC):
         """
         if batch_size < 1:
             raise RecipeValueError(f"batch_size must be at least 1, got {batch_size}", hint="32 is usual")
-        return self._stream(batch_size)
+        return self._stream(batch_size, selection)
 
     @abstractmethod
-    def _stream(self, batch_size: int) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         """Do the work of ``batches``."""
 
 

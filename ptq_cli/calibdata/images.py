@@ -11,6 +11,7 @@ from ptq_cli.calibdata.image_decode import decode_image, image_size
 from ptq_cli.calibdata.image_listing import digest_listing, list_images, printable
 from ptq_cli.calibdata.image_normalise import normalise
 from ptq_cli.calibdata.image_settings import CHANNELS, check_image_settings, fixed_size, resized
+from ptq_cli.calibdata.selection import Selection
 from ptq_cli.core.errors import DataShapeError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.recipe.schema import ImageSettings
@@ -51,10 +52,12 @@ class ImageDataset(Dataset):
         """SHA-256 of the names and sizes of all images of the folder; none is opened."""
         return digest_listing(self.source, self._all_names)
 
-    def _stream(self, batch_size: int) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         channels = CHANNELS[self._settings.mode]
         pixels = np.empty((min(batch_size, self.count), *self._size, channels), np.uint8)
-        for start in range(0, self.count, batch_size):
+        for number, start in enumerate(range(0, self.count, batch_size)):
+            if number not in selection:
+                continue
             names = self._names[start : start + batch_size]
             for row, name in enumerate(names):
                 self._decode(name, pixels[row])

@@ -68,9 +68,9 @@ class NpzDataset(ArrayDataset):
     def _where(self, name: str) -> str:
         return f"array '{name}' of '{self.source}'"
 
-    def _rows(self, stream: IO[bytes], name: str, rows: int) -> Array:
+    def _rows(self, stream: IO[bytes], name: str, passed: int, rows: int) -> Array:
         with _zip_errors(self._where(name)):
-            return super()._rows(stream, name, rows)
+            return super()._rows(stream, name, passed, rows)
 
 
 @contextlib.contextmanager

@@ -1,40 +1,73 @@
 """Batches of any sizes become batches of one size."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 
 
-def rebatch(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
+def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
     """Cut and join batches so that each has ``batch_size`` samples.
 
     A batch is smaller where it is the last, or where the next samples cannot be joined to it because their
     shapes, dtypes or names differ (texts that are padded batch by batch, say).
+
+    Args:
+        batches: of any sizes.
+        batch_size: of the result.
+        selection: which of the resulting batches are yielded; the values of the others are not copied.
 
     Example:
         >>> parts = [Batch({"": np.zeros((n, 2))}, None, ("s",) * n) for n in (3, 2)]
         >>> [batch.size for batch in rebatch(parts, 2)]
         [2, 2, 1]
     """
-    kept: Batch | None = None
+    number = 0
+    kept: _Begun | None = None
     for incoming in batches:
-        batch = incoming
-        if kept is not None:
-            if _signature(kept) == _signature(batch):
-                batch = _join(kept, batch)
-            else:
-                yield kept
         start = 0
-        while batch.size - start >= batch_size:
-            yield cut(batch, start, start + batch_size)
-            start += batch_size
-        # Copied, because the source may reuse its arrays for what it yields next.
-        kept = _copy(cut(batch, start, batch.size)) if start < batch.size else None
+        if kept is not None:
+            if kept.fits(incoming):
+                start = min(batch_size - kept.size, incoming.size)
+                kept.add(cut(incoming, 0, start))
+            if kept.size == batch_size or not start:
+                yield from kept.finish()
+                number, kept = number + 1, None
+        while incoming.size - start >= batch_size:
+            if number in selection:
+                yield cut(incoming, start, start + batch_size)
+            number, start = number + 1, start + batch_size
+        if start < incoming.size:
+            kept = _Begun(cut(incoming, start, incoming.size), wanted=number in selection)
     if kept is not None:
-        yield kept
+        yield from kept.finish()
+
+
+class _Begun:
+    """A batch that waits for more samples; of one that is not wanted only the size grows."""
+
+    def __init__(self, first: Batch, *, wanted: bool) -> None:
+        self.size = first.size
+        self._signature = _signature(first)
+        # Copied, because the source may reuse its arrays for what it yields next.
+        self._parts = [_copy(first)] if wanted else []
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether the samples of another batch can be joined to it."""
+        return _signature(batch) == self._signature
+
+    def add(self, batch: Batch) -> None:
+        self.size += batch.size
+        if self._parts:
+            self._parts.append(_copy(batch))
+
+    def finish(self) -> Iterator[Batch]:
+        """Yield the batch, if it is wanted."""
+        if self._parts:
+            yield _join(self._parts)
 
 
 def _signature(batch: Batch) -> tuple[object, ...]:
@@ -42,12 +75,15 @@ def _signature(batch: Batch) -> tuple[object, ...]:
     return (*arrays, batch.labels is None)
 
 
-def _join(first: Batch, second: Batch) -> Batch:
+def _join(parts: Sequence[Batch]) -> Batch:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
     labels: npt.NDArray[np.int64] | None = None
-    if first.labels is not None and second.labels is not None:
-        labels = np.concatenate([first.labels, second.labels])
-    inputs = {name: np.concatenate([array, second.inputs[name]]) for name, array in first.inputs.items()}
-    return Batch(inputs, labels, first.names + second.names)
+    if first.labels is not None:
+        labels = np.concatenate([part.labels for part in parts if part.labels is not None])
+    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in first.inputs}
+    return Batch(inputs, labels, tuple(name for part in parts for name in part.names))
 
 
 def cut(batch: Batch, start: int, end: int) -> Batch:
