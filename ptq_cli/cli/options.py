@@ -12,7 +12,8 @@ from ptq_cli.pipeline.run_directory import DEFAULT_RUN
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
-PATH = click.Path(path_type=Path)
+# Whether it can be read is for the room that reads it to say, in its own words.
+PATH = click.Path(readable=False, path_type=Path)
 
 MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
 MODEL = (
