@@ -46,7 +46,8 @@ def command(
     """Compare the float and the quantized model, and write report.json and report.md.
 
     QUANTIZED_MODEL is by default the one in the run directory. Both models see the evaluation set in one
-    pass through ONNX Runtime.
+    pass through ONNX Runtime. Where there is neither ./ptq.toml nor --recipe, the run's own recipe.toml
+    tells the rest.
     """
     import json
 

@@ -66,7 +66,8 @@ def command(
 ) -> int:
     """Calibrate MODEL, export it and, if a limit is set, evaluate it: all in one.
 
-    The same as ptq calibrate, ptq export and ptq evaluate with the same flags.
+    The same as ptq calibrate, ptq export and ptq evaluate with the same flags, but that all files are written
+    at the end: whatever fails or is interrupted, the earlier ones stay as they were.
     """
     import json
 

@@ -37,8 +37,10 @@ class Provenance:
         model: SHA-256 of ``model.float.onnx``.
         source: SHA-256 of the model's file that the user named.
         data: digest of the calibration set; reported, and not checked again: export needs no data.
-        settings: the recipe's settings that the statistics depend on, as text by name.
-        flags: what the command line set, so that a later stage can tell it from an edited recipe.
+        settings: the recipe's settings that the statistics depend on, as text by name; and the hash of each
+            file that the model was made from (its weights, its architecture).
+        flags: which of those settings the command line set, so that a later stage can tell them from an
+            edited recipe.
         method: the collector.
         samples: how many samples were seen.
     """

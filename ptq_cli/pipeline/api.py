@@ -113,7 +113,7 @@ def quantize(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> QuantizationResult:
-    """Calibrate, export and, where a limit is set, evaluate.
+    """Calibrate, export and, where a limit is set, evaluate; all files are written at the end, or none.
 
     Args:
         model: as for ``calibrate``.
