@@ -182,7 +182,7 @@ def measure(
     taps = [name for name in plan.measured if name not in fed]
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
-    return collect(
+    statistics, samples = collect(
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
         Session(tap(model.model, taps), threads=threads).run if taps else lambda _inputs: [],
         checked(bound.batches(batch_size)),
@@ -193,6 +193,11 @@ def measure(
         total=dataset.count,
         progress=progress,
     )
+    if not samples:
+        raise EmptyDataError(
+            "the calibration set has no samples", hint="name a set that has some with --data"
+        )
+    return statistics, samples
 
 
 def checked(batches: Iterator[Batch]) -> Iterator[Batch]:

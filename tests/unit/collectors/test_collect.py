@@ -12,7 +12,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collect import collect
 from ptq_cli.collectors.registry import COLLECTORS, make_collector
-from ptq_cli.core.errors import EmptyDataError, NonFiniteActivationError, UnknownNameError
+from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
@@ -138,12 +138,36 @@ def test_value_that_only_float64_holds_is_reported():
         collect(run, batches(IMAGES, 5), inputs=[], taps=["wide"], method="histogram", threads=1)
 
 
-def test_no_samples_is_an_error():
-    with pytest.raises(EmptyDataError) as caught:
-        run_collect(images=IMAGES[:0])
+def test_no_samples_give_the_statistics_of_no_values():
+    statistics, samples = run_collect(images=IMAGES[:0])
 
-    assert caught.value.message == "the calibration set has no samples"
-    assert "--data" in caught.value.hint
+    assert samples == 0
+    assert [item.count for item in statistics.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_what_was_counted_before_is_merged(method):
+    whole, _ = run_collect(method=method)
+    first, _ = run_collect(images=IMAGES[:8], method=method)
+    rest, samples = run_collect(images=IMAGES[8:], method=method, initial=first)
+
+    assert rest == whole
+    assert samples == 4
+
+
+@pytest.mark.parametrize("start", [0, 4], ids=["from the start", "after earlier batches"])
+def test_a_snapshot_holds_all_batches_so_far(start):
+    initial = run_collect(images=IMAGES[:start])[0] if start else None
+    taken = []
+    run_collect(
+        images=IMAGES[start:],
+        initial=initial,
+        after_batch=lambda batches, samples, snapshot: taken.append((batches, samples, snapshot())),
+    )
+
+    sizes = range(4, len(IMAGES) - start + 1, 4)
+    expected = [run_collect(images=IMAGES[: start + size])[0] for size in sizes]
+    assert taken == [(size // 4, size, item) for size, item in zip(sizes, expected, strict=True)]
 
 
 def test_unknown_method_is_refused_before_anything_runs():
