@@ -19,12 +19,13 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from ptq_cli.collectors.codec import Arrays, flatten, unflatten
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, first_line
 from ptq_cli.core.files import atomic_write, require_file
 
 FORMAT = "ptq.calibration"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_KEY = "ptq"
 SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
 
@@ -43,6 +44,7 @@ class Provenance:
             edited recipe.
         method: the collector.
         samples: how many samples were seen.
+        share: which part of the calibration set was seen; None for all of it.
     """
 
     model: str
@@ -52,6 +54,7 @@ class Provenance:
     flags: dict[str, Any]
     method: str
     samples: int
+    share: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ def calibration_bytes(calibration: Calibration) -> bytes:
     header: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "provenance": asdict(calibration.provenance),
+        "provenance": asdict(calibration.provenance)
+        | {"share": share_to_table(calibration.provenance.share)},
         "tensors": entries,
     }
     header["checksum"] = _checksum(header, arrays)
@@ -107,36 +111,49 @@ def load_calibration(path: Path) -> Calibration:
         content = require_file(path, "calibration").read_bytes()
     except OSError as error:
         raise InputFileError(f"calibration '{path}' cannot be read: {first_line(error)}") from error
+    return parse_calibration(content, str(path))
+
+
+def parse_calibration(content: bytes, name: str) -> Calibration:
+    """Return the calibration of the content of a file.
+
+    Args:
+        content: of a file, or whatever stands in its place.
+        name: of the file, for messages.
+
+    Raises:
+        CalibrationFileError: it is damaged, no calibration, or of another format version.
+    """
     try:
-        return _parse(content, path)
+        return _parse(content, name)
     # A deep JSON raises RecursionError; safetensors, numpy and the checks raise the others.
     except (SafetensorError, ValueError, RecursionError) as error:
         raise CalibrationFileError(
-            f"'{path}' is damaged: {first_line(error)}", hint="calibrate again"
+            f"'{name}' is damaged: {first_line(error)}", hint="calibrate again"
         ) from error
 
 
-def _parse(content: bytes, path: Path) -> Calibration:
+def _parse(content: bytes, name: str) -> Calibration:
     # safetensors checks offsets and lengths, but its Python layer hands out no metadata of bytes in memory.
     items = deserialize(content)  # type: ignore[no-untyped-call]
     length = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    header = _checked_header(json.loads(metadata.get(HEADER_KEY, "{}")), path)
-    arrays = {name: _array(item) for name, item in items}
+    header = _checked_header(json.loads(metadata.get(HEADER_KEY, "{}")), name)
+    arrays = {key: _array(item) for key, item in items}
     if header.pop("checksum", None) != _checksum(header, arrays):
         raise ValueError("its checksum is wrong")
     return Calibration(_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays))
 
 
-def _checked_header(header: Any, path: Path) -> dict[str, Any]:
+def _checked_header(header: Any, name: str) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CalibrationFileError(
-            f"'{path}' is no calibration", hint="ptq calibrate writes one: calibration.safetensors"
+            f"'{name}' is no calibration", hint="ptq calibrate writes one: calibration.safetensors"
         )
     version = header.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibrationFileError(
-            f"'{path}' has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}",
+            f"'{name}' has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}",
             hint="calibrate again, or use the ptq that wrote it",
         )
     return header
@@ -153,12 +170,13 @@ def _provenance(table: Any) -> Provenance:
     hints = typing.get_type_hints(Provenance)
     if not isinstance(table, dict) or set(table) != set(hints):
         raise ValueError("it does not say what it was made from")
-    for name, hint in hints.items():
-        if type(table[name]) is not (typing.get_origin(hint) or hint):
-            raise ValueError(f"its '{name}' is {str(table[name])[:40]}")
+    share = table_to_share(table.pop("share"))
+    for name, value in table.items():
+        if type(value) is not (typing.get_origin(hints[name]) or hints[name]):
+            raise ValueError(f"its '{name}' is {str(value)[:40]}")
     if not all(isinstance(text, str) for text in table["settings"].values()) or table["samples"] < 0:
         raise ValueError("its settings are not text, or its samples are negative")
-    return Provenance(**table)
+    return Provenance(**table, share=share)
 
 
 def _checksum(header: dict[str, Any], arrays: Arrays) -> str:

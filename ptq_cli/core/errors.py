@@ -200,6 +200,30 @@ class MissingStatisticError(PtqError):
     code = "PTQ-CALIB-004"
 
 
+class IncompleteCalibrationError(PtqError):
+    """The calibration is a part: shards are missing, or it is the checkpoint of a run that did not end."""
+
+    code = "PTQ-CALIB-005"
+
+
+class MergeError(PtqError):
+    """The runs to be merged are no shards of one calibration; the message names what differs."""
+
+    code = "PTQ-MERGE-001"
+
+
+class OverlappingShardsError(PtqError):
+    """Two of the runs to be merged hold the same shard, which would be counted twice."""
+
+    code = "PTQ-MERGE-002"
+
+
+class RanksError(PtqError):
+    """The processes of one calibration lost one another, or what they were told contradicts itself."""
+
+    code = "PTQ-RANKS-001"
+
+
 class MissingStageError(PtqError):
     """A stage was asked for before the one that it needs: export before calibrate, say."""
 

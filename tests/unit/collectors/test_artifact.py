@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ptq_cli.collectors.artifact import (
 from ptq_cli.collectors.codec import flatten, unflatten
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
 from ptq_cli.core.granularity import PerAxis
 
@@ -52,7 +54,7 @@ CALIBRATION = Calibration(PROVENANCE, STATISTICS)
 ARRAYS, ENTRIES = flatten(STATISTICS)
 HEADER = {
     "format": "ptq.calibration",
-    "format_version": 1,
+    "format_version": 2,
     "provenance": vars(PROVENANCE),
     "tensors": ENTRIES,
 }
@@ -82,6 +84,15 @@ def test_what_is_loaded_is_what_was_saved(tmp_path, names):
     assert load_calibration(tmp_path / "c.safetensors") == calibration
 
 
+def test_the_share_is_kept(tmp_path):
+    share = Share(count=5, batches={2: 3, 4: 2}, batch_size=8, finished=False)
+    calibration = Calibration(replace(PROVENANCE, share=share), STATISTICS)
+
+    save_calibration(calibration, tmp_path / "c.safetensors")
+
+    assert load_calibration(tmp_path / "c.safetensors") == calibration
+
+
 def test_same_statistics_give_the_same_bytes_in_any_order_of_names():
     backwards = Calibration(PROVENANCE, dict(reversed(STATISTICS.items())))
 
@@ -95,16 +106,16 @@ def test_file_is_plain_safetensors(tmp_path):
         header = json.loads(opened.metadata()["ptq"])
         assert set(opened.keys()) == {"keys", "counts", "minimum", "maximum"}
         assert opened.get_tensor("counts").dtype == np.int64
-    assert (header["format"], header["format_version"]) == ("ptq.calibration", 1)
+    assert (header["format"], header["format_version"]) == ("ptq.calibration", 2)
     assert header["provenance"]["samples"] == 16
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None])
+@pytest.mark.parametrize("version", [3, 1, "2", None])
 def test_other_format_version_names_both(tmp_path, version):
     # A newer ptq may keep other arrays; the version is what the user has to hear about.
     content = signed({**HEADER, "format_version": version}, {"other": np.zeros(1, np.float32)})
 
-    assert message_of(tmp_path / "c", content) == f"'FILE' has format version {version}, this ptq reads 1"
+    assert message_of(tmp_path / "c", content) == f"'FILE' has format version {version}, this ptq reads 2"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +181,10 @@ WRONG_HEADERS = {
     "settings that are no text": (
         {**HEADER, "provenance": {**vars(PROVENANCE), "settings": {"a": 1}}},
         "its settings are not text, or its samples are negative",
+    ),
+    "share that is none": (
+        {**HEADER, "provenance": {**vars(PROVENANCE), "share": 1}},
+        "it does not say which shards it holds",
     ),
     "no tensors": ({**HEADER, "tensors": None}, "its parts are not those of a calibration"),
     "tensor that is none": ({**HEADER, "tensors": [1]}, "a tensor has no name, or one that another has too"),
