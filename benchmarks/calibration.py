@@ -1,0 +1,217 @@
+"""What calibration costs over the plain forward pass, and beside ONNX Runtime's own calibrators.
+
+python -m benchmarks.calibration            print the tables
+python -m benchmarks.calibration --write    and put them into benchmarks/RESULTS.md
+python -m benchmarks.calibration --case cnn --quick    one case, without ONNX Runtime's calibrators
+
+Each contestant has its own process (``benchmarks.contestants``); in each round they take turns.
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from benchmarks.turns import Answer, Contestant
+from ptq_cli.pipeline.calibrate import open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.runtime.session import usable_cores
+
+ROOT = Path(__file__).parent.parent
+CNN = ROOT / "sample_models" / "cifar10_cnn"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+BEGIN, END = "<!-- calibration:begin -->", "<!-- calibration:end -->"
+ROUNDS = 7
+FEW, MANY, MEMORY_SAMPLES = 500, 5_000, 1_000
+FORWARD = ("forward", "forward without spinning")
+OURS = ("ptq max", "ptq histogram")
+THEIRS = ("onnxruntime MinMax", "onnxruntime Entropy", "onnxruntime Percentile")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with its data.
+
+    Attributes:
+        name: for ``--case``.
+        title: for the table.
+        model, data: their files.
+        samples: how many the calibrators see.
+        samples_of_theirs: how many ONNX Runtime's see, which hold every activation of all of them.
+        limits: what is asked of max and of histogram over forward.
+    """
+
+    name: str
+    title: str
+    model: Path
+    data: Path
+    samples: int
+    samples_of_theirs: int
+    limits: tuple[float, float]
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure what calibration costs.")
+    parser.add_argument("--write", action="store_true", help="write the tables into benchmarks/RESULTS.md")
+    parser.add_argument("--case", help="cnn, jpeg, resnet50 or bert; all without it")
+    parser.add_argument("--quick", action="store_true", help="without ONNX Runtime's calibrators and memory")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["PTQ_BENCHMARK_SCRATCH"] = scratch
+        lines = list(_report(Path(scratch), arguments))
+    text = "\n".join(lines)
+    if arguments.write:
+        before, _, rest = RESULTS.read_text().partition(BEGIN)
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+def _report(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
+    for line in _lines(scratch, arguments):
+        print(line, flush=True)
+        yield line
+
+
+def _lines(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
+    yield (
+        f"`python -m benchmarks.calibration --write`, {platform.machine()}, {usable_cores()} cores, "
+        f"load {os.getloadavg()[0]:.1f} at the start; medians of {arguments.rounds} rounds in which the "
+        "contestants take turns, each in its own process. Start-up (sessions, compiled kernels) is not "
+        "counted, and stands beside it. Forward is the faster of two plain sessions, with spinning and "
+        "without; the ratio of processor time says what the work costs, whatever else the machine does."
+    )
+    cases = make_cases(scratch, arguments.case)
+    for case in cases:
+        yield from ("", f"**{case.title}**", "")
+        yield from case_lines(case, arguments.rounds, theirs=not arguments.quick and case.name != "jpeg")
+    if not arguments.quick and any(case.name == "cnn" for case in cases):
+        yield from ("", "**Peak memory**, CNN sample from arrays", "")
+        yield from memory_lines(cases[0])
+
+
+def make_cases(scratch: Path, only: str | None) -> list[Case]:
+    """Write models and data, and return the cases, or the one of that name."""
+    arrays, images, sequences = (scratch / f"{name}.npz" for name in ("cnn", "images", "sequences"))
+    resnet50, bert, model = scratch / "resnet50.onnx", scratch / "bert.onnx", CNN / "model.pt"
+    cases = [
+        Case("cnn", "(a) CNN sample, 2,000 images as arrays", model, arrays, 2_000, 2_000, (1.35, 1.80)),
+        Case("jpeg", "(a) with decoding, in both", model, CNN / "eval", 2_000, 2_000, (1.35, 1.80)),
+        Case("resnet50", "(b) ResNet-50's shape, 64 images of 224²", resnet50, images, 64, 16, (1.15, 1.30)),
+        Case("bert", "(c) BERT's shape, 6 layers, 256 x 64 words", bert, sequences, 256, 32, (1.15, 1.30)),
+    ]
+    chosen = [case for case in cases if only in (None, case.name)]
+    for case in chosen:
+        if case.name == "cnn":
+            _write_cnn_arrays(arrays)
+        elif case.name == "resnet50":
+            write_resnet50(resnet50)
+            write_images(images, 64)
+        elif case.name == "bert":
+            write_bert(bert)
+            write_sequences(sequences, 256, 64)
+    return chosen
+
+
+def _write_cnn_arrays(path: Path) -> None:
+    """Write the decoded images of the sample, again and again until there are enough."""
+    recipe = resolve(Request({"data": str(CNN / "eval")}, folder=CNN))
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    (whole,) = dataset.batches(2_000)
+    (images,) = whole.inputs.values()
+    np.savez(path, image=np.concatenate([images] * (MANY // len(images) + 1))[:MANY])
+
+
+def case_lines(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
+    """Measure a case; yield the rows of its table."""
+    names = [*FORWARD, *OURS]
+    contestants = [Contestant(name, case.model, case.data, case.samples) for name in names]
+    for contestant in contestants:
+        contestant.work()
+    rows = [[contestant.work() for contestant in contestants] for _ in range(rounds)]
+    for contestant in contestants:
+        contestant.close()
+    answers = dict(zip(names, zip(*rows, strict=True), strict=True))
+    forward = [
+        min(*pair, key=lambda answer: answer.seconds)
+        for pair in zip(*(answers[n] for n in FORWARD), strict=True)
+    ]
+    yield "| | wall time | over forward | asked | processor time over forward | start-up | peak memory |"
+    yield "|---|---|---|---|---|---|---|"
+    yield _row("forward, the faster of two", forward, forward, "")
+    for name, limit in zip(OURS, case.limits, strict=True):
+        yield _row(name, answers[name], forward, f"≤ {limit:.2f}")
+    if theirs:
+        yield from _their_rows(case, forward, answers["ptq histogram"])
+    read = read_seconds(case)
+    ideal = 1 + read / _middle(forward)
+    yield f"| ideal: forward and one read of every tapped element | | {ideal:.2f} | | | | |"
+
+
+def _row(name: str, answers: Sequence[Answer], forward: Sequence[Answer], asked: str) -> str:
+    ratio = median(one.seconds / other.seconds for one, other in zip(answers, forward, strict=True))
+    work = median(one.processors / other.processors for one, other in zip(answers, forward, strict=True))
+    startup = median(answer.startup for answer in answers)
+    return (
+        f"| {name} | {_middle(answers):.2f} s | {ratio:.2f} | {asked} | {work:.2f} | {startup:.2f} s | "
+        f"{max(answer.peak for answer in answers) / 1e6:.0f} MB |"
+    )
+
+
+def _middle(answers: Sequence[Answer]) -> float:
+    return median(answer.seconds for answer in answers)
+
+
+def _their_rows(case: Case, forward: Sequence[Answer], ours: Sequence[Answer]) -> Iterator[str]:
+    for name in THEIRS:
+        contestant = Contestant(name, case.model, case.data, case.samples_of_theirs)
+        answer = contestant.work()
+        contestant.close()
+        part = case.samples / case.samples_of_theirs
+        faster = answer.seconds * part / _middle(ours)
+        note = "" if part == 1 else f" ({case.samples_of_theirs} samples, time x {part:.0f})"
+        asked = "" if name.endswith("MinMax") else "at least 6 x of histogram's"
+        seconds = answer.seconds * part
+        yield (
+            f"| {name}{note} | {seconds:.2f} s | {seconds / _middle(forward):.2f}, "
+            f"{faster:.1f} x of histogram's | {asked} | | {answer.startup:.2f} s | "
+            f"{answer.peak / 1e6:.0f} MB |"
+        )
+
+
+def read_seconds(case: Case) -> float:
+    """Return how long one read of every tapped element takes, on all cores together."""
+    with Contestant("one read", case.model, case.data, case.samples) as contestant:
+        return min(contestant.work().seconds for _ in range(3))
+
+
+def memory_lines(case: Case) -> Iterator[str]:
+    """Peak memory by the number of samples, and beside ONNX Runtime's."""
+    yield f"| | {FEW} samples | {MEMORY_SAMPLES:,} samples | {MANY:,} samples | {FEW} to {MANY:,} |"
+    yield "|---|---|---|---|---|"
+    ours = 0
+    for name in OURS:
+        few, some, many = (_peak(name, case, count) for count in (FEW, MEMORY_SAMPLES, MANY))
+        sizes = " | ".join(f"{size / 1e6:.0f} MB" for size in (few, some, many))
+        yield f"| {name} | {sizes} | {many / few - 1:+.1%} (asked: ±5 %) |"
+        ours = some
+    for name in THEIRS[1:]:
+        theirs = _peak(name, case, MEMORY_SAMPLES)
+        share = f"ptq histogram takes {ours / theirs:.0%} (asked: at most 20 %)"
+        yield f"| {name} | | {theirs / 1e6:.0f} MB | | {share} |"
+
+
+def _peak(name: str, case: Case, samples: int) -> int:
+    with Contestant(name, case.model, case.data, samples) as contestant:
+        return contestant.work().peak
+
+
+if __name__ == "__main__":
+    main()

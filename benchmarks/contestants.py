@@ -1,0 +1,209 @@
+"""One contestant in its own process: gets ready, then works once for each line that it reads.
+
+python -m benchmarks.contestants NAME MODEL DATA [SAMPLES]
+
+It answers each line of its input with one of JSON: seconds by the clock and of the processors, and the peak
+of its memory so far.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.calibrate import Subject, measure, open_data
+from ptq_cli.pipeline.float_model import make_float_model, open_source
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.taps import tap
+
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Now: by the clock, and in seconds that the processors worked for this process."""
+
+    clock: float = field(default_factory=time.perf_counter)
+    processors: float = field(default_factory=time.process_time)
+
+
+Job = Callable[[], Moment]
+"""Works once, and returns when its start-up ended."""
+
+
+def main() -> None:
+    """Get ready, and work once for each line."""
+    name, model, data, *rest = sys.argv[1:]
+    begin = time.perf_counter()
+    job = CONTESTANTS[name](Path(model), data, int(rest[0]) if rest else None)
+    print(json.dumps({"ready": time.perf_counter() - begin}), flush=True)
+    for _ in sys.stdin:
+        called = Moment()
+        start = job()
+        end = Moment()
+        answer = {
+            "startup": start.clock - called.clock,
+            "seconds": end.clock - start.clock,
+            "processors": end.processors - start.processors,
+            "peak": _peak(),
+        }
+        print(json.dumps(answer), flush=True)
+
+
+def _peak() -> int:
+    # getrusage would count what the parent held when it made this process.
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tuple[Subject, Any]:
+    known = {"data": data, **({"samples": samples} if samples else {}), **settings}
+    recipe = resolve(Request(known, model, folder=model.parent))
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    return Subject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+
+
+def _batches(subject: Subject) -> Iterator[dict[str, Any]]:
+    for batch in bind_inputs(subject.dataset, subject.model.inputs).batches(BATCH):
+        yield batch.inputs
+
+
+def _forward(threads: int | None) -> Callable[[Path, str, int | None], Job]:
+    def ready(model: Path, data: str, samples: int | None) -> Job:
+        import onnxruntime
+
+        subject, _ = _subject(model, data, samples)
+        options = onnxruntime.SessionOptions()
+        if threads is not None:
+            options.intra_op_num_threads = threads
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = onnxruntime.InferenceSession(
+            subject.model.content, options, providers=["CPUExecutionProvider"]
+        )
+
+        def job() -> Moment:
+            start = Moment()
+            for inputs in _batches(subject):
+                session.run(None, inputs)
+            return start
+
+        return job
+
+    return ready
+
+
+def _ptq(method: str) -> Callable[[Path, str, int | None], Job]:
+    def ready(model: Path, data: str, samples: int | None) -> Job:
+        subject, recipe = _subject(model, data, samples, method=method)
+        started: list[Moment] = []
+        _tell_first_read(subject.dataset, started)
+
+        def job() -> Moment:
+            started.clear()
+            measure(subject, recipe, silent)
+            return started[0]
+
+        return job
+
+    return ready
+
+
+def _tell_first_read(dataset: Dataset, started: list[Moment]) -> None:
+    """Note when the data are first asked for: that is where start-up ends."""
+    batches = dataset.batches
+
+    def told(*arguments: Any, **keywords: Any) -> Any:
+        started.append(Moment())
+        return batches(*arguments, **keywords)
+
+    dataset.batches = told  # type: ignore[method-assign]
+
+
+def _onnxruntime(method: str) -> Callable[[Path, str, int | None], Job]:
+    def ready(model: Path, data: str, samples: int | None) -> Job:
+        from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
+        from onnxruntime.quantization.calibrate import create_calibrator
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+        subject, _ = _subject(model, data, samples)
+        scratch = Path(tempfile.mkdtemp(dir=os.environ.get("PTQ_BENCHMARK_SCRATCH")))
+        path = scratch / "float.onnx"
+        path.write_bytes(subject.model.content)
+        # As quantize_static chooses them.
+        operators = list({*QDQRegistry, *QLinearOpsRegistry})
+
+        class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+            def __init__(self) -> None:
+                self._batches = _batches(subject)
+
+            def get_next(self) -> dict[str, np.ndarray] | None:
+                return next(self._batches, None)
+
+        def job() -> Moment:
+            calibrator = create_calibrator(
+                path,
+                operators,
+                augmented_model_path=str(scratch / "augmented.onnx"),
+                calibrate_method=getattr(CalibrationMethod, method),
+            )
+            start = Moment()
+            calibrator.collect_data(Reader())
+            calibrator.compute_data()
+            return start
+
+        return job
+
+    return ready
+
+
+def _one_read(model: Path, data: str, samples: int | None) -> Job:
+    """Read every tapped element once, on all cores: what no calibration can do without."""
+    subject, recipe = _subject(model, data, samples)
+    plan = make_plan(subject.model.model, load_target(recipe.quantization.target))
+    fed = {spec.name for spec in subject.model.inputs}
+    session = Session(tap(subject.model.model, [name for name in plan.measured if name not in fed]))
+    inputs = next(_batches(subject))
+    arrays = [array.reshape(-1) for array in session.run(inputs)]
+    batches = (samples or BATCH) // BATCH
+    # Cut, so that a large array does not leave one core to read alone.
+    parts = [part for array in arrays for part in np.array_split(array, max(1, array.size >> 18))]
+
+    def job() -> Moment:
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            start = Moment()
+            for _ in range(batches):
+                list(pool.map(np.max, parts))
+        return start
+
+    return job
+
+
+CONTESTANTS: dict[str, Callable[[Path, str, int | None], Job]] = {
+    "forward": _forward(None),
+    "forward without spinning": _forward(0),
+    "ptq max": _ptq("max"),
+    "ptq histogram": _ptq("histogram"),
+    "one read": _one_read,
+    "onnxruntime MinMax": _onnxruntime("MinMax"),
+    "onnxruntime Entropy": _onnxruntime("Entropy"),
+    "onnxruntime Percentile": _onnxruntime("Percentile"),
+}
+
+
+if __name__ == "__main__":
+    main()

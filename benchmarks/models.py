@@ -1,0 +1,149 @@
+"""Models and data of the sizes that people calibrate, made from a seed: nothing is downloaded.
+
+Weights are random, scaled so that activations neither vanish nor explode; what a calibration costs depends
+on shapes and on how the values are spread, not on what the model knows.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto, TensorProto, helper, numpy_helper, save
+
+OPSET = 20
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+"""Width, blocks and stride of ResNet-50's stages."""
+LAYERS, WIDTH, HEADS, INNER, VOCABULARY, POSITIONS = 6, 768, 12, 3072, 1000, 512
+
+
+Shape = list[str | int | None]
+Kind = tuple[int, Shape]
+
+
+class _Graph:
+    """Nodes and constants under construction; each method returns its output's name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self._random = np.random.default_rng(0)
+
+    def constant(self, values: npt.NDArray[np.generic]) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def weight(self, shape: Sequence[int], fan_in: int, gain: float) -> str:
+        values = self._random.standard_normal(shape) * (gain / fan_in) ** 0.5
+        return self.constant(values.astype(np.float32))
+
+    def add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        name = f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name, **attributes))
+        return name
+
+    def conv(self, x: str, sizes: tuple[int, int, int], stride: int = 1, gain: float = 2.0) -> str:
+        channels, filters, kernel = sizes
+        weight = self.weight((filters, channels, kernel, kernel), channels * kernel**2, gain)
+        bias = self.constant(self._random.normal(0, 0.1, filters).astype(np.float32))
+        pads = [kernel // 2] * 4
+        return self.add("Conv", [x, weight, bias], strides=[stride] * 2, pads=pads)
+
+    def linear(self, x: str, taken: int, given: int, gain: float = 1.0) -> str:
+        bias = self.constant(np.zeros(given, np.float32))
+        return self.add("Add", [self.add("MatMul", [x, self.weight((taken, given), taken, gain)]), bias])
+
+    def norm(self, x: str) -> str:
+        scale = self.constant(self._random.normal(1, 0.1, WIDTH).astype(np.float32))
+        return self.add("LayerNormalization", [x, scale, self.constant(np.zeros(WIDTH, np.float32))], axis=-1)
+
+    def save(self, path: Path, inputs: dict[str, Kind], output: str, shape: Shape) -> None:
+        taken = [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()]
+        given = [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)]
+        graph = helper.make_graph(self.nodes, "g", taken, given, self.constants)
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10), path)
+
+
+def write_resnet50(path: Path) -> None:
+    """Write a model of ResNet-50's shape: input ``image`` float32 [batch, 3, 224, 224].
+
+    Source:
+        He et al., Deep Residual Learning for Image Recognition, table 1; BatchNorm is folded already.
+    """
+    graph = _Graph()
+    x = graph.add("Relu", [graph.conv("image", (3, 64, 7), 2)])
+    x = graph.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels = 64
+    for width, blocks, stride in STAGES:
+        for block in range(blocks):
+            step = stride if block == 0 else 1
+            inner = graph.add("Relu", [graph.conv(x, (channels, width, 1))])
+            inner = graph.add("Relu", [graph.conv(inner, (width, width, 3), step)])
+            # A small gain, so that what the blocks add up to stays in range.
+            inner = graph.conv(inner, (width, 4 * width, 1), gain=0.2)
+            if block == 0:
+                x = graph.conv(x, (channels, 4 * width, 1), step, gain=1.0)
+            x = graph.add("Relu", [graph.add("Add", [x, inner])])
+            channels = 4 * width
+    x = graph.add("Flatten", [graph.add("GlobalAveragePool", [x])])
+    weight, bias = graph.weight((channels, 1000), channels, 1.0), graph.constant(np.zeros(1000, np.float32))
+    x = graph.add("Gemm", [x, weight, bias])
+    graph.save(path, {"image": (TensorProto.FLOAT, ["batch", 3, 224, 224])}, x, ["batch", 1000])
+
+
+def write_bert(path: Path) -> None:
+    """Write a model of BERT's shape with 6 layers, as DistilBERT: input ``ids`` int64 [batch, length].
+
+    Source:
+        Devlin et al., BERT, section 3: 768 wide, 12 heads, 3072 inside.
+    """
+    graph = _Graph()
+    words = graph.add("Gather", [graph.weight((VOCABULARY, WIDTH), 1, 0.1), "ids"])
+    length = graph.add("Shape", ["ids"], start=1, end=2)
+    zero = graph.constant(np.zeros(1, np.int64))
+    positions = graph.add("Slice", [graph.weight((POSITIONS, WIDTH), 1, 0.1), zero, length])
+    x = graph.norm(graph.add("Add", [words, positions]))
+    for _ in range(LAYERS):
+        x = graph.norm(graph.add("Add", [x, _attention(graph, x)]))
+        inner = graph.linear(x, WIDTH, INNER)
+        # Gelu as exporters wrote it before opset 20: its parts are what a calibrator has to choose from.
+        scaled = graph.add("Div", [inner, graph.constant(np.array(2**0.5, np.float32))])
+        inside = graph.add("Add", [graph.add("Erf", [scaled]), graph.constant(np.array(1, np.float32))])
+        gelu = graph.add(
+            "Mul", [graph.add("Mul", [inner, inside]), graph.constant(np.array(0.5, np.float32))]
+        )
+        x = graph.norm(graph.add("Add", [x, graph.linear(gelu, INNER, WIDTH)]))
+    graph.save(path, {"ids": (TensorProto.INT64, ["batch", "length"])}, x, ["batch", "length", WIDTH])
+
+
+def _attention(graph: _Graph, x: str) -> str:
+    heads = graph.constant(np.array([0, 0, HEADS, WIDTH // HEADS], np.int64))
+
+    def split(order: list[int]) -> str:
+        return graph.add(
+            "Transpose", [graph.add("Reshape", [graph.linear(x, WIDTH, WIDTH), heads])], perm=order
+        )
+
+    query, key, value = split([0, 2, 1, 3]), split([0, 2, 3, 1]), split([0, 2, 1, 3])
+    scale = graph.constant(np.array((WIDTH // HEADS) ** 0.5, np.float32))
+    scores = graph.add("Div", [graph.add("MatMul", [query, key]), scale])
+    mixed = graph.add("MatMul", [graph.add("Softmax", [scores], axis=-1), value])
+    joined = graph.add("Transpose", [mixed], perm=[0, 2, 1, 3])
+    whole = graph.constant(np.array([0, 0, WIDTH], np.int64))
+    return graph.linear(graph.add("Reshape", [joined, whole]), WIDTH, WIDTH)
+
+
+def write_images(path: Path, count: int) -> None:
+    """Write ``count`` images of 224 by 224 as an ``.npz``: smooth, as photographs are."""
+    random = np.random.default_rng(1)
+    coarse = random.standard_normal((count, 3, 28, 28)).astype(np.float32)
+    images = np.repeat(np.repeat(coarse, 8, axis=2), 8, axis=3)
+    images += random.normal(0, 0.2, images.shape).astype(np.float32)
+    np.savez(path, image=images)
+
+
+def write_sequences(path: Path, count: int, length: int) -> None:
+    """Write ``count`` sequences of word numbers as an ``.npz``."""
+    np.savez(path, ids=np.random.default_rng(2).integers(0, VOCABULARY, (count, length)))
