@@ -10,6 +10,8 @@ import re
 
 import onnx_ir as ir
 
+from ptq_cli.models.fresh_names import FreshNames
+
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"
 SCOPE_TEXT_LIMIT = 10_000
@@ -17,21 +19,6 @@ PLACEHOLDER_SCOPE = "_empty_nn_module_stack_from_metadata_hook"
 """What torch.export calls the module of an operation that it lost track of."""
 MADE_UP_NODE = re.compile(r"node_\w+")
 MADE_UP_CONSTANT = re.compile(r"(?:val|_val|const)_\d+(?:_\d+)*")
-
-
-class _Names:
-    """Hands out each name once."""
-
-    def __init__(self, taken: set[str]) -> None:
-        self._taken = taken
-
-    def claim(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
 
 
 def name_graph(model: ir.Model) -> None:
@@ -46,7 +33,7 @@ def name_graph(model: ir.Model) -> None:
     nested = {
         value.name or "" for node in graph.all_nodes() if node.graph is not graph for value in node.outputs
     }
-    nodes, values = _Names(set()), _Names(fixed | nested | set(graph.initializers))
+    nodes, values = FreshNames(set()), FreshNames(fixed | nested | set(graph.initializers))
     kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
     _name_initializers(graph, values, fixed)
     for node in graph:
@@ -110,7 +97,7 @@ def _layer_name(node: ir.Node, path: str) -> str:
     return f"{path}/{node.op_type}" if path else node.op_type
 
 
-def _name_initializers(graph: ir.Graph, values: _Names, fixed: set[str]) -> None:
+def _name_initializers(graph: ir.Graph, values: FreshNames, fixed: set[str]) -> None:
     # The names of all initializers are taken already, so that none is renamed to another's.
     for value in list(graph.initializers.values()):
         if value.is_graph_output():
@@ -126,7 +113,7 @@ def _name_initializers(graph: ir.Graph, values: _Names, fixed: set[str]) -> None
             value.name = values.claim(wanted)
 
 
-def _name_made_up_constants(graph: ir.Graph, values: _Names) -> None:
+def _name_made_up_constants(graph: ir.Graph, values: FreshNames) -> None:
     # They are named last, because they are named for the node that reads them.
     for value in list(graph.initializers.values()):
         uses = value.uses()

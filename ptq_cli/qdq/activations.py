@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.qdq.nodes import FreshNames, add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
 
 Constants = tuple[ir.Value, ir.Value]
 """Scale and zero point."""

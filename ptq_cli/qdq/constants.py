@@ -5,8 +5,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import quantize
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.nodes import FreshNames, add_initializer, make_dequantize
+from ptq_cli.qdq.nodes import add_initializer, make_dequantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
 
 INT32 = np.iinfo(np.int32)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.qdq.nodes import FreshNames
+from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.qdq.structure import structure_faults
 from tests.unit.plan.graphs import build
