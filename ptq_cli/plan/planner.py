@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError
 from ptq_cli.plan.masks import adds_mask, carries_mask
 from ptq_cli.plan.neighbours import clamp_behind, is_clamped, is_merged, moved_from, moved_to, rule_of
 from ptq_cli.plan.refusals import (
@@ -42,6 +42,7 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
 
     Raises:
+        InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
             model is quantized already.
     """
@@ -50,6 +51,12 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
         raise NothingToQuantizeError(
             f"the model is quantized already: it holds {quantized.op_type} '{quantized.name}'",
             hint="name the float model that it was made from",
+        )
+    opset = model.opset_imports.get("", 0)
+    if opset < target.opset:
+        raise InvalidOnnxError(
+            f"the model has opset {opset}, target '{target.name}' needs {target.opset} or later",
+            hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
     planner, refused = _Planner(model.graph, target, {}), dict[str, str]()
     plan = planner.plan()
