@@ -129,6 +129,6 @@ def test_a_target_that_needs_a_newer_opset_refuses_the_model(target):
     model = build(next(iter(CASES.values())).graph)
     newer = dataclasses.replace(target, opset=99)
     with pytest.raises(
-        InvalidOnnxError, match="the model has opset [0-9]+, target 'ort-cpu' needs 99 or later"
+        InvalidOnnxError, match=r"the model has opset [0-9]+, target 'ort-cpu' needs 99 or later"
     ):
         make_plan(model, newer)
