@@ -10,7 +10,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.amax.decide import AUTO, METHODS
+from ptq_cli.amax.decide import AUTO
+from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors.registry import COLLECTORS
 from ptq_cli.plan.target import load_target, target_names
 from ptq_cli.recipe.check import RULES
@@ -25,7 +26,8 @@ INTRODUCTION = """\
 # Recipe
 
 A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
-name (`--batch-size` is `batch_size`). Settings come in layers, the later overriding the earlier, key by key:
+name (`--batch-size` is `batch_size`); only [overrides](#override) are written in a recipe alone. Settings
+come in layers, the later overriding the earlier, key by key; a list takes the place of the one beneath it:
 
 1. the preset (`--preset`, default `{preset}`)
 2. `./ptq.toml`, if the current folder has one
@@ -55,8 +57,13 @@ def recipe_page() -> str:
     return "\n".join(parts)
 
 
-def _section(name: str, kind: type) -> str:
-    if not is_dataclass(kind):
+def _section(name: str, kind: Any) -> str:
+    # A list of tables is written [[name]], once for each.
+    title = name
+    if typing.get_origin(kind) is list:
+        (kind,) = typing.get_args(kind)
+        title = f"[[{name}]]"
+    if not isinstance(kind, type) or not is_dataclass(kind):
         raise TypeError(f"[{name}] is no section")
     summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
     meanings, hints = attribute_texts(kind), typing.get_type_hints(kind)
@@ -71,7 +78,7 @@ def _section(name: str, kind: type) -> str:
         for item in fields(kind)
     ]
     header = ["setting", "type", "default", "flag", "meaning"]
-    return f"## {name}\n\n{_first_upper(summary)}\n\n{table(header, rows)}\n"
+    return f"## {title}\n\n{_first_upper(summary)}\n\n{table(header, rows)}\n"
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
@@ -112,6 +119,8 @@ def _words(hint: Any, *, plural: bool = False) -> str:
 
 
 def _default(item: "Field[Any]") -> str:
+    if item.default is MISSING and item.default_factory is MISSING:
+        return "wanted"
     value = item.default_factory() if item.default_factory is not MISSING else item.default
     if value is None:
         return "none"
@@ -139,7 +148,8 @@ def _names() -> str:
     floors = [name for name, metric in PAIR_METRICS.items() if metric.higher_is_better]
     rows = [
         ("`calibration.method`", _listed(COLLECTORS)),
-        ("`amax.method`", _listed((AUTO, *METHODS))),
+        ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
+        ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
         ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}; these need labels"),
         ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}: what both models have"),
         ("`gate.min`", _listed((*LABEL_METRICS, *floors))),

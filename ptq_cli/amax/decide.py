@@ -1,17 +1,35 @@
 """From statistics and the recipe's amax settings to a range, and from the range to parameters."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from ptq_cli.amax.max import max_amax
-from ptq_cli.amax.percentile import percentile_amax
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
 
-METHODS = ("max", "percentile")
 AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Parameters of a tensor, and how they came about.
+
+    Attributes:
+        parameters: scale and zero point.
+        method: the method's name, ``auto`` resolved.
+        choice: the range it chose.
+    """
+
+    parameters: QuantParameters
+    method: str
+    choice: Choice
 
 
 def check_amax_settings(settings: AmaxSettings) -> None:
@@ -21,9 +39,10 @@ def check_amax_settings(settings: AmaxSettings) -> None:
         UnknownNameError: there is none of that name.
 
     Example:
-        >>> check_amax_settings(AmaxSettings(method="max"))
+        >>> check_amax_settings(AmaxSettings(method="mse", weight_method="max"))
     """
     require_known("amax method", settings.method, (AUTO, *METHODS))
+    require_known("amax method of weights", settings.weight_method, METHODS)
 
 
 def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
@@ -40,26 +59,43 @@ def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
     return "percentile" if has_histogram else "max"
 
 
-def decide_amax(statistics: TensorStatistics, settings: AmaxSettings) -> float:
-    """Return the amax of a tensor.
+def decide_range(
+    statistics: TensorStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
+) -> Choice:
+    """Return the range of a tensor.
+
+    A symmetric one is [-amax, amax]. An asymmetric one need not be as far from 0 on both sides, so that a
+    rare outlier on one side costs the other side nothing.
+
+    Edge case:
+        A symmetric tensor of an unsigned format has the zero point in the middle: its levels are those of
+        the signed format.
 
     Raises:
         MissingStatisticError: the method needs a histogram that was not kept.
         UnknownNameError: there is no such method.
+
+    Example:
+        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.core.formats import UINT8
+        >>> collector = MaxCollector()
+        >>> collector.update(np.array([-1.0, 3.0], np.float32))
+        True
+        >>> choice = decide_range(collector.statistics(), AmaxSettings("max"), UINT8, symmetric=False)
+        >>> choice.low, choice.high
+        (-1.0, 3.0)
     """
     check_amax_settings(settings)
-    if resolve_method(settings, has_histogram=statistics.histogram is not None) == "max":
-        return max_amax(statistics)
-    return percentile_amax(statistics, settings.percentile)
+    method = METHODS[resolve_method(settings, has_histogram=statistics.histogram is not None)]
+    if symmetric:
+        return method.symmetric(statistics, settings, _signed(format))
+    return method.asymmetric(statistics, settings, format)
 
 
-def decide_parameters(
+def decide(
     statistics: TensorStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
-) -> QuantParameters:
-    """Return scale and zero point of an activation.
-
-    A symmetric tensor covers [-amax, amax]. An asymmetric one covers what of [min, max] lies within amax, so
-    that a rare outlier on one side does not cost the other side anything.
+) -> Decision:
+    """Return scale and zero point of an activation, and the range they come from.
 
     Shapes:
         scale and zero point: ().
@@ -76,15 +112,53 @@ def decide_parameters(
         >>> collector = MaxCollector()
         >>> collector.update(np.array([0.0, 2.55], np.float32))
         True
-        >>> statistics = collector.statistics()
-        >>> parameters = decide_parameters(statistics, AmaxSettings("max"), UINT8, symmetric=False)
-        >>> round(float(parameters.scale), 6), int(parameters.zero_point)
+        >>> decision = decide(collector.statistics(), AmaxSettings("max"), UINT8, symmetric=False)
+        >>> round(float(decision.parameters.scale), 6), int(decision.parameters.zero_point)
         (0.01, 0)
     """
-    amax = decide_amax(statistics, settings)
-    if symmetric:
-        # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
-        signed = IntegerFormat(format.bits, signed=True)
-        zero_point = 0 if format.signed else -signed.qmin
-        return QuantParameters(scale_from_amax(amax, signed), np.asarray(zero_point, np.int64), format)
-    return parameters_from_range(max(statistics.low, -amax), min(statistics.high, amax), format)
+    choice = decide_range(statistics, settings, format, symmetric=symmetric)
+    method = resolve_method(settings, has_histogram=statistics.histogram is not None)
+    if not symmetric:
+        return Decision(parameters_from_range(choice.low, choice.high, format), method, choice)
+    # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
+    zero_point = 0 if format.signed else -_signed(format).qmin
+    scale = scale_from_amax(choice.amax, _signed(format))
+    return Decision(QuantParameters(scale, np.asarray(zero_point, np.int64), format), method, choice)
+
+
+def decide_channels(
+    channels: Sequence[TensorStatistics],
+    settings: AmaxSettings,
+    format: IntegerFormat,
+    *,
+    axis: int,
+    symmetric: bool,
+) -> QuantParameters:
+    """Return scales and zero points of a tensor whose channels have statistics of their own.
+
+    Shapes:
+        scale and zero point: (C,), one entry a channel.
+
+    Raises:
+        MissingStatisticError: the method needs a histogram that was not kept.
+
+    Example:
+        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.core.formats import INT8
+        >>> channels = []
+        >>> for value in (1.27, 2.54):
+        ...     collector = MaxCollector()
+        ...     _ = collector.update(np.array([value], np.float32))
+        ...     channels.append(collector.statistics())
+        >>> parameters = decide_channels(channels, AmaxSettings("max"), INT8, axis=1, symmetric=True)
+        >>> parameters.scale.tolist()
+        [0.009999999776482582, 0.019999999552965164]
+    """
+    found = [decide(item, settings, format, symmetric=symmetric).parameters for item in channels]
+    scale = np.asarray([item.scale for item in found], np.float32)
+    zero_point = np.asarray([item.zero_point for item in found], np.int64)
+    return QuantParameters(scale, zero_point, format, PerAxis(axis))
+
+
+def _signed(format: IntegerFormat) -> IntegerFormat:
+    return format if format.signed else IntegerFormat(format.bits, signed=True)

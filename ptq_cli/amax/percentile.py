@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.amax.max import max_amax
 from ptq_cli.collectors.bit_histogram import SIGN
@@ -42,10 +43,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
     """
     histogram = statistics.histogram
     if histogram is None:
-        raise MissingStatisticError(
-            "the percentile method needs histograms, and this calibration kept only ranges",
-            hint="calibrate with --method histogram, or export with --amax max",
-        )
+        raise missing_histogram("percentile")
     largest = max_amax(statistics)
     if not histogram.counts.size:
         return largest
@@ -55,7 +53,43 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
     np.add.at(counts, inverse, histogram.counts)
     edges = np.zeros(magnitudes.size)
     edges[inverse] = histogram.upper_edges()
-    # In fractions: 99.9 % of 1e9 values in float64 is 999000000.0000001, and would round up to one more.
-    wanted = math.ceil(Fraction(str(float(percentile))) * statistics.count / 100) - statistics.zeros
+    wanted = _rank(percentile, statistics.count) - statistics.zeros
     index = int(np.searchsorted(np.cumsum(counts), max(wanted, 1)))
     return min(float(edges[min(index, edges.size - 1)]), largest)
+
+
+def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
+    """Return the smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
+
+    Shapes:
+        values: any.
+
+    Units:
+        As the values, and one of them: with the values at hand there is no bin to round up to.
+
+    Edge case:
+        As ``percentile_amax``: where zeros alone are ``percentile`` percent, the smallest magnitude above 0.
+
+    Example:
+        >>> percentile_of_values([0.0, -1.0, 2.0, 4.0], 75.0)
+        2.0
+    """
+    magnitudes = np.abs(np.asarray(values)).ravel()
+    zeros = magnitudes.size - int(np.count_nonzero(magnitudes))
+    if zeros == magnitudes.size:
+        return 0.0
+    rank = max(_rank(percentile, magnitudes.size), zeros + 1)
+    return float(np.partition(magnitudes, rank - 1)[rank - 1])
+
+
+def missing_histogram(method: str) -> MissingStatisticError:
+    """Return the error of a method that needs histograms where there are none."""
+    return MissingStatisticError(
+        f"the {method} method needs histograms, and this calibration kept only ranges",
+        hint="calibrate with --method histogram, or export with --amax max",
+    )
+
+
+def _rank(percentile: float, count: int) -> int:
+    # In fractions: 99.9 % of 1e9 values in float64 is 999000000.0000001, and would round up to one more.
+    return math.ceil(Fraction(str(float(percentile))) * count / 100)

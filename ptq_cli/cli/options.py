@@ -48,8 +48,19 @@ BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a
 TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")
 AMAX = (
-    click.option("--amax", metavar="METHOD", help="How ranges are decided: auto, max or percentile."),
+    click.option(
+        "--amax", metavar="METHOD", help="What decides ranges: auto, max, percentile, entropy or mse."
+    ),
     click.option("--percentile", type=float, metavar="P", help="Percent of the values that a range holds."),
+    click.option("--weight-amax", metavar="METHOD", help="What decides ranges of weights.  [default: max]"),
+    click.option("--amax-bins", type=int, metavar="N", help="Bins for entropy and mse.  [default: 2048]"),
+    click.option(
+        "--amax-start-bin",
+        type=int,
+        metavar="N",
+        help="Bins of the smallest range tried.  [default: 128 for entropy, 1 for mse]",
+    ),
+    click.option("--amax-stride", type=int, metavar="N", help="Bins from range to range.  [default: 1]"),
 )
 GATES = (
     click.option("--max-drop", multiple=True, metavar="METRIC=X", help="Exit 3 if the metric drops by more."),

@@ -53,12 +53,25 @@ def print_export(result: "ExportResult") -> None:
     """Print what was exported."""
     integer = sum(layer.quantized for layer in result.plan.layers)
     layers = len(result.plan.layers)
-    say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {result.amax}")
+    say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
     say(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
     for name, channels in result.widened.items():
         say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
+    for name, method in result.unsearched.items():
+        say(f"note: {method} had one candidate only for '{name}': its whole range")
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def method_line(result: "ExportResult") -> str:
+    """Say by which methods the ranges were decided."""
+    parts = [result.amax]
+    if result.weight_amax != "max":
+        parts.append(f"weights by {result.weight_amax}")
+    if result.overridden:
+        count = len(result.overridden)
+        parts.append(f"{count} {'tensor' if count == 1 else 'tensors'} by overrides")
+    return ", ".join(parts)
 
 
 def kernel_line(result: "ExportResult") -> str:
@@ -79,6 +92,9 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "float_bytes": result.float_bytes,
         "target": result.target,
         "amax": result.amax,
+        "weight_amax": result.weight_amax,
+        "overridden": list(result.overridden),
+        "one_candidate": dict(result.unsearched),
         "integer_kernels": result.kernels.integer,
         "float_kernels": result.kernels.floating,
         "widened": dict(result.widened),

@@ -1,5 +1,6 @@
 """``evaluate``: both models over the evaluation set, the report, and the verdict."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,14 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.pipeline.calibrate import checked, open_data
-from ptq_cli.pipeline.export import AMAX_METHOD, AMAX_PERCENTILE, FLOAT_SHA256, STATISTICS_SHA256
+from ptq_cli.pipeline.export import (
+    AMAX_METHOD,
+    AMAX_PERCENTILE,
+    FLOAT_SHA256,
+    OVERRIDES,
+    STATISTICS_SHA256,
+    WEIGHT_AMAX,
+)
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request
@@ -248,7 +256,10 @@ def _model_file(name: str, content: bytes) -> ModelFile:
 def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     percentile = origin.get(AMAX_PERCENTILE)
     settings = {} if percentile is None else {"percentile": float(percentile)}
-    return AmaxSummary(origin.get(AMAX_METHOD, "unknown"), settings)
+    if OVERRIDES in origin:
+        settings["overrides"] = len(json.loads(origin[OVERRIDES]))
+    method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
+    return AmaxSummary(method if weights == "max" else f"{method}, weights by {weights}", settings)
 
 
 def _layers(pair: Pair, recipe: Recipe) -> tuple[Layer, ...]:

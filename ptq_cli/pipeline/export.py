@@ -1,34 +1,36 @@
 """``export``: decide the parameters from the statistics, and write the quantized model."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import decide_parameters, resolve_method
+from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.core.files import write_together
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
+from ptq_cli.pipeline.ranges import decide_activations, tensor_settings, unsearched
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
-from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import AmaxSettings, Recipe
+from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
+from ptq_cli.recipe.schema import Recipe
 
 FLOAT_SHA256 = "ptq.float_sha256"
 STATISTICS_SHA256 = "ptq.statistics_sha256"
 AMAX_METHOD = "ptq.amax_method"
 AMAX_PERCENTILE = "ptq.amax_percentile"
+WEIGHT_AMAX = "ptq.weight_amax"
+OVERRIDES = "ptq.amax_overrides"
 TARGET = "ptq.target"
 VERSION = "ptq.version"
 
@@ -45,6 +47,9 @@ class ExportResult:
         plan: what was quantized, and why not the rest.
         kernels: what ONNX Runtime makes of it on this machine.
         widened: weights whose scale was widened so that their bias fits, with how many channels.
+        weight_amax: the method that decided the weights' ranges.
+        overridden: activations and weights that an override changed the settings of, in the plan's order.
+        unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
     """
 
     output: Path
@@ -55,6 +60,9 @@ class ExportResult:
     plan: Plan
     kernels: KernelCounts
     widened: Mapping[str, int]
+    weight_amax: str = "max"
+    overridden: tuple[str, ...] = ()
+    unsearched: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,14 @@ def make_export(
     """
     model = ir.from_proto(onnx.load_model_from_string(float_model))
     plan = make_plan(model, load_target(recipe.quantization.target))
-    parameters = decide_all(model, plan, _Decide(calibration, recipe.amax))
+    settings = tensor_settings(model, plan, recipe)
+    decisions = decide_activations(plan, settings.activations, calibration)
+    parameters = decide_all(
+        model,
+        plan,
+        lambda site: decisions[site.source].parameters,
+        lambda site: settings.weights[site],
+    )
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
     quantized.metadata_props.update(_origin(recipe, calibration, method))
@@ -118,25 +133,12 @@ def make_export(
         plan,
         count_kernels(content),
         parameters.widened,
+        recipe.amax.weight_method,
+        settings.overridden,
+        {**unsearched(decisions), **parameters.unsearched},
     )
     files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, content, files)
-
-
-@dataclass(frozen=True)
-class _Decide:
-    """Parameters of an activation site from a calibration."""
-
-    calibration: Calibration
-    amax: AmaxSettings
-
-    def __call__(self, site: ActivationSite) -> QuantParameters:
-        statistics = self.calibration.statistics.get(site.source)
-        if statistics is None:
-            raise StaleCalibrationError(
-                f"the calibration has no statistics of '{site.source}'", hint="run ptq calibrate again"
-            )
-        return decide_parameters(statistics, self.amax, site.format, symmetric=site.symmetric)
 
 
 def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:
@@ -148,7 +150,10 @@ def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, 
         STATISTICS_SHA256: statistics_digest(calibration.statistics),
         TARGET: recipe.quantization.target,
         AMAX_METHOD: method,
+        WEIGHT_AMAX: recipe.amax.weight_method,
     }
     if method == "percentile":
         origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+    if recipe.override:
+        origin[OVERRIDES] = json.dumps(recipe_to_table(recipe, Path())["override"])
     return origin

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.amax.decide import check_amax_settings
+from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.collectors.registry import make_collector
 from ptq_cli.core.errors import GateError
 from ptq_cli.plan.target import load_target
@@ -90,6 +91,7 @@ def _recipe_files(request: Request) -> list[Layer | None]:
 def _check_names(recipe: Recipe) -> Recipe:
     make_collector(recipe.calibration.method)
     check_amax_settings(recipe.amax)
+    check_overrides(recipe.override)
     load_target(recipe.quantization.target)
     requested_label_metrics(recipe.evaluation.metrics)
     check_limits(recipe.gate)

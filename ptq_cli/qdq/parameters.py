@@ -1,16 +1,19 @@
 """Parameters of every site of a plan: decided once, before the graph is touched."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.weights import choose_weight_ranges
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, scale_from_amax
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.recipe.schema import AmaxSettings
 
 LARGEST_BIAS = 2**30
 """In steps. Half of int32: the other half is for the products that the kernel adds to it."""
@@ -19,6 +22,7 @@ SMALLEST_BIAS = 1e-20
 """Keeps the scale of a smaller one a normal float32."""
 
 Decide = Callable[[ActivationSite], QuantParameters]
+WeightSettings = Callable[[WeightSite], AmaxSettings]
 
 
 @dataclass(frozen=True)
@@ -29,20 +33,29 @@ class Parameters:
         activations: by tensor name.
         weights: by site.
         widened: names of weights whose scale was widened for their bias, with how many channels.
+        unsearched: names of weights whose method had one candidate only in every channel, with the method.
     """
 
     activations: Mapping[str, QuantParameters]
     weights: Mapping[WeightSite, QuantParameters]
     widened: Mapping[str, int]
+    unsearched: Mapping[str, str] = field(default_factory=dict)
 
 
-def decide_all(model: ir.Model, plan: Plan, decide: Decide) -> Parameters:
+def _by_max(_site: WeightSite) -> AmaxSettings:
+    return AmaxSettings(weight_method="max")
+
+
+def decide_all(
+    model: ir.Model, plan: Plan, decide: Decide, weight_settings: WeightSettings = _by_max
+) -> Parameters:
     """Return the parameters of a plan's sites.
 
     Args:
         model: the float model, which holds the weights.
         plan: what is quantized.
         decide: gives an activation's parameters from its statistics.
+        weight_settings: gives the amax settings of a weight.
 
     Raises:
         InvalidOnnxError: a weight or bias holds NaN or Inf.
@@ -54,7 +67,12 @@ def decide_all(model: ir.Model, plan: Plan, decide: Decide) -> Parameters:
     activations = {name: by_source[site.source] for name, site in plan.activations.items()}
     initializers = model.graph.initializers
     arrays = {name: _finite(constant(initializers[name]), name) for name in plan.constants}
-    weights = {site: weight_parameters(arrays[site.tensor], site) for site in plan.weights}
+    settings = {site: weight_settings(site) for site in plan.weights}
+    ranges = {site: weight_ranges(arrays[site.tensor], site, settings[site]) for site in plan.weights}
+    weights = {site: weight_parameters(ranges[site], site) for site in plan.weights}
+    unsearched = {
+        site.tensor: settings[site].weight_method for site in plan.weights if _is_unsearched(ranges[site])
+    }
     widened: dict[str, int] = {}
     for bias in plan.biases:
         found = weights[bias.weight]
@@ -63,7 +81,7 @@ def decide_all(model: ir.Model, plan: Plan, decide: Decide) -> Parameters:
         weights[bias.weight], channels = fit_bias(found, input_scale, arrays[bias.tensor], zero)
         if channels:
             widened[bias.weight.tensor] = channels
-    return Parameters(activations, weights, widened)
+    return Parameters(activations, weights, widened, unsearched)
 
 
 def _finite(array: FloatArray, name: str) -> FloatArray:
@@ -75,11 +93,26 @@ def _finite(array: FloatArray, name: str) -> FloatArray:
     return array
 
 
-def weight_parameters(weight: FloatArray, site: WeightSite) -> QuantParameters:
-    """Return the symmetric parameters of a weight: amax by max, per output channel where it has an axis.
+def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> tuple[Choice, ...]:
+    """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
 
     Shapes:
-        weight: any; scale: (C,) along the site's axis, or ().
+        weight: any; C ranges along the site's axis, or one.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
+        >>> [item.amax for item in weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings())]
+        [2.0, 0.0]
+    """
+    return choose_weight_ranges(weight, _granularity(site), settings, site.format)
+
+
+def weight_parameters(ranges: Sequence[Choice], site: WeightSite) -> QuantParameters:
+    """Return the symmetric parameters of a weight from its ranges.
+
+    Shapes:
+        scale: (C,) along the site's axis, or ().
 
     Edge case:
         An all-zero channel gets scale 1.
@@ -87,12 +120,21 @@ def weight_parameters(weight: FloatArray, site: WeightSite) -> QuantParameters:
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
         >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
-        >>> weight_parameters(np.array([[1.27, 0.0], [0.0, 0.0]], np.float32), site).scale.tolist()
+        >>> weight_parameters([Choice(-1.27, 1.27), Choice(0.0, 0.0)], site).scale.tolist()
         [0.009999999776482582, 1.0]
     """
-    granularity: Granularity = PerTensor() if site.axis is None else PerAxis(site.axis)
-    scale = scale_from_amax(weight_amax(weight, granularity), site.format)
-    return QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, granularity)
+    amax = np.asarray([item.amax for item in ranges])
+    scale = scale_from_amax(amax if site.axis is not None else amax.reshape(()), site.format)
+    return QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, _granularity(site))
+
+
+def _granularity(site: WeightSite) -> Granularity:
+    return PerTensor() if site.axis is None else PerAxis(site.axis)
+
+
+def _is_unsearched(ranges: Sequence[Choice]) -> bool:
+    searched = [item.candidates for item in ranges if item.amax > ZERO_AMAX]
+    return bool(searched) and all(candidates == 1 for candidates in searched)
 
 
 def weight_amax(weight: FloatArray, granularity: Granularity) -> FloatArray:

@@ -4,7 +4,10 @@ import math
 from collections.abc import Callable
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import OverrideSettings, Recipe
+
+MOST_BINS = 65536
+"""Of a linear histogram; the searches take time in proportion."""
 
 MOST_THREADS = 1024
 """ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
@@ -48,6 +51,24 @@ RULES: tuple[Rule, ...] = (
         "above 0 and at most 100",
     ),
     (
+        "amax.bins",
+        lambda r: r.amax.bins,
+        lambda r: 2 <= r.amax.bins <= MOST_BINS,
+        f"2 to {MOST_BINS}",
+    ),
+    (
+        "amax.start_bin",
+        lambda r: r.amax.start_bin,
+        lambda r: _at_least_one(r.amax.start_bin),
+        "at least 1",
+    ),
+    (
+        "amax.stride",
+        lambda r: r.amax.stride,
+        lambda r: r.amax.stride >= 1,
+        "at least 1",
+    ),
+    (
         "runtime.threads",
         lambda r: r.runtime.threads,
         lambda r: 0 <= r.runtime.threads <= MOST_THREADS,
@@ -83,4 +104,24 @@ def check_recipe(recipe: Recipe) -> Recipe:
                 f"'model.input_shape.{name}' is {shape}, sizes of at least 1 are wanted",
                 hint="for example: --input-shape x=1,3,224,224",
             )
+    for override in recipe.override:
+        _check_override(override)
     return recipe
+
+
+def _check_override(override: OverrideSettings) -> None:
+    if not override.match:
+        raise RecipeValueError(
+            "'override.match' is '', a name or a pattern is wanted", hint="'*' matches all of them"
+        )
+    if override.percentile is not None and not 0 < override.percentile <= 100:
+        raise RecipeValueError(
+            f"'override.percentile' of '{override.match}' is {override.percentile}, "
+            "it must be above 0 and at most 100",
+            hint="correct 'override.percentile'",
+        )
+    if override.amax is None and override.percentile is None and override.weight_amax is None:
+        raise RecipeValueError(
+            f"the override of '{override.match}' sets nothing",
+            hint="give it amax, percentile or weight_amax",
+        )

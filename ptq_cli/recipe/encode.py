@@ -30,9 +30,13 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
         >>> recipe_to_table(Recipe(), Path("."))["quantization"]
         {'target': 'ort-cpu'}
     """
-    table = {name: _without_null(section) for name, section in dataclasses.asdict(recipe).items()}
+    # A list of tables stands between sections; an empty one would be a key above them all.
+    sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}
+    table = {name: _without_null(section) for name, section in sections.items()}
     return map_locations(table, lambda location: relative_location(location, folder))
 
 
-def _without_null(section: dict[str, Any]) -> dict[str, Any]:
+def _without_null(section: Any) -> Any:
+    if isinstance(section, list):
+        return [_without_null(item) for item in section]
     return {name: value for name, value in section.items() if value is not None}

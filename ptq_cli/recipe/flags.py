@@ -24,6 +24,10 @@ class Settings(TypedDict, total=False):
     samples: int
     amax: str
     percentile: float
+    weight_amax: str
+    amax_bins: int
+    amax_start_bin: int
+    amax_stride: int
     target: str
     eval_data: str
     metric: list[str]
@@ -50,6 +54,10 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "samples": ("calibration.samples",),
     "amax": ("amax.method",),
     "percentile": ("amax.percentile",),
+    "weight_amax": ("amax.weight_method",),
+    "amax_bins": ("amax.bins",),
+    "amax_start_bin": ("amax.start_bin",),
+    "amax_stride": ("amax.stride",),
     "target": ("quantization.target",),
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),
@@ -71,7 +79,8 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by flag name as a recipe's nested tables.
 
     Edge case:
-        A percentile alone asks for the percentile method: nobody names one for another method.
+        A percentile alone asks for the percentile method: nobody names one for another method. With
+        ``weight_amax="percentile"`` it is the weights'.
 
     Raises:
         UsageError: there is no setting of that name; only the Python API can meet it.
@@ -92,6 +101,6 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
         for key in FLAG_KEYS[name]:
             section, _, field = key.partition(".")
             table.setdefault(section, {})[field] = value
-    if "percentile" in settings and "amax" not in settings:
+    if "percentile" in settings and "amax" not in settings and settings.get("weight_amax") != "percentile":
         table["amax"]["method"] = "percentile"
     return table

@@ -76,13 +76,41 @@ class AmaxSettings:
     """``[amax]``: how a range is decided from the statistics.
 
     Attributes:
-        method: ``"max"``, ``"percentile"``, or ``"auto"``: percentile where the calibration kept
-            histograms, max where it did not.
+        method: of activations: ``"max"``, ``"percentile"``, ``"entropy"``, ``"mse"``, or ``"auto"``:
+            percentile where the calibration kept histograms, max where it did not.
         percentile: share of the values, in percent, that the range holds; for ``"percentile"``.
+        weight_method: of weights, from their own values: ``"max"``, ``"percentile"``, ``"entropy"`` or
+            ``"mse"``.
+        bins: of the linear histogram that ``"entropy"`` and ``"mse"`` search; calibrations keep enough for
+            2048.
+        start_bin: how many bins the smallest range holds that they try; without a number 128 for
+            ``"entropy"`` and 1 for ``"mse"``.
+        stride: how many bins more each following range holds.
     """
 
     method: str = "auto"
     percentile: float = 99.999
+    weight_method: str = "max"
+    bins: int = 2048
+    start_bin: int | None = None
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class OverrideSettings:
+    """``[[override]]``: other settings for some tensors; where several match, the later wins.
+
+    Attributes:
+        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell.
+        amax: ``amax.method`` for the activations that match.
+        percentile: ``amax.percentile`` for what matches; alone it asks for the percentile method.
+        weight_amax: ``amax.weight_method`` for the weights that match.
+    """
+
+    match: str
+    amax: str | None = None
+    percentile: float | None = None
+    weight_amax: str | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +178,7 @@ class Recipe:
     image: ImageSettings = field(default_factory=ImageSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     amax: AmaxSettings = field(default_factory=AmaxSettings)
+    override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     gate: GateSettings = field(default_factory=GateSettings)

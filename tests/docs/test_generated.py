@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import OverrideSettings, Recipe
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -91,13 +91,18 @@ def test_every_error_code_is_described() -> None:
         assert "**Cause.** " in text and "**Remedy.** " in text
 
 
-@pytest.mark.parametrize("section", [item.name for item in fields(Recipe)])
+@pytest.mark.parametrize("section", [item.name for item in fields(Recipe) if is_dataclass(item.type)])
 def test_every_setting_is_described(section: str) -> None:
     text = sections("recipe.md")[section]
     settings = [item.name for item in fields(getattr(Recipe(), section))]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| (.+) \| .+ \|$", text, re.MULTILINE)
     assert [name for name, _ in rows] == settings
     assert all(flag for _, flag in rows), "every setting is a flag too"
+
+
+def test_every_setting_of_an_override_is_described() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", sections("recipe.md")["[[override]]"], re.MULTILINE)
+    assert rows == [item.name for item in fields(OverrideSettings)]
 
 
 def test_every_flag_of_a_setting_is_an_option() -> None:

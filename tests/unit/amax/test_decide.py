@@ -3,21 +3,31 @@ import pytest
 
 from ptq_cli.amax.decide import (
     AUTO,
-    METHODS,
     check_amax_settings,
-    decide_amax,
-    decide_parameters,
+    decide,
+    decide_channels,
+    decide_range,
     resolve_method,
 )
+from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
 MAX = AmaxSettings("max")
 MOST = AmaxSettings("percentile", 99.9)
+
+
+def decide_parameters(statistics, settings, format, symmetric):
+    return decide(statistics, settings, format, symmetric=symmetric).parameters
+
+
+def decide_amax(statistics, settings):
+    return decide_range(statistics, settings, INT8, symmetric=True).amax
 
 
 def statistics_of(values, collector=None):
@@ -37,7 +47,7 @@ def test_unknown_method_names_the_nearest_and_all(decide):
         decide(AmaxSettings("percentil"))
 
     assert caught.value.message == "unknown amax method 'percentil' (did you mean 'percentile'?)"
-    assert caught.value.hint == "known: auto, max, percentile"
+    assert caught.value.hint == "known: auto, max, percentile, entropy, mse"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +57,7 @@ def test_unknown_method_names_the_nearest_and_all(decide):
         ("auto", False, "max"),
         ("max", True, "max"),
         ("percentile", False, "percentile"),
+        ("mse", True, "mse"),
     ],
 )
 def test_auto_follows_what_was_kept(method, has_histogram, resolved):
@@ -61,9 +72,46 @@ def test_auto_decides_by_max_where_there_are_none():
     assert decide_amax(statistics_of(OUTLIER, MaxCollector()), AmaxSettings(percentile=99.0)) == 1000
 
 
-def test_percentile_without_histograms_is_missing():
-    with pytest.raises(MissingStatisticError, match="needs histograms"):
-        decide_parameters(statistics_of(OUTLIER, MaxCollector()), MOST, UINT8, symmetric=False)
+@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("method", ["percentile", "entropy", "mse"])
+def test_methods_without_histograms_are_missing(method, symmetric):
+    with pytest.raises(MissingStatisticError, match=f"the {method} method needs histograms"):
+        decide_parameters(
+            statistics_of(OUTLIER, MaxCollector()), AmaxSettings(method), UINT8, symmetric=symmetric
+        )
+
+
+def test_unknown_method_of_weights_is_refused_and_auto_is_none_of_them():
+    with pytest.raises(UnknownNameError) as caught:
+        check_amax_settings(AmaxSettings(weight_method="auto"))
+
+    assert caught.value.message == "unknown amax method of weights 'auto'"
+    assert caught.value.hint == "known: max, percentile, entropy, mse"
+
+
+def test_decision_says_by_which_method_and_from_how_many_candidates():
+    found = decide(statistics_of(OUTLIER), AmaxSettings("mse", bins=512), UINT8, symmetric=False)
+
+    assert found.method == "mse"
+    assert found.choice.candidates == 512
+    assert decide(statistics_of(OUTLIER), MOST, UINT8, symmetric=False).choice.candidates is None
+    assert decide(statistics_of(OUTLIER), AmaxSettings(), UINT8, symmetric=False).method == "percentile"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+def test_channels_are_decided_one_by_one(method, symmetric):
+    settings = AmaxSettings(method)
+    channels = [statistics_of(OUTLIER * factor) for factor in (1, 0.25, 0)]
+
+    found = decide_channels(channels, settings, UINT8, axis=1, symmetric=symmetric)
+
+    assert found.scale.shape == found.zero_point.shape == (3,)
+    assert found.granularity == PerAxis(1)
+    alone = [decide_parameters(item, settings, UINT8, symmetric) for item in channels]
+    assert found.scale.tolist() == [float(item.scale) for item in alone]
+    assert found.zero_point.tolist() == [int(item.zero_point) for item in alone]
+    assert found.scale[2] == 1
 
 
 def test_asymmetric_covers_the_range():

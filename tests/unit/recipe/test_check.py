@@ -16,12 +16,18 @@ WRONG = {
     "amax.percentile": [
         (value, "above 0 and at most 100") for value in (0.0, -1.0, 100.1, math.nan, math.inf, -math.inf)
     ],
+    "amax.bins": [(value, "2 to 65536") for value in (1, 0, -5, 65537)],
+    "amax.start_bin": [(0, "at least 1")],
+    "amax.stride": [(0, "at least 1")],
     "runtime.threads": [(-1, "0 to 1024"), (1025, "0 to 1024")],
 }
 RIGHT = {
     "calibration.batch_size": [1, 10**9],
     "calibration.samples": [1, None],
     "evaluation.samples": [1, None],
+    "amax.bins": [2, 2048, 65536],
+    "amax.start_bin": [1, 5000, None],
+    "amax.stride": [1, 100],
     "amax.percentile": [1e-9, 50.0, 100.0],
     "runtime.threads": [0, 1, 64],
     "gate.max_drop": [{}, {"top1": 0.0}, {"top1": -0.5}, {"top1": math.inf}],
@@ -54,6 +60,29 @@ def test_number_within_its_range_passes(key, value):
     recipe = recipe_with(key, value)
 
     assert check_recipe(recipe) is recipe
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ({"match": "", "amax": "mse"}, "'override.match' is '', a name or a pattern is wanted"),
+        ({"match": "head"}, "the override of 'head' sets nothing"),
+        *(
+            (
+                {"match": "head", "percentile": value},
+                f"'override.percentile' of 'head' is {value}, it must be above 0 and at most 100",
+            )
+            for value in (0.0, 100.5, math.nan)
+        ),
+    ],
+)
+def test_override_that_makes_no_sense_is_refused(override, message):
+    fine = {"match": "*", "amax": "mse"}
+    with pytest.raises(RecipeValueError) as caught:
+        check_recipe(decode_recipe({"override": [fine, override]}, "a test"))
+
+    assert caught.value.message == message
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("key", ["gate.max_drop", "gate.min"])

@@ -23,12 +23,18 @@ UNKNOWN = {
     "section": (
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
-        "the top level has: model, image, calibration, amax, quantization, evaluation, gate, runtime",
+        "the top level has: model, image, calibration, amax, override, quantization, evaluation, gate, "
+        "runtime",
     ),
     "key": (
         {"amax": {"percentil": 99.9}},
         "ptq.toml: unknown key 'amax.percentil' (did you mean 'percentile'?)",
         "[amax] has: method, percentile",
+    ),
+    "key of a table in a list": (
+        {"override": [{"match": "*", "percentil": 99.9}]},
+        "ptq.toml: unknown key 'override.percentil' (did you mean 'percentile'?)",
+        "[override] has: match, amax, percentile, weight_amax",
     ),
     "key like none": (
         {"runtime": {"zzz": 1}},
@@ -50,6 +56,11 @@ def test_unknown_key_names_the_nearest_and_what_there_is(table, message, hint):
 WRONG = {
     "section that is no table": ({"amax": "max"}, "'amax' is 'max', a table is wanted"),
     "section that is a list": ({"amax": [{}]}, "'amax' is [{}], a table is wanted"),
+    "table for a list of them": (
+        {"override": {"match": "*"}},
+        "'override' is {'match': '*'}, a list of tables is wanted",
+    ),
+    "text for a table in a list": ({"override": ["*"]}, "'override' is '*', a table is wanted"),
     "text for a number": (
         {"runtime": {"threads": "4"}},
         "'runtime.threads' is '4', a whole number is wanted",

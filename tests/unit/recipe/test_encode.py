@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import tomllib
+import typing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ptq_cli.recipe.schema import (
     GateSettings,
     ImageSettings,
     ModelSettings,
+    OverrideSettings,
     Recipe,
     RuntimeSettings,
 )
@@ -69,9 +71,27 @@ def test_resolved_preset_is_written_whole(tmp_path):
 
     table = tomllib.loads(recipe_to_toml(recipe, tmp_path))
 
-    assert set(table) == {field.name for field in dataclasses.fields(Recipe)}
+    assert set(table) == {field.name for field in dataclasses.fields(Recipe)} - {"override"}
     assert table["calibration"]["method"] == "histogram"
-    assert table["amax"] == {"method": "auto", "percentile": 99.999}
+    assert table["amax"] == {
+        "method": "auto",
+        "percentile": 99.999,
+        "weight_method": "max",
+        "bins": 2048,
+        "stride": 1,
+    }
+
+
+def test_overrides_are_written_as_tables_with_what_they_set():
+    recipe = Recipe(override=[OverrideSettings("a*", amax="mse"), OverrideSettings("b", percentile=9.0)])
+
+    text = recipe_to_toml(recipe, Path("/"))
+
+    assert tomllib.loads(text)["override"] == [
+        {"match": "a*", "amax": "mse"},
+        {"match": "b", "percentile": 9.0},
+    ]
+    assert merge_layers([table_layer(tomllib.loads(text), Path("/"), "a test")]) == recipe
 
 
 def test_setting_without_a_value_is_left_out():
@@ -81,7 +101,8 @@ def test_setting_without_a_value_is_left_out():
 def test_setting_without_a_value_is_the_default_of_all_that_may_have_none():
     # TOML cannot say "none": what is left out must mean it.
     for section in dataclasses.fields(Recipe):
-        for field in dataclasses.fields(section.type):
+        kind = section.type if dataclasses.is_dataclass(section.type) else typing.get_args(section.type)[0]
+        for field in dataclasses.fields(kind):
             if "None" in str(field.type):
                 assert field.default is None, f"{section.name}.{field.name}"
 
@@ -95,11 +116,22 @@ NUMBERS = st.floats(allow_nan=False)
     limits=st.dictionaries(TEXTS, NUMBERS, max_size=3),
     metrics=st.lists(TEXTS, max_size=3),
     percentile=NUMBERS,
+    overrides=st.lists(
+        st.builds(
+            OverrideSettings,
+            TEXTS,
+            amax=st.none() | TEXTS,
+            percentile=st.none() | NUMBERS,
+            weight_amax=st.none() | TEXTS,
+        ),
+        max_size=3,
+    ),
 )
-def test_any_values_survive_toml(shapes, limits, metrics, percentile):
+def test_any_values_survive_toml(shapes, limits, metrics, percentile, overrides):
     recipe = Recipe(
         model=ModelSettings(input_shape=shapes),
-        amax=AmaxSettings("percentile", percentile),
+        amax=AmaxSettings("percentile", percentile, start_bin=7),
+        override=overrides,
         evaluation=EvaluationSettings(metrics=metrics),
         gate=GateSettings(max_drop=limits),
     )

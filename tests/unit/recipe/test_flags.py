@@ -10,6 +10,7 @@ from ptq_cli.recipe.schema import Recipe
 KEYS = {
     f"{section.name}.{field.name}": field.type
     for section in dataclasses.fields(Recipe)
+    if dataclasses.is_dataclass(section.type)  # A list of tables has no flag.
     for field in dataclasses.fields(section.type)
 }
 ARGUMENT = "model.path"  # The command's argument, not a flag.
@@ -53,9 +54,23 @@ def test_one_batch_size_is_for_both_stages():
     [
         ({"percentile": 99.9}, {"percentile": 99.9, "method": "percentile"}),
         ({"percentile": 99.9, "amax": "max"}, {"percentile": 99.9, "method": "max"}),
+        (
+            {"percentile": 99.9, "weight_amax": "percentile"},
+            {"percentile": 99.9, "weight_method": "percentile"},
+        ),
+        (
+            {"percentile": 99.9, "weight_amax": "mse"},
+            {"percentile": 99.9, "weight_method": "mse", "method": "percentile"},
+        ),
         ({"amax": "max"}, {"method": "max"}),
     ],
-    ids=["percentile alone", "percentile and method", "method alone"],
+    ids=[
+        "percentile alone",
+        "percentile and method",
+        "for weights",
+        "beside another of weights",
+        "method alone",
+    ],
 )
 def test_percentile_alone_asks_for_its_method(settings, amax):
     assert settings_to_table(settings) == {"amax": amax}

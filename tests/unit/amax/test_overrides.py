@@ -1,0 +1,125 @@
+import pytest
+
+from ptq_cli.amax.overrides import check_overrides, require_matches, settings_for
+from ptq_cli.core.errors import RecipeValueError, UnknownNameError
+from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
+
+BASE = AmaxSettings("max", 99.0)
+
+
+def override(match, **settings):
+    return OverrideSettings(match, **settings)
+
+
+@pytest.mark.parametrize(
+    ("match", "names", "matches"),
+    [
+        ("layer3.*", ["layer3.conv"], True),
+        ("layer3.*", ["layer30.conv"], False),
+        ("layer3.*", ["x", "layer3.conv"], True),
+        ("*", ["anything/at all"], True),
+        ("LAYER*", ["layer"], False),
+        ("layer?", ["layer3"], True),
+        ("layer[12]", ["layer2"], True),
+        ("layer[12]", ["layer3"], False),
+        ("x[0]", ["x[0]"], True),
+    ],
+)
+def test_match_is_a_shell_pattern(match, names, matches):
+    found = settings_for(names, BASE, [override(match, amax="mse")])
+
+    assert (found.method == "mse") == matches
+
+
+def test_later_override_wins_key_by_key():
+    overrides = [
+        override("*", amax="mse", weight_amax="mse"),
+        override("head.*", amax="entropy"),
+        override("head.fc", percentile=50.0, amax="percentile"),
+    ]
+
+    assert settings_for(["a"], BASE, overrides) == AmaxSettings("mse", 99.0, "mse")
+    assert settings_for(["head.norm"], BASE, overrides) == AmaxSettings("entropy", 99.0, "mse")
+    assert settings_for(["head.fc"], BASE, overrides) == AmaxSettings("percentile", 50.0, "mse")
+
+
+@pytest.mark.parametrize(
+    ("settings", "method", "weight_method"),
+    [
+        ({"percentile": 98.0}, "percentile", "max"),
+        ({"percentile": 98.0, "amax": "auto"}, "auto", "max"),
+        ({"percentile": 98.0, "weight_amax": "percentile"}, "max", "percentile"),
+    ],
+    ids=str,
+)
+def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
+    found = settings_for(["a"], BASE, [override("a", **settings)])
+
+    assert found == AmaxSettings(method, 98.0, weight_method)
+
+
+@pytest.mark.parametrize("settings", [{"amax": "msee"}, {"weight_amax": "msee"}], ids=str)
+def test_unknown_method_is_refused(settings):
+    with pytest.raises(UnknownNameError, match=r"unknown amax method.* 'msee' \(did you mean 'mse'\?\)"):
+        check_overrides([override("*", **settings)])
+
+
+ACTIVATIONS = [["image"], ["stem.conv", "stem/Conv"], ["layer3.0.add"]]
+WEIGHTS = [["stem.conv.weight", "stem/Conv"], ["head.weight", "head"]]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        override("stem*", amax="mse"),
+        override("stem*", weight_amax="mse"),
+        override("layer3.*", percentile=99.0),
+        override("stem/Conv", amax="mse", weight_amax="mse"),
+        override("head", weight_amax="max"),
+    ],
+    ids=str,
+)
+def test_override_that_matches_is_accepted(item):
+    require_matches([item], ACTIVATIONS, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (
+            override("layr3.*", amax="mse"),
+            "[[override]] match = 'layr3.*' matches no activation that is quantized "
+            "(did you mean 'layer3.*'?)",
+        ),
+        (
+            override("stem.convv", amax="mse"),
+            "[[override]] match = 'stem.convv' matches no activation that is quantized "
+            "(did you mean 'stem.conv'?)",
+        ),
+        (
+            override("heat", weight_amax="mse"),
+            "[[override]] match = 'heat' matches no weight that is quantized (did you mean 'head'?)",
+        ),
+        # The name is a weight's, the setting an activation's.
+        (
+            override("head", amax="mse"),
+            "[[override]] match = 'head' matches no activation that is quantized",
+        ),
+        (
+            override("layer3.*", amax="mse", weight_amax="mse"),
+            "[[override]] match = 'layer3.*' matches no weight that is quantized",
+        ),
+        (
+            override("zzz*", percentile=9.0),
+            "[[override]] match = 'zzz*' matches no activation that is quantized",
+        ),
+        (override("?", amax="mse"), "[[override]] match = '?' matches no activation that is quantized"),
+    ],
+    ids=lambda value: getattr(value, "match", ""),
+)
+def test_override_that_matches_nothing_is_named_with_what_was_perhaps_meant(item, message):
+    with pytest.raises(RecipeValueError) as caught:
+        require_matches([item], ACTIVATIONS, WEIGHTS)
+
+    assert caught.value.message == message
+    assert "ptq inspect" in caught.value.hint
