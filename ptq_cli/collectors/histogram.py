@@ -20,7 +20,7 @@ from ptq_cli.collectors.kernels import (
     count_into_table,
     empty_table,
 )
-from ptq_cli.collectors.max import MaxCollector, as_float32
+from ptq_cli.collectors.max import MaxCollector, float_bits
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
@@ -45,6 +45,7 @@ class HistogramCollector:
         self._shifts = np.zeros(PAGES, np.uint32)
         self._keys = np.zeros(0, np.uint32)
         self._counts = np.zeros(ZERO_SLOTS, np.int64)
+        self._pages = 0
 
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
@@ -52,15 +53,12 @@ class HistogramCollector:
         Shapes:
             array: any.
         """
-        values = as_float32(array)
-        if not self._range.update(values):
+        bits = float_bits(array)
+        if bits.size >= max(LARGE, LARGE_PER_PAGE * self._pages):
+            return self._count_by_table(bits)
+        if not self._range.update_bits(bits):
             return False
-        bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-        pages = int(np.count_nonzero(self._starts != NO_PAGE))
-        if bits.size < max(LARGE, LARGE_PER_PAGE * pages):
-            self._count(bits)
-        else:
-            self._count_by_table(bits)
+        self._count(bits)
         return True
 
     def statistics(self) -> TensorStatistics:
@@ -76,28 +74,32 @@ class HistogramCollector:
             self._add_page(int(bits[done]) >> FLOAT_MANTISSA_BITS)
             done = count_bits(bits, self._starts, self._shifts, self._counts, done)
 
-    def _count_by_table(self, bits: npt.NDArray[np.uint32]) -> None:
-        table, top = _table_of_thread(), self._top_exponent()
-        count_into_table(bits, table)
-        page, left = empty_table(table, self._starts, self._shifts, self._counts, top, np.int64(bits.size))
+    def _count_by_table(self, bits: npt.NDArray[np.uint32]) -> bool:
+        table = _table_of_thread()
+        low, high = count_into_table(bits, table)
+        if not self._range.add_range(low, high, bits.size):
+            table.fill(0)
+            return False
+        tops = self._range.top_exponents()
+        page, left = empty_table(table, self._starts, self._shifts, self._counts, tops, bits.size)
         while page != NO_PAGE:
             self._add_page(page)
-            page, left = empty_table(table, self._starts, self._shifts, self._counts, top, left)
+            page, left = empty_table(table, self._starts, self._shifts, self._counts, tops, left)
+        return True
 
     def _add_page(self, page: int) -> None:
         # As fine as the largest magnitude so far needs; a larger one later needs nothing finer.
         bins = int(bins_per_octave(np.array(page % EXPONENTS), self._top_exponent()))
         shift = FLOAT_MANTISSA_BITS - (bins.bit_length() - 1)
         self._starts[page] = self._counts.size
+        self._pages += 1
         self._shifts[page] = shift
         keys = (page << MANTISSA_BITS) + (np.arange(bins) << (shift - KEY_SHIFT))
         self._keys = np.concatenate([self._keys, keys.astype(np.uint32)])
         self._counts = np.concatenate([self._counts, np.zeros(bins, np.int64)])
 
     def _top_exponent(self) -> int:
-        seen = self._range.statistics()
-        largest = np.abs(np.stack([seen.minimum, seen.maximum])).max()
-        return int(largest.view(np.uint32)) >> FLOAT_MANTISSA_BITS
+        return max(*self._range.top_exponents(), 0)
 
 
 def compile_kernel() -> None:

@@ -3,9 +3,16 @@
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.collectors.kernels import FLOAT_MANTISSA_BITS, find_range
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
+
+MAGNITUDE = 0x7FFFFFFF
+NOTHING = (0x7FFFFFFF, -0x80000000)
+"""The range of no values, in integers that order as the floats do."""
+ORDERED_INFINITY = 0x7F800000
+ORDERED_MINUS_INFINITY = -0x7F800001
 
 
 class MaxCollector:
@@ -23,6 +30,8 @@ class MaxCollector:
         self._granularity = granularity or PerTensor()
         self._axis = self._granularity.axis if isinstance(self._granularity, PerAxis) else None
         self._kept = no_statistics(self._axis)
+        self._count = 0
+        self._low, self._high = NOTHING
 
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
@@ -33,6 +42,8 @@ class MaxCollector:
         Raises:
             ValueError: the size along the axis changed.
         """
+        if self._axis is None:
+            return self.update_bits(float_bits(array))
         if not array.size:
             return True
         axes = self._granularity.reduced_axes(array.shape)
@@ -44,9 +55,61 @@ class MaxCollector:
         self._kept = self._kept.merge(TensorStatistics(array.size, 0, low, high, self._axis))
         return True
 
+    def update_bits(self, bits: npt.NDArray[np.uint32]) -> bool:
+        """Do as ``update``, per tensor, with float32 values that are given as their bits.
+
+        Shapes:
+            bits: (N,).
+        """
+        low, high = find_range(bits.view(np.int32))
+        return self.add_range(low, high, bits.size)
+
+    def add_range(self, low: int, high: int, count: int) -> bool:
+        """Do as ``update``, per tensor, with values whose range is known, as ``find_range`` tells it."""
+        if not count:
+            return True
+        if low <= ORDERED_MINUS_INFINITY or high >= ORDERED_INFINITY:
+            return False
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._count += count
+        return True
+
+    def top_exponents(self) -> tuple[int, int]:
+        """Return the biased exponents of the largest and the smallest value, per tensor.
+
+        Edge case:
+            -1 where no value is positive, or negative.
+        """
+        positive = _bits(self._high) >> FLOAT_MANTISSA_BITS if self._high > 0 else -1
+        negative = (_bits(self._low) & MAGNITUDE) >> FLOAT_MANTISSA_BITS if self._low < 0 else -1
+        return positive, negative
+
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
-        return self._kept
+        if self._axis is not None or not self._count:
+            return self._kept
+        low, high = (np.array(_bits(key), np.uint32).view(np.float32) for key in (self._low, self._high))
+        # Adding 0 makes -0.0 to 0.0: both are the zero that they are.
+        zero = np.float32(0)
+        return TensorStatistics(self._count, 0, np.asarray(low + zero), np.asarray(high + zero))
+
+
+def float_bits(array: Array) -> npt.NDArray[np.uint32]:
+    """Return values as the bits of float32, in any order that memory has; float32 is not copied.
+
+    Shapes:
+        result: (N,).
+
+    Example:
+        >>> [hex(bits) for bits in float_bits(np.array([[1.0], [-0.0]]))]
+        ['0x3f800000', '0x80000000']
+    """
+    return np.ascontiguousarray(as_float32(array)).reshape(-1).view(np.uint32)
+
+
+def _bits(key: int) -> int:
+    """Return the bits of the float that ``find_range`` told as ``key``."""
+    return int(key) & 0xFFFFFFFF if key >= 0 else (int(key) ^ MAGNITUDE) & 0xFFFFFFFF
 
 
 def no_statistics(axis: int | None) -> TensorStatistics:
