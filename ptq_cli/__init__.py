@@ -1,7 +1,7 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
-The verbs are functions that return values: ``calibrate``, ``export``, ``evaluate``, ``quantize`` and
-``inspect``. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
+The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``
+and ``inspect``. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
 PyTorch nor ONNX; the first call does.
 
 Example:
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ptq_cli.core.errors import PtqError
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.api import calibrate, evaluate, export, inspect, quantize
+    from ptq_cli.pipeline.api import calibrate, evaluate, export, inspect, merge, quantize
 
-__all__ = ["PtqError", "__version__", "calibrate", "evaluate", "export", "inspect", "quantize"]
+__all__ = ["PtqError", "__version__", "calibrate", "evaluate", "export", "inspect", "merge", "quantize"]
 __version__ = "0.1.0"
 
 

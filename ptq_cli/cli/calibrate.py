@@ -8,12 +8,14 @@ import click
 from ptq_cli.cli.options import (
     BATCH_SIZE,
     CALIBRATION,
+    CHECKPOINTS,
     IMAGE,
     JSON,
     MODEL,
     MODEL_ARGUMENT,
     RECIPES,
     RUN,
+    SHARD,
     TARGET,
     THREADS,
     settings_from,
@@ -27,30 +29,54 @@ from ptq_cli.cli.options import (
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
+  ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
 """,
 )
-@take(MODEL_ARGUMENT, CALIBRATION, BATCH_SIZE, MODEL, IMAGE, TARGET, THREADS, RUN, RECIPES, JSON)
+@take(
+    MODEL_ARGUMENT,
+    CALIBRATION,
+    BATCH_SIZE,
+    SHARD,
+    CHECKPOINTS,
+    MODEL,
+    IMAGE,
+    TARGET,
+    THREADS,
+    RUN,
+    RECIPES,
+    JSON,
+)
 def command(
-    model: Path | None, run: Path, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
+    model: Path | None,
+    shard: str | None,
+    restart: bool,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run the calibration set through MODEL once, and keep statistics.
 
     MODEL is a state dict (with --arch), a torch.export archive (.pt2), TorchScript, or ONNX. Without it, and
     for every flag that is left out, ./ptq.toml or --recipe tells. Every amax method works from the saved
     statistics afterwards, without running the model again.
+
+    A calibration that was killed continues from its last checkpoint when it is run again. With --shard, or
+    under torchrun, several processes share the work, and the result is the same to the last byte.
     """
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.progress import shown_progress
-    from ptq_cli.cli.summaries import calibration_values, next_step, print_calibration
+    from ptq_cli.cli.summaries import after_calibration, calibration_values, print_calibration
     from ptq_cli.pipeline.calibrate import run_calibrate
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 
     request = Request(settings_from(options), model, recipe, preset)
     with shown_progress() as progress:
-        result = run_calibrate(request, RunDirectory(run), progress)
+        result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
     if as_json:
         print_json(calibration_values(result))
         return
     print_calibration(result)
-    tell(next_step("ptq export --onnx", RunDirectory(run)))
+    tell(after_calibration(result))

@@ -44,6 +44,15 @@ CALIBRATION = (
     click.option("--method", metavar="NAME", help="What to keep: histogram or max.  [default: histogram]"),
     click.option("--samples", type=int, metavar="N", help="Use only the first N calibration samples."),
 )
+CHECKPOINTS = (
+    click.option(
+        "--checkpoint-every", type=float, metavar="SECONDS", help="Keep what was counted.  [default: 30]"
+    ),
+    click.option("--restart", is_flag=True, help="Begin anew, not where an earlier calibration was ended."),
+)
+SHARD = click.option(
+    "--shard", metavar="K/N", help="Run only the K-th of N shares of the batches; see ptq merge."
+)
 BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a batch.  [default: 32]")
 TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")

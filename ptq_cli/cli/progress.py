@@ -16,8 +16,16 @@ SECONDS_BETWEEN_LINES = 5.0
 def shown_progress() -> Iterator[ProgressCallback]:
     """Give a callback that shows progress on stderr, and clear up after it."""
     display = _Bar() if sys.stderr.isatty() else _Lines()
+
+    def update(progress: Progress) -> None:
+        if progress.note:
+            display.close()
+            tell(f"note: {progress.note}")
+        else:
+            display.update(progress)
+
     try:
-        yield display.update
+        yield update
     finally:
         display.close()
 
@@ -50,6 +58,7 @@ class _Bar:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+        self._bar, self._stage = None, ""
 
 
 class _Lines:

@@ -9,6 +9,7 @@ from ptq_cli.cli.options import (
     AMAX,
     BATCH_SIZE,
     CALIBRATION,
+    CHECKPOINTS,
     GATES,
     IMAGE,
     JSON,
@@ -46,6 +47,7 @@ Exit status 3 if a limit is missed.
     METRIC,
     GATES,
     BATCH_SIZE,
+    CHECKPOINTS,
     MODEL,
     IMAGE,
     TARGET,
@@ -58,6 +60,7 @@ def command(
     model: Path | None,
     output: Path | None,
     evaluate: bool | None,
+    restart: bool,
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -81,7 +84,9 @@ def command(
 
     request = Request(settings_from(options), model, recipe, preset)
     with shown_progress() as progress:
-        result = run_quantize(request, RunDirectory(run), output, evaluate=evaluate, progress=progress)
+        result = run_quantize(
+            request, RunDirectory(run), output, evaluate=evaluate, restart=restart, progress=progress
+        )
     report = result.evaluation.report if result.evaluation is not None else None
     if as_json:
         print_json(

@@ -20,6 +20,7 @@ from ptq_cli.report.summary import (
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibrate import CalibrationResult
     from ptq_cli.pipeline.export import ExportResult
+    from ptq_cli.pipeline.merge import MergeResult
     from ptq_cli.pipeline.run_directory import RunDirectory
 
 GATE_MISSED = 3
@@ -28,7 +29,8 @@ GATE_MISSED = 3
 def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
-    say(f"calibrated {tensors} on {samples}, kept: {result.method}")
+    part = f" of {result.shards}" if result.shards else ""
+    say(f"calibrated {tensors} on {samples}{part}, kept: {result.method}")
     if result.parity is not None:
         say(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
     for name in result.dead:
@@ -46,6 +48,38 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "tensors": result.tensors,
         "parity": result.parity,
         "dead": list(result.dead),
+        "shards": result.shards or None,
+    }
+
+
+def after_calibration(result: "CalibrationResult") -> str:
+    """Say what to type after a calibration, or after one of its shards."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step("ptq export --onnx", result.run)
+
+
+def print_merge(result: "MergeResult") -> None:
+    """Print what was merged."""
+    runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
+    tensors = counted(result.tensors, "tensor")
+    say(f"merged {runs}: {tensors} on {samples}, kept: {result.method}")
+    if result.shards:
+        say(f"note: these are {result.shards}; missing: {result.missing}")
+    say(f"wrote {shown_path(result.run.calibration)}")
+
+
+def merge_values(result: "MergeResult") -> dict[str, Any]:
+    """Return what was merged, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "runs": result.runs,
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "shards": result.shards or None,
+        "missing": result.missing or None,
     }
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ptq_cli.calibdata.selection import Shard
-
 MOST_SHARDS = 10**9
 SHOWN_SHARDS = 8
 
@@ -45,10 +43,6 @@ class Share:
         """Name the shards that it does not hold."""
         missing = (number for number in range(1, self.count + 1) if number not in self.batches)
         return _name(missing, self.count - len(self.batches), self.count)
-
-    def is_of(self, shard: Shard, batch_size: int) -> bool:
-        """Whether it is of this one shard, dealt in the same way."""
-        return (self.count, set(self.batches), self.batch_size) == (shard.count, {shard.number}, batch_size)
 
 
 def share_to_table(share: Share | None) -> dict[str, Any] | None:

@@ -12,11 +12,13 @@ class Progress:
         stage: what is being done, such as ``"calibrate"``.
         done: how many samples are done; 0 announces a stage that begins.
         total: how many there are, or None if that is not known.
+        note: something to say besides, such as that an earlier calibration is continued; usually empty.
     """
 
     stage: str
     done: int
     total: int | None
+    note: str = ""
 
 
 ProgressCallback = Callable[[Progress], None]

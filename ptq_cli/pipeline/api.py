@@ -8,6 +8,7 @@ from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
 from ptq_cli.pipeline.export import ExportResult, run_export
 from ptq_cli.pipeline.inspect import Inspection, run_inspect
+from ptq_cli.pipeline.merge import MergeResult, run_merge
 from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
@@ -22,6 +23,8 @@ def calibrate(
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
     preset: str | None = None,
+    shard: str | None = None,
+    restart: bool = False,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> CalibrationResult:
@@ -34,18 +37,35 @@ def calibrate(
         run: the run directory.
         recipe: a recipe file; ``./ptq.toml`` lies beneath it.
         preset: the preset beneath both.
+        shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` puts them together.
+        restart: begin anew where an earlier calibration of the same could be continued.
         progress: is called after each batch.
         settings: any setting of the recipe, by the name of its flag.
 
     Raises:
-        PtqError: the recipe, the model or the data cannot be used. Nothing was written then.
+        PtqError: the recipe, the model or the data cannot be used. Nothing but checkpoints was written then.
 
     Example:
         >>> result = calibrate("model.pt", arch="model.py:build", data="calib.npz")  # doctest: +SKIP
         >>> result.samples  # doctest: +SKIP
         512
     """
-    return run_calibrate(_request(settings, model, recipe, preset), RunDirectory(Path(run)), progress)
+    request = _request(settings, model, recipe, preset)
+    return run_calibrate(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
+
+
+def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -> MergeResult:
+    """Put the runs of several shards together: the same bytes as one calibration of the whole set.
+
+    Args:
+        runs: run directories that ``calibrate`` wrote with ``shard``, in any order.
+        run: the run directory of the result.
+        partial: allow shards to be missing; the result is then a part as well.
+
+    Raises:
+        PtqError: the runs are no shards of one calibration, overlap, or leave a shard out.
+    """
+    return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
 
 
 def export(
@@ -108,6 +128,7 @@ def quantize(
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
     evaluate: bool | None = None,
+    restart: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -120,6 +141,7 @@ def quantize(
         run: the run directory.
         output: where the quantized model goes.
         evaluate: whether to evaluate; None evaluates if a limit is set.
+        restart: begin anew where an earlier calibration of the same could be continued.
         recipe: a recipe file.
         preset: the preset beneath it.
         progress: is called after each batch.
@@ -130,7 +152,9 @@ def quantize(
     """
     request = _request(settings, model, recipe, preset)
     target = Path(output) if output is not None else None
-    return run_quantize(request, RunDirectory(Path(run)), target, evaluate=evaluate, progress=progress)
+    return run_quantize(
+        request, RunDirectory(Path(run)), target, evaluate=evaluate, restart=restart, progress=progress
+    )
 
 
 def inspect(

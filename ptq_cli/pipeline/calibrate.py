@@ -1,7 +1,7 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.batch import Batch
@@ -9,9 +9,12 @@ from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.calibdata.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
-from ptq_cli.collectors.collect import collect
+from ptq_cli.collectors.checkpoint import CheckpointWriter, advance, discard_checkpoint, load_checkpoint
+from ptq_cli.collectors.collect import AfterBatch, Snapshot, collect
 from ptq_cli.collectors.histogram import compile_kernel
+from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
@@ -26,7 +29,9 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.runtime.forward import Forward
 from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.tapped import TappedModel
 from ptq_cli.runtime.taps import tap
 
 
@@ -42,6 +47,7 @@ class CalibrationResult:
         tensors: how many tensors were measured.
         parity: largest relative difference of the ONNX model to PyTorch, or None where ONNX is the source.
         dead: names of tensors that were always 0.
+        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
     """
 
     run: RunDirectory
@@ -51,6 +57,7 @@ class CalibrationResult:
     tensors: int
     parity: float | None
     dead: tuple[str, ...]
+    shards: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,19 +86,36 @@ class Calibrated:
 
 
 def run_calibrate(
-    request: Request, run: RunDirectory, progress: ProgressCallback = silent
+    request: Request,
+    run: RunDirectory,
+    progress: ProgressCallback = silent,
+    *,
+    shard: str | None = None,
+    restart: bool = False,
 ) -> CalibrationResult:
     """Calibrate, and write the float model, the statistics and the resolved recipe.
 
-    Nothing is written before everything succeeded.
+    Nothing but checkpoints is written before everything succeeded.
+
+    Args:
+        request: all settings.
+        run: the run directory.
+        progress: is told after each batch.
+        shard: ``K/N`` to run only that share of the batches, or None for all.
+        restart: begin anew where an earlier calibration of the same could be continued.
 
     Raises:
+        UsageError: there is no such shard.
         PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
     """
+    part = parse_shard(shard) if shard is not None else WHOLE
     recipe = resolve(request)
     require_outputs(run, recipe)
-    calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress)
+    if restart:
+        discard_checkpoint(run.checkpoint)
+    calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress, part)
     write_together(calibrated.files)
+    discard_checkpoint(run.checkpoint)
     return calibrated.result
 
 
@@ -115,39 +139,126 @@ def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
 
 
 def make_calibration(
-    subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, progress: ProgressCallback
+    subject: Subject,
+    request: Request,
+    recipe: Recipe,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    shard: Shard = WHOLE,
 ) -> Calibrated:
-    """Run the calibration set through the model; nothing is written.
+    """Run the calibration set through the model, from the last checkpoint on; only checkpoints are written.
 
     Raises:
         PtqError: the data do not fit the model, or a value is NaN or infinite.
     """
-    model, dataset = subject.model, subject.dataset
-    statistics, samples = measure(subject, recipe, progress)
-    provenance = Provenance(
+
+    def tell(note: str) -> None:
+        progress(Progress("calibrate", 0, None, note))
+
+    begun = provenance_of(subject, request, recipe, run, shard)
+    tensors = make_plan(subject.model.model, load_target(recipe.quantization.target)).measured
+    earlier = load_checkpoint(run.checkpoint, begun, tensors, tell)
+    if earlier is not None:
+        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
+        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
+    writer = CheckpointWriter(run.checkpoint, begun, recipe.calibration.checkpoint_every, tell)
+    initial = earlier.statistics if earlier is not None else None
+    calibration = measure_part(subject, recipe, begun, progress, after_batch=writer, initial=initial)
+    return assemble(subject, calibration, recipe, run)
+
+
+def provenance_of(
+    subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
+) -> Provenance:
+    """Return what a calibration of a shard is made from, before its first batch."""
+    model = subject.model
+    batch_size = batch_size_of(model, recipe)
+    return Provenance(
         model=sha256_bytes(model.content),
         source=model.file.sha256,
-        data=dataset.digest(),
+        data=subject.dataset.digest(),
         settings=settings_of(recipe, run) | source_hashes(recipe, model.file, run),
         flags=flags_to_store(request, run),
         method=recipe.calibration.method,
-        samples=samples,
+        samples=0,
+        share=Share(shard.count, {shard.number: 0}, batch_size, finished=False),
     )
-    calibration = Calibration(provenance, statistics)
+
+
+def measure_part(
+    subject: Subject,
+    recipe: Recipe,
+    begun: Provenance,
+    progress: ProgressCallback,
+    *,
+    after_batch: AfterBatch,
+    initial: Mapping[str, TensorStatistics] | None = None,
+) -> Calibration:
+    """Run what is left of a shard through the model.
+
+    Args:
+        subject: the model and the data.
+        recipe: all settings.
+        begun: which shard, and how much of it was seen before.
+        progress: is told after each batch.
+        after_batch: is called after each batch.
+        initial: the statistics of what was seen before.
+
+    Raises:
+        EmptyDataError: the whole set, which is but one shard, has no samples.
+        PtqError: as ``measure`` does.
+    """
+    if begun.share is None:
+        raise ValueError("a part is of a shard")
+    ((number, done),) = begun.share.batches.items()
+    batches = 0
+
+    def count_batch(count: int, samples: int, snapshot: Snapshot) -> None:
+        nonlocal batches
+        batches = count
+        after_batch(count, samples, snapshot)
+
+    def shift(step: Progress) -> None:
+        total = begun.samples + step.total if step.total is not None else None
+        progress(replace(step, done=begun.samples + step.done, total=total))
+
+    selection = Selection(Shard(number, begun.share.count), done)
+    statistics, samples = measure(subject, recipe, shift, selection, after_batch=count_batch, initial=initial)
+    provenance = advance(begun, batches, samples, finished=True)
+    require_samples_seen(provenance)
+    return Calibration(provenance, statistics)
+
+
+def require_samples_seen(provenance: Provenance) -> None:
+    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
+
+    Raises:
+        EmptyDataError: there was no sample.
+    """
+    if provenance.share is None and not provenance.samples:
+        raise EmptyDataError(
+            "the calibration set has no samples", hint="name a set that has some with --data"
+        )
+
+
+def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: RunDirectory) -> Calibrated:
+    """Return the files of a calibration, and what to tell of it."""
+    model, provenance = subject.model, calibration.provenance
     files = {
         run.float_model: model.content,
         run.calibration: calibration_bytes(calibration),
         run.recipe: recipe_to_toml(recipe, run.path).encode(),
     }
-    dead = tuple(name for name, item in statistics.items() if item.low == item.high == 0.0)
+    seen = calibration.statistics
     result = CalibrationResult(
         run,
         str(recipe.calibration.data),
-        samples,
-        recipe.calibration.method,
-        len(statistics),
+        provenance.samples,
+        provenance.method,
+        len(seen),
         model.parity,
-        dead,
+        tuple(name for name, item in seen.items() if item.count and item.low == item.high == 0.0),
+        provenance.share.describe() if provenance.share is not None else "",
     )
     return Calibrated(result, model.content, calibration, files)
 
@@ -170,34 +281,60 @@ def open_data(
 
 
 def measure(
-    subject: Subject, recipe: Recipe, progress: ProgressCallback
+    subject: Subject,
+    recipe: Recipe,
+    progress: ProgressCallback,
+    selection: Selection = EVERY_BATCH,
+    *,
+    after_batch: AfterBatch | None = None,
+    initial: Mapping[str, TensorStatistics] | None = None,
 ) -> tuple[dict[str, TensorStatistics], int]:
-    """Run the data through the model; return the statistics of the plan's tensors and the sample count."""
+    """Run the data through the model; return the statistics of the plan's tensors and the sample count.
+
+    Args:
+        subject: the model and the data.
+        recipe: all settings.
+        progress: is told after each batch.
+        selection: which batches.
+        after_batch: is called after each batch; see ``collect``.
+        initial: statistics to begin with; their samples are not counted again.
+    """
     model, dataset = subject.model, subject.dataset
     plan = make_plan(model.model, load_target(recipe.quantization.target))
     bound = bind_inputs(dataset, model.inputs)
-    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    batch_size = batch_size_of(model, recipe)
     fed = {spec.name for spec in model.inputs}
     inputs = [name for name in plan.measured if name in fed]
     taps = [name for name in plan.measured if name not in fed]
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
-    statistics, samples = collect(
-        # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        Session(tap(model.model, taps), threads=threads).run if taps else lambda _inputs: [],
-        checked(bound.batches(batch_size)),
+    return collect(
+        open_forward(model, taps, threads),
+        checked(bound.batches(batch_size, selection)),
         inputs=inputs,
         taps=taps,
         method=recipe.calibration.method,
         threads=threads,
-        total=dataset.count,
+        prefetch=1,
+        total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
+        after_batch=after_batch,
+        initial=initial,
     )
-    if not samples:
-        raise EmptyDataError(
-            "the calibration set has no samples", hint="name a set that has some with --data"
-        )
-    return statistics, samples
+
+
+def open_forward(model: FloatModel, taps: Sequence[str], threads: int) -> Forward:
+    """Return how batches are run for the values of ``taps``."""
+    if not taps:
+        # A model of one layer may need the range of its input alone, and no graph runs without an output.
+        return Forward(lambda _inputs: [])
+    whole = fixed_batch_size(model.inputs) is not None
+    return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=whole).forward()
+
+
+def batch_size_of(model: FloatModel, recipe: Recipe) -> int:
+    """Return how many samples are run together."""
+    return fixed_batch_size(model.inputs) or recipe.calibration.batch_size
 
 
 def checked(batches: Iterator[Batch]) -> Iterator[Batch]:

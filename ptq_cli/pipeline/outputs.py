@@ -25,8 +25,8 @@ def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = Non
         >>> require_outputs(RunDirectory(Path("no-such-folder/run")), Recipe())
     """
     taken = dict(_input_files(recipe))
-    others = (run.float_model, run.calibration, run.recipe, run.report_json, run.report_markdown)
-    for path in (*others, output or run.quantized_model):
+    calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
+    for path in (*calibrated, run.report_json, run.report_markdown, output or run.quantized_model):
         for what, other in taken.items():
             # Links included: replacing a file under another name of it loses it all the same.
             if os.path.realpath(path) == os.path.realpath(other):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.collectors.artifact import Calibration, load_calibration
-from ptq_cli.core.errors import InputFileError, StaleCalibrationError
+from ptq_cli.collectors.share import Share
+from ptq_cli.core.errors import IncompleteCalibrationError, InputFileError, StaleCalibrationError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.source import ModelFile
@@ -112,11 +113,14 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     Raises:
         MissingStageError: nothing was calibrated in the run directory.
         CalibrationFileError: the calibration is damaged.
+        IncompleteCalibrationError: it has seen a part of the calibration set only.
         StaleCalibrationError: the model or a setting has changed since; the message says which.
     """
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
     run.require_stage(run.float_model, "ptq calibrate")
     stored = calibration.provenance
+    if stored.share is not None:
+        raise incomplete(run, stored.share)
     if sha256_file(run.float_model) != stored.model:
         raise _stale(f"'{run.float_model}' is not the model that was calibrated")
     own = file_layer(run.recipe) if run.recipe.is_file() else None
@@ -125,6 +129,19 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     _require_same_settings(recipe, stored.settings, run)
     _require_same_files(stored.settings, run)
     return recipe, calibration
+
+
+def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
+    """Return the error that says what a calibration has seen, and what is missing."""
+    if not share.finished:
+        return IncompleteCalibrationError(
+            f"'{run.calibration}' is a checkpoint of {share.describe()}, which is not finished",
+            hint="run its ptq calibrate again: it continues from calibration.partial.safetensors",
+        )
+    return IncompleteCalibrationError(
+        f"'{run.calibration}' holds {share.describe()}, missing: {share.describe_missing()}",
+        hint="ptq merge puts the shards together",
+    )
 
 
 def _require_same_settings(recipe: Recipe, stored: dict[str, str], run: RunDirectory) -> None:

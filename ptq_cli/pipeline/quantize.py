@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ptq_cli.collectors.checkpoint import discard_checkpoint
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration, open_data, open_subject
@@ -28,15 +29,17 @@ def run_quantize(
     output: Path | None = None,
     *,
     evaluate: bool | None = None,
+    restart: bool = False,
     progress: ProgressCallback = silent,
 ) -> QuantizationResult:
-    """Calibrate, export, and evaluate; every file is written at the end, or none.
+    """Calibrate, export, and evaluate; every file but a checkpoint is written at the end, or none.
 
     Args:
         request: all settings.
         run: the run directory.
         output: where the quantized model goes, or None for the run directory.
         evaluate: whether to evaluate; None evaluates if the recipe sets a limit.
+        restart: begin anew where an earlier calibration of the same could be continued.
         progress: is told after each batch.
 
     Raises:
@@ -48,6 +51,8 @@ def run_quantize(
         evaluate = bool(recipe.gate.max_drop or recipe.gate.min)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
+    if restart:
+        discard_checkpoint(run.checkpoint)
     subject = open_subject(recipe, progress)
     fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
     calibrated = make_calibration(subject, request, recipe, run, progress)
@@ -60,4 +65,5 @@ def run_quantize(
         files |= evaluated.files
         evaluation = evaluated.result
     write_together(files)
+    discard_checkpoint(run.checkpoint)
     return QuantizationResult(calibrated.result, exported.result, evaluation)

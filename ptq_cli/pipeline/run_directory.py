@@ -35,6 +35,11 @@ class RunDirectory:
         return self.path / "calibration.safetensors"
 
     @property
+    def checkpoint(self) -> Path:
+        """The statistics so far, of a calibration that is not finished."""
+        return self.path / "calibration.partial.safetensors"
+
+    @property
     def quantized_model(self) -> Path:
         """The quantized model."""
         return self.path / "model.int8.onnx"

@@ -33,6 +33,12 @@ RULES: tuple[Rule, ...] = (
         "at least 1",
     ),
     (
+        "calibration.checkpoint_every",
+        lambda r: r.calibration.checkpoint_every,
+        lambda r: 0 <= r.calibration.checkpoint_every < math.inf,
+        "0 or more, and finite",
+    ),
+    (
         "evaluation.batch_size",
         lambda r: r.evaluation.batch_size,
         lambda r: _at_least_one(r.evaluation.batch_size),

@@ -39,7 +39,7 @@ def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
         ...
         ptq_cli.core.errors.RecipeKeyError: PTQ-RECIPE-002: ptq.toml: unknown key \
 'calibration.bach_size' (did you mean 'batch_size'?)
-        hint: [calibration] has: data, method, batch_size, samples
+        hint: [calibration] has: data, method, batch_size, samples, checkpoint_every
     """
     return decode_table(Recipe, table, where)
 

@@ -22,6 +22,7 @@ class Settings(TypedDict, total=False):
     method: str
     batch_size: int
     samples: int
+    checkpoint_every: float
     amax: str
     percentile: float
     weight_amax: str
@@ -52,6 +53,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "method": ("calibration.method",),
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),
     "samples": ("calibration.samples",),
+    "checkpoint_every": ("calibration.checkpoint_every",),
     "amax": ("amax.method",),
     "percentile": ("amax.percentile",),
     "weight_amax": ("amax.weight_method",),

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from ptq_cli.calibdata.selection import Shard
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 
 SHARES = [
@@ -50,14 +49,6 @@ def test_words(share, holds, misses):
 )
 def test_whole(share, whole):
     assert share.is_whole is whole
-
-
-@pytest.mark.parametrize(
-    ("shard", "batch_size", "fits"),
-    [(Shard(2, 8), 32, True), (Shard(3, 8), 32, False), (Shard(2, 4), 32, False), (Shard(2, 8), 16, False)],
-)
-def test_a_share_is_of_its_shard(shard, batch_size, fits):
-    assert Share(8, {2: 1}, 32).is_of(shard, batch_size) is fits
 
 
 GOOD = share_to_table(Share(3, {1: 2, 3: 1}, 8))

@@ -1,0 +1,307 @@
+"""Shards that are put together: the same bytes as one run, or a refusal that names what differs."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptq_cli
+
+CALIBRATE = "calibrate model.onnx --data calib.npz --batch-size 2"
+FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
+
+
+def read(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in FILES}
+
+
+def calibrate_shards(
+    ptq: Any, count: int, numbers: Iterable[int] | None = None, words: str = CALIBRATE
+) -> str:
+    names = []
+    for number in numbers or range(1, count + 1):
+        outcome = ptq(f"{words} --shard {number}/{count} --run run-{number}")
+        assert outcome.status == 0, outcome
+        names.append(f"run-{number}")
+    return " ".join(names)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 6, 9], ids=lambda count: f"{count} shards")
+def test_merged_shards_have_the_bytes_of_one_run(folder: Path, ptq: Any, count: int) -> None:
+    assert ptq(f"{CALIBRATE} --run one").status == 0
+    names = calibrate_shards(ptq, count).split()
+    assert ptq(f"merge {' '.join(reversed(names))} --run all").status == 0
+    assert read(folder / "all") == read(folder / "one")
+    assert sorted(path.name for path in (folder / "all").iterdir()) == sorted(FILES)
+
+
+SOURCES = {
+    "PyTorch": "calibrate model.pt --arch model.py:build --data calib.npz --batch-size 2",
+    "max": f"{CALIBRATE} --method max",
+    "fewer samples": f"{CALIBRATE} --samples 7",
+    "a callable": "calibrate model.onnx --data data.py:batches --batch-size 3",
+    "from a recipe": "calibrate --batch-size 5",
+}
+
+
+@pytest.mark.parametrize("words", SOURCES.values(), ids=SOURCES.keys())
+def test_whatever_is_calibrated(folder: Path, ptq: Any, words: str) -> None:
+    (folder / "data.py").write_text(
+        "import numpy as np\n"
+        "def batches():\n"
+        "    x = np.load('calib.npz')['x']\n"
+        "    for start in (0, 1, 5, 6):\n"
+        "        yield {'x': x[start : start + 4]}\n"
+    )
+    if words == SOURCES["from a recipe"]:
+        (folder / "ptq.toml").write_text('[model]\npath = "model.onnx"\n[calibration]\ndata = "calib.npz"\n')
+    assert ptq(f"{words} --run one").status == 0
+    assert ptq(f"merge {calibrate_shards(ptq, 3, words=words)} --run all").status == 0
+    assert read(folder / "all") == read(folder / "one")
+
+
+@pytest.mark.parametrize("name", ["cifar", "digits"])
+def test_the_sample_models(name: str, request: pytest.FixtureRequest, ptq: Any, tmp_path: Path) -> None:
+    request.getfixturevalue(name)
+    words = "calibrate --samples 100 --batch-size 16"
+    assert ptq(f"{words} --run {tmp_path}/one").status == 0
+    for number in (1, 2, 3):
+        assert ptq(f"{words} --shard {number}/3 --run {tmp_path}/{number}").status == 0
+    assert ptq(f"merge {tmp_path}/1 {tmp_path}/2 {tmp_path}/3 --run {tmp_path}/all").status == 0
+    assert read(tmp_path / "all") == read(tmp_path / "one")
+
+
+def test_a_merged_run_exports_as_one_run_does(folder: Path, ptq: Any) -> None:
+    for words in (f"{CALIBRATE} --run one", f"merge {calibrate_shards(ptq, 2)} --run all"):
+        assert ptq(words).status == 0
+    for run in ("one", "all"):
+        assert ptq(f"export --run {run}").status == 0
+        assert ptq(f"evaluate --run {run} --eval-data eval.npz").status == 0
+    one, merged = ((folder / run / "model.int8.onnx").read_bytes() for run in ("one", "all"))
+    assert merged == one
+
+
+def test_runs_in_other_folders_give_paths_from_the_result(folder: Path, ptq: Any) -> None:
+    assert ptq(f"{CALIBRATE} --run one").status == 0
+    for number, run in ((1, "deep/er/run"), (2, "run")):
+        assert ptq(f"{CALIBRATE} --shard {number}/2 --run {run}").status == 0
+    assert ptq("merge run deep/er/run --run all").status == 0
+    assert read(folder / "all") == read(folder / "one")
+
+
+def test_runs_from_other_machines(folder: Path, ptq: Any, tmp_path: Path) -> None:
+    """Each job writes ptq-run beside its copy of the model; the runs alone are fetched, and merged there."""
+    assert ptq(f"{CALIBRATE} --run one").status == 0
+    for number in (1, 2):
+        assert ptq(f"{CALIBRATE} --shard {number}/2 --run job").status == 0
+        shutil.move(folder / "job", folder / f"fetched/by/{number}")
+    assert ptq("merge fetched/by/1 fetched/by/2 --run all").status == 0
+    assert read(folder / "all") == read(folder / "one")
+    assert ptq("export --run all").status == 0
+
+
+def test_settings_of_the_machine_may_differ(folder: Path, ptq: Any) -> None:
+    assert ptq(f"{CALIBRATE} --threads 1 --run one").status == 0
+    for number in (1, 2):
+        words = f"--threads {number} --checkpoint-every {number + 9} --shard {number}/2 --run run-{number}"
+        assert ptq(f"{CALIBRATE} {words}").status == 0
+    assert ptq("merge run-2 run-1 --run all").status == 0
+    assert read(folder / "all")["calibration.safetensors"] == read(folder / "one")["calibration.safetensors"]
+    assert (folder / "all/recipe.toml").read_bytes() == (folder / "run-1/recipe.toml").read_bytes()
+
+
+def test_parts_merge_to_larger_parts(folder: Path, ptq: Any, refuse: Any) -> None:
+    assert ptq(f"{CALIBRATE} --run one").status == 0
+    calibrate_shards(ptq, 4)
+    outcome = ptq("merge run-4 run-1 --partial --run left")
+    assert outcome.status == 0
+    assert "note: these are shards 1 and 4 of 4; missing: shards 2 and 3 of 4\n" in outcome.out
+    assert "next" not in outcome.err
+    refuse("export --run left", "PTQ-CALIB-005", "shards 1 and 4 of 4, missing: shards 2 and 3 of 4")
+    assert ptq("merge run-2 left run-3 --run all").status == 0
+    assert read(folder / "all") == read(folder / "one")
+
+
+def test_what_is_said(ptq: Any, folder: Path) -> None:
+    outcome = ptq(f"{CALIBRATE} --shard 2/4 --run run-2")
+    assert "on 4 samples of shard 2 of 4, kept: histogram\n" in outcome.out
+    assert outcome.err == "next, with the other shards: ptq merge run-2 … --run all\n"
+    calibrate_shards(ptq, 4, (1, 3, 4))
+    outcome = ptq("merge run-1 run-2 run-3 run-4 --run all")
+    first, second = outcome.out.splitlines()
+    assert first.startswith("merged 4 runs: ")
+    assert first.endswith(" tensors on 12 samples, kept: histogram")
+    assert second == "wrote all/calibration.safetensors"
+    assert outcome.err == "next: ptq export --onnx --run all\n"
+
+
+def test_json(ptq: Any, folder: Path) -> None:
+    shard = json.loads(ptq(f"{CALIBRATE} --shard 1/2 --run run-1 --json").out)
+    assert (shard["samples"], shard["shards"]) == (6, "shard 1 of 2")
+    part = json.loads(ptq("merge run-1 --partial --run part --json").out)
+    assert (part["runs"], part["shards"], part["missing"]) == (1, "shard 1 of 2", "shard 2 of 2")
+    calibrate_shards(ptq, 2, [2])
+    merged = json.loads(ptq("merge part run-2 --run all --json").out)
+    assert (merged["samples"], merged["shards"], merged["missing"]) == (12, None, None)
+    assert json.loads(ptq(f"{CALIBRATE} --json").out)["shards"] is None
+
+
+def test_python(folder: Path) -> None:
+    settings: Any = {"data": "calib.npz", "batch_size": 5}
+    whole = ptq_cli.calibrate("model.onnx", run="one", **settings)
+    for number in (1, 2):
+        ptq_cli.calibrate("model.onnx", run=f"run-{number}", shard=f"{number}/2", **settings)
+    result = ptq_cli.merge("run-1", Path("run-2"), run="all")
+    assert (result.samples, result.tensors, result.shards) == (whole.samples, whole.tensors, "")
+    assert read(folder / "all") == read(folder / "one")
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "2/0", "a/b", "2", "''"])
+def test_a_shard_that_is_none(refuse: Any, text: str) -> None:
+    refuse(f"{CALIBRATE} --shard {text}", "PTQ-USAGE-001", "shard", hint="--shard 2/8 is the second of eight")
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate"])
+def test_a_shard_alone_is_refused(ptq: Any, refuse: Any, command: str) -> None:
+    assert ptq(f"{CALIBRATE} --shard 2/3").status == 0
+    says = "'ptq-run/calibration.safetensors' holds shard 2 of 3, missing: shards 1 and 3 of 3"
+    refuse(command, "PTQ-CALIB-005", says, hint="ptq merge")
+
+
+def test_a_shard_of_few_batches_may_be_empty(folder: Path, ptq: Any) -> None:
+    outcome = ptq(f"{CALIBRATE} --shard 7/8")
+    assert outcome.status == 0
+    assert "on 0 samples of shard 7 of 8" in outcome.out
+    assert "was 0 in every sample" not in outcome.out
+
+
+def edit_recipe(folder: Path) -> None:
+    path = folder / "run-2/recipe.toml"
+    path.write_text(path.read_text().replace('method = "auto"', 'method = "max"'))
+
+
+def make_again(words: str) -> Callable[[Path, Any], None]:
+    def change(folder: Path, ptq: Any) -> None:
+        shutil.copyfile(folder / "eval.npz", folder / "other.npz")
+        assert ptq(f"{words} --run run-2").status == 0
+
+    return change
+
+
+DIFFERENT: dict[str, tuple[Callable[[Path, Any], None], str]] = {
+    "another model": (
+        make_again("calibrate model.pt --arch model.py:build --data calib.npz --batch-size 2 --shard 2/2"),
+        "'model.arch' is not set in the first and model.py:build in the second",
+    ),
+    "other data": (
+        make_again("calibrate model.onnx --data other.npz --batch-size 2 --shard 2/2"),
+        "'calibration.data' is",
+    ),
+    "another method": (make_again(f"{CALIBRATE} --method max --shard 2/2"), "'calibration.method' is"),
+    "other samples": (make_again(f"{CALIBRATE} --samples 7 --shard 2/2"), "'calibration.samples' is"),
+    "another batch size": (
+        make_again("calibrate model.onnx --data calib.npz --batch-size 3 --shard 2/2"),
+        "'calibration.batch_size' is 2 in the first and 3 in the second",
+    ),
+    "another number of shards": (make_again(f"{CALIBRATE} --shard 2/3"), "the number of shards is 2 in"),
+    "no shard": (make_again(CALIBRATE), "the number of shards is 2 in the first and 1 in the second"),
+    "a recipe that was edited": (
+        lambda folder, _ptq: edit_recipe(folder),
+        "'amax.method' is auto in the first",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_what_differs_is_named(
+    folder: Path, ptq: Any, refuse: Any, change: Callable[[Path, Any], None], says: str
+) -> None:
+    calibrate_shards(ptq, 2)
+    change(folder, ptq)
+    refuse("merge run-1 run-2 --run all", "PTQ-MERGE-001", "'run-1' and 'run-2' are no shards of one", says)
+
+
+def test_a_model_that_changed_in_between_is_named(folder: Path, ptq: Any, refuse: Any) -> None:
+    calibrate_shards(ptq, 2, [1])
+    shutil.copyfile(folder / "ptq-run/model.float.onnx", folder / "model.onnx")
+    calibrate_shards(ptq, 2, [2])
+    refuse("merge run-1 run-2 --run all", "PTQ-MERGE-001", "model.onnx' is ", "in the first and ")
+
+
+def test_data_that_changed_in_between_are_named(folder: Path, ptq: Any, refuse: Any) -> None:
+    calibrate_shards(ptq, 2, [1])
+    arrays = dict(np.load(folder / "calib.npz"))
+    np.savez(folder / "calib.npz", **{**arrays, "x": arrays["x"] * 2})
+    calibrate_shards(ptq, 2, [2])
+    refuse("merge run-1 run-2 --run all", "PTQ-MERGE-001", "the data is sha256 ")
+
+
+def test_data_that_differ_each_time_are_noticed(folder: Path, ptq: Any, refuse: Any) -> None:
+    (folder / "data.py").write_text(
+        "import os, numpy as np\n"
+        "def batches():\n"
+        "    for _ in range(int(os.environ.get('BATCHES', 4))):\n"
+        "        yield np.ones((2, 3, 8, 8), np.float32)\n"
+    )
+    words = "calibrate model.onnx --data data.py:batches --batch-size 2"
+    calibrate_shards(ptq, 2, [1], words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BATCHES", "7")
+        calibrate_shards(ptq, 2, [2], words)
+    refuse("merge run-1 run-2 --run all", "PTQ-MERGE-001", "has seen", hint="the same batches each time")
+
+
+def test_overlapping_shards_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
+    names = calibrate_shards(ptq, 2)
+    says = "'run-1' and 'run-1' both hold shard 1 of 2"
+    refuse(f"merge {names} run-1 --run all", "PTQ-MERGE-002", says, hint="name each shard once")
+    assert ptq("merge run-1 run-2 --run all").status == 0
+    refuse("merge all all --run more", "PTQ-MERGE-002", "both hold shard 1 of 1")
+
+
+def test_missing_shards_are_refused(ptq: Any, refuse: Any) -> None:
+    names = calibrate_shards(ptq, 5, (2, 4))
+    says = "not among the runs: shards 1, 3 and 5 of 5"
+    refuse(f"merge {names} --run all", "PTQ-CALIB-005", says, hint="--partial")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_that_lacks_a_file(folder: Path, ptq: Any, refuse: Any, name: str) -> None:
+    names = calibrate_shards(ptq, 2)
+    (folder / "run-2" / name).unlink()
+    refuse(f"merge {names} --run all", "PTQ-RUN-001", f"'run-2/{name}' does not exist")
+
+
+DAMAGE = {
+    "calibration.safetensors": ("PTQ-CALIB-002", "'run-2/calibration.safetensors' is damaged"),
+    "model.float.onnx": ("PTQ-CALIB-003", "'run-2/model.float.onnx' is not the model that was calibrated"),
+    "recipe.toml": ("PTQ-RECIPE-001", "run-2/recipe.toml is no valid TOML"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_whose_file_is_damaged(folder: Path, ptq: Any, refuse: Any, name: str) -> None:
+    names = calibrate_shards(ptq, 2)
+    path = folder / "run-2" / name
+    path.write_bytes(path.read_bytes()[:-7] + b"\x00\xffdamage")
+    refuse(f"merge {names} --run all", *DAMAGE[name])
+
+
+def test_runs_that_are_none(ptq: Any, refuse: Any) -> None:
+    refuse("merge --run all", "PTQ-USAGE-001", "RUNS")
+    refuse("merge nowhere --run all", "PTQ-RUN-001", "'nowhere/calibration.safetensors' does not exist")
+    refuse("merge model.onnx --run all", "PTQ-RUN-001", "does not exist")
+
+
+def test_the_result_is_none_of_the_runs(ptq: Any, refuse: Any) -> None:
+    names = calibrate_shards(ptq, 2)
+    refuse(f"merge {names} --run ./run-2", "PTQ-USAGE-001", "would overwrite one of the runs")
+
+
+def test_a_result_that_cannot_be_written(ptq: Any, refuse: Any) -> None:
+    names = calibrate_shards(ptq, 2)
+    refuse(f"merge {names} --run model.py", "PTQ-FILE-002", "'model.py' is a file")
