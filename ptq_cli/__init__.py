@@ -1,8 +1,8 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``
-and ``inspect``. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
-PyTorch nor ONNX; the first call does.
+and ``inspect``; ``show_calibration`` and ``explain`` look at what was measured. They raise ``PtqError`` for
+input that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
 
 Example:
     >>> import ptq_cli
@@ -16,9 +16,29 @@ from typing import TYPE_CHECKING, Any
 from ptq_cli.core.errors import PtqError
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.api import calibrate, evaluate, export, inspect, merge, quantize
+    from ptq_cli.pipeline.api import (
+        calibrate,
+        evaluate,
+        explain,
+        export,
+        inspect,
+        merge,
+        quantize,
+        show_calibration,
+    )
 
-__all__ = ["PtqError", "__version__", "calibrate", "evaluate", "export", "inspect", "merge", "quantize"]
+__all__ = [
+    "PtqError",
+    "__version__",
+    "calibrate",
+    "evaluate",
+    "explain",
+    "export",
+    "inspect",
+    "merge",
+    "quantize",
+    "show_calibration",
+]
 __version__ = "0.1.0"
 
 

@@ -37,8 +37,17 @@ def command_page() -> str:
         command = cli.get_command(group, name)
         if command is None:
             raise RuntimeError(f"there is no command '{name}'")
-        sections.append(_section(command, click.Context(command, info_name=name, parent=group)))
+        sections += _sections(command, click.Context(command, info_name=name, parent=group))
     return "\n".join(sections)
+
+
+def _sections(command: click.Command, context: click.Context) -> list[str]:
+    """Return the section of a command, and those of the commands in it."""
+    parts = [_section(command, context)]
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            parts += _sections(inner, click.Context(inner, info_name=name, parent=context))
+    return parts
 
 
 def _group_section(context: click.Context) -> str:

@@ -20,7 +20,17 @@ from ptq_cli.core.errors import (
     did_you_mean,
 )
 
-COMMANDS = ("calibrate", "merge", "export", "evaluate", "quantize", "inspect", "gate")
+COMMANDS = (
+    "calibrate",
+    "merge",
+    "calibration",
+    "explain",
+    "export",
+    "evaluate",
+    "quantize",
+    "inspect",
+    "gate",
+)
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"

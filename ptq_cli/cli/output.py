@@ -23,8 +23,8 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_table(
     table: Table, *, right: tuple[int, ...] = (), whole: tuple[int, ...] = (), optional: tuple[int, ...] = ()
-) -> None:
-    """Print a table that fits the terminal.
+) -> list[str]:
+    """Print a table that fits the terminal, and return the headers of the columns that were left out.
 
     Args:
         table: header and rows of text.
@@ -38,7 +38,7 @@ def print_table(
     from rich.text import Text
 
     if not table.rows:
-        return
+        return []
     # COLUMNS, the terminal, or where there is neither.
     width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
     shown, fits = _columns_that_fit(table, width, whole, optional)
@@ -56,6 +56,7 @@ def print_table(
     with console.capture() as captured:
         console.print(drawn)
     click.echo(captured.get(), nl=False)
+    return [header for index, header in enumerate(table.header) if index not in shown]
 
 
 def _columns_that_fit(

@@ -5,7 +5,9 @@ from typing import Unpack
 
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
+from ptq_cli.pipeline.calibration_view import CalibrationView, view_calibration
 from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
+from ptq_cli.pipeline.explain import Explanation, explain_tensor
 from ptq_cli.pipeline.export import ExportResult, run_export
 from ptq_cli.pipeline.inspect import Inspection, run_inspect
 from ptq_cli.pipeline.merge import MergeResult, run_merge
@@ -66,6 +68,50 @@ def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -
         PtqError: the runs are no shards of one calibration, overlap, or leave a shard out.
     """
     return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
+
+
+def show_calibration(
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> CalibrationView:
+    """Return what was measured of every tensor, and what each amax method makes of it.
+
+    Args:
+        run: the run directory of the calibration.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``amax``, ``percentile`` and others of the methods.
+
+    Raises:
+        PtqError: nothing was calibrated, or the calibration does not fit.
+    """
+    return view_calibration(_request(settings, None, recipe, preset), RunDirectory(Path(run)))
+
+
+def explain(
+    tensor: str,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> Explanation:
+    """Return one tensor: its statistics, each method's range and expected error, its producer and readers.
+
+    Args:
+        tensor: its name, or that of the layer that computes it.
+        run: the run directory of the calibration.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: as for ``show_calibration``.
+
+    Raises:
+        PtqError: no such tensor was measured, or as ``show_calibration`` does.
+    """
+    return explain_tensor(_request(settings, None, recipe, preset), RunDirectory(Path(run)), tensor)
 
 
 def export(

@@ -148,10 +148,10 @@ def test_main_exits_with_the_status() -> None:
 def test_a_shell_can_ask_for_completion(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"_PTQ_COMPLETE": "bash_complete", "COMP_WORDS": "ptq ex", "COMP_CWORD": "1"}.items():
+    for name, value in {"_PTQ_COMPLETE": "bash_complete", "COMP_WORDS": "ptq ev", "COMP_CWORD": "1"}.items():
         monkeypatch.setenv(name, value)
     assert run([]) == 0
-    assert capsys.readouterr().out == "plain,export\n"
+    assert capsys.readouterr().out == "plain,evaluate\n"
 
 
 QUICK = {

@@ -1,0 +1,214 @@
+"""How a calibration's tensors read: as rows of a table for a person, as values for ``--json``."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ptq_cli.amax.registry import METHODS
+from ptq_cli.cli.text import printable
+from ptq_cli.report.summary import Table
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration_view import CalibrationView, MethodView, TensorView
+
+UNKNOWN = "–"  # noqa: RUF001 - a dash for what was not kept
+CHOSEN = "*"
+
+
+def one_line(text: str) -> str:
+    r"""Return a name from a model as one line that the terminal does not obey.
+
+    Example:
+        >>> one_line("conv\x1b[2J\nx")
+        'conv?[2J?x'
+    """
+    return printable(text).replace("\n", "?")
+
+
+def format_share(count: int, total: int) -> str:
+    """Write a share in percent, which reads 0 or 100 only where it is.
+
+    Example:
+        >>> format_share(0, 8), format_share(1, 10**9), format_share(1, 8), format_share(10**9 - 1, 10**9)
+        ('0 %', '<0.0001 %', '12.5 %', '>99.999 %')
+        >>> format_share(8, 8), format_share(0, 0)
+        ('100 %', '0 %')
+    """
+    if not count:
+        return "0 %"
+    if count == total:
+        return "100 %"
+    percent = 100 * count / total
+    if percent < 1:
+        # Two significant digits: what is clipped is often rarer than one in a thousand.
+        return f"{percent:.2g} %" if percent >= 0.0001 else "<0.0001 %"
+    text = f"{percent:.3g}" if percent < 99.9 else f"{percent:.3f}"
+    return ">99.999 %" if text == "100.000" else f"{text} %"
+
+
+def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:
+    r"""Write the share of clipped values; where a bin is cut, the largest that it can be.
+
+    Example:
+        >>> format_clipped((1, 1), 8), format_clipped((0, 1), 8), format_clipped(None, 8)
+        ('12.5 %', '≤12.5 %', '\u2013')
+        >>> format_clipped((0, 1), 10**9)
+        '<0.0001 %'
+    """
+    if clipped is None:
+        return UNKNOWN
+    least, most = (format_share(count, total) for count in clipped)
+    return most if least == most or most.startswith("<") else f"≤{most}"
+
+
+def format_number(value: float) -> str:
+    """Write a number with four significant digits.
+
+    Example:
+        >>> format_number(0.0), format_number(6.0), format_number(-1234567.0), format_number(0.000012345)
+        ('0', '6', '-1.235e+06', '1.234e-05')
+    """
+    return f"{value:.4g}"
+
+
+def format_range(low: float, high: float) -> str:
+    """Write a range.
+
+    Example:
+        >>> format_range(-1.98, 6.0)
+        '-1.98 … 6'
+    """
+    return f"{format_number(low)} … {format_number(high)}"
+
+
+def tensor_table(tensors: "tuple[TensorView, ...]", methods: tuple[str, ...]) -> Table:
+    """Return a row for each tensor: name, clipped share, amax by each method, zero share, range."""
+    header = ("tensor", "clipped", *methods, "zeros", "range")
+    return Table(header, tuple(_tensor_row(tensor, methods) for tensor in tensors))
+
+
+def _tensor_row(tensor: "TensorView", methods: tuple[str, ...]) -> tuple[str, ...]:
+    statistics = tensor.statistics
+    zeros = UNKNOWN if tensor.zeros is None else format_share(tensor.zeros, statistics.count)
+    return (
+        one_line(tensor.name),
+        format_clipped(tensor.clipped, statistics.count),
+        *(_amax_cell(tensor, method) for method in methods),
+        zeros,
+        "dead" if tensor.dead else format_range(statistics.low, statistics.high),
+    )
+
+
+def _amax_cell(tensor: "TensorView", method: str) -> str:
+    # A space where the others have the mark keeps the numbers beneath one another.
+    mark = CHOSEN if method == tensor.chosen else " "
+    return format_number(tensor.methods[method].choice.amax) + mark
+
+
+def method_table(tensor: "TensorView") -> Table:
+    """Return a row for each method: what it chooses, and what that costs at the format's bits."""
+    header = ("method", "range", "clipped", "mse", "SQNR", "by clipping", "scale", "zero point")
+    rows = tuple(_method_row(tensor, view) for view in tensor.methods.values())
+    return Table(header, rows)
+
+
+def _method_row(tensor: "TensorView", view: "MethodView") -> tuple[str, ...]:
+    error = view.error
+    costs = (UNKNOWN,) * 3
+    if error is not None:
+        part = f"{100 * error.clipping / error.mse:.1f} %" if error.mse else "0 %"
+        costs = (format_number(error.mse), format_decibels(error.sqnr_db), part)
+    return (
+        method_label(tensor, view.method),
+        format_range(view.choice.low, view.choice.high),
+        format_clipped(view.clipped, tensor.statistics.count),
+        *costs,
+        format_number(float(view.parameters.scale)),
+        str(int(view.parameters.zero_point)),
+    )
+
+
+def method_label(tensor: "TensorView", method: str) -> str:
+    """Write a method with its parameter, and a mark if it is the chosen one."""
+    name = f"{method} {tensor.settings.percentile:g}" if method == "percentile" else method
+    return f"{name} {CHOSEN}" if method == tensor.chosen else name
+
+
+def format_decibels(value: float) -> str:
+    """Write decibels.
+
+    Example:
+        >>> format_decibels(31.517), format_decibels(math.inf)
+        ('31.52 dB', 'inf')
+    """
+    return f"{value:.2f} dB" if math.isfinite(value) else "inf"
+
+
+def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[str]:
+    """Return what a table of some of the tensors cannot say."""
+    found = []
+    kept = [method for method in METHODS if method not in view.missing]
+    if view.missing:
+        found.append(
+            f"note: {listed(view.missing)} need histograms, and this calibration kept only ranges; "
+            "ptq calibrate --method histogram keeps them"
+        )
+    refused = [tensor for tensor in tensors if tensor.chosen in view.missing]
+    if refused:
+        first, more = refused[0], f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        found.append(
+            f"note: ptq export needs {first.chosen} for '{one_line(first.name)}'{more}, and will refuse"
+        )
+    found += [f"note: '{one_line(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
+    for tensor in tensors:
+        single = [name for name in kept if tensor.methods[name].choice.candidates == 1 and not tensor.dead]
+        if single:
+            name = one_line(tensor.name)
+            found.append(f"note: {listed(single)} had one candidate only for '{name}': its whole range")
+    return found
+
+
+def listed(names: "tuple[str, ...] | list[str]") -> str:
+    """Write names as one would say them.
+
+    Example:
+        >>> listed(["percentile", "entropy", "mse"]), listed(["mse"])
+        ('percentile, entropy and mse', 'mse')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def tensor_values(tensor: "TensorView") -> dict[str, Any]:
+    """Return a tensor for JSON."""
+    statistics = tensor.statistics
+    return {
+        "name": tensor.name,
+        "format": tensor.site.format.name,
+        "symmetric": tensor.site.symmetric,
+        "count": statistics.count,
+        "zeros": tensor.zeros,
+        "min": statistics.low,
+        "max": statistics.high,
+        "dead": tensor.dead,
+        "chosen": tensor.chosen,
+        "percentile": tensor.settings.percentile,
+        "methods": {name: _method_values(view) for name, view in tensor.methods.items()},
+    }
+
+
+def _method_values(view: "MethodView") -> dict[str, Any]:
+    least, most = view.clipped or (None, None)
+    error = view.error
+    finite = error is not None and math.isfinite(error.sqnr_db)
+    return {
+        "amax": view.choice.amax,
+        "low": view.choice.low,
+        "high": view.choice.high,
+        "candidates": view.choice.candidates,
+        "scale": float(view.parameters.scale),
+        "zero_point": int(view.parameters.zero_point),
+        "clipped_at_least": least,
+        "clipped_at_most": most,
+        "mse": error.mse if error is not None else None,
+        "mse_by_clipping": error.clipping if error is not None else None,
+        "sqnr_db": error.sqnr_db if error is not None and finite else None,
+    }

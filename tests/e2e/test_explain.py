@@ -1,0 +1,307 @@
+"""``ptq calibration show`` and ``ptq explain`` on a finished run."""
+
+import builtins
+import importlib.util
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from PIL import Image
+
+import ptq_cli
+from ptq_cli.amax.registry import METHODS
+
+HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]$x_[/red]\nsecond --> <line> &"
+
+
+@pytest.fixture
+def only_ranges(folder: Path, ptq: Any) -> Path:
+    assert ptq("calibrate model.onnx --data calib.npz --method max").status == 0
+    return folder
+
+
+@pytest.fixture
+def hostile(folder: Path, ptq: Any) -> Path:
+    proto = onnx.load(folder / "model.onnx")
+    for node in proto.graph.node:
+        node.name = f"{node.name} {HOSTILE}"
+        node.input[:] = [name if "." in name else f"{name} {HOSTILE}" for name in node.input]
+        node.output[:] = [f"{name} {HOSTILE}" for name in node.output]
+    proto.graph.input[0].name += f" {HOSTILE}"
+    proto.graph.output[0].name += f" {HOSTILE}"
+    onnx.save(proto, folder / "hostile.onnx")
+    with np.load(folder / "calib.npz") as arrays:
+        np.save(folder / "calib.npy", arrays["x"])
+    assert ptq("calibrate hostile.onnx --data calib.npy").status == 0
+    return folder
+
+
+@pytest.fixture
+def dead(folder: Path, ptq: Any) -> Path:
+    proto = onnx.load(folder / "model.onnx")
+    for tensor in proto.graph.initializer[:2]:
+        tensor.CopyFrom(numpy_helper.from_array(np.zeros(list(tensor.dims), np.float32), tensor.name))
+    onnx.save(proto, folder / "dead.onnx")
+    assert ptq("calibrate dead.onnx --data calib.npz").status == 0
+    return folder
+
+
+def shown_json(outcome: Any) -> dict[str, Any]:
+    assert outcome.status == 0, outcome
+    assert outcome.err == ""
+    found: dict[str, Any] = json.loads(outcome.out)
+    return found
+
+
+def test_show_has_every_tensor_and_method(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    outcome = ptq("calibration show")
+
+    assert outcome.status == 0 and outcome.err == ""
+    for text in ("x", "relu", *METHODS, "clipped", "zeros", "range", "* what ptq export uses"):
+        assert text in outcome.out
+    assert "kept: histogram" in outcome.out.splitlines()[0]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("words", ["calibration show", "explain relu"])
+def test_it_fits_the_terminal(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    outcome = ptq(words)
+
+    assert outcome.status == 0
+    assert [line for line in outcome.out.splitlines() if len(line) > width] == []
+
+
+def test_columns_that_do_not_fit_are_named(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    outcome = ptq("calibration show")
+
+    assert "range" in outcome.err and "--json has them" in outcome.err
+
+
+def test_the_values_are_those_of_the_data(folder: Path, ptq: Any) -> None:
+    found = shown_json(ptq("calibration show --json"))
+    with np.load("calib.npz") as arrays:
+        x = arrays["x"]
+
+    tensor = next(item for item in found["tensors"] if item["name"] == "x")
+    assert (tensor["count"], tensor["zeros"]) == (x.size, 0)
+    assert (tensor["min"], tensor["max"]) == (float(x.min()), float(x.max()))
+    assert tensor["methods"].keys() == METHODS.keys()
+    for name, method in tensor["methods"].items():
+        beyond = int(np.count_nonzero((x < method["low"]) | (x > method["high"])))
+        assert method["clipped_at_least"] <= beyond <= method["clipped_at_most"], name
+        assert method["sqnr_db"] > 30
+
+
+def test_zeros_are_counted(folder: Path, ptq: Any) -> None:
+    tensors = {item["name"]: item for item in shown_json(ptq("calibration show --json"))["tensors"]}
+
+    relu = tensors["relu"]
+    assert 0.2 < relu["zeros"] / relu["count"] < 0.8 and relu["min"] == 0.0
+
+
+SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda item: item["name"],
+    "range": lambda item: item["min"] - item["max"],
+    "clipped": lambda item: -item["methods"]["percentile"]["clipped_at_most"] / item["count"],
+}
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_show_sorts(folder: Path, ptq: Any, sort: str) -> None:
+    found = shown_json(ptq(f"calibration show --percentile 90 --sort {sort} --json"))["tensors"]
+
+    assert found == sorted(found, key=SORTS[sort])
+    assert {item["chosen"] for item in found} == {"percentile"}
+
+
+def test_without_a_sort_the_order_is_the_graphs(folder: Path, ptq: Any) -> None:
+    found = [item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]]
+
+    assert found.index("x") < found.index("relu") < found.index("pool")
+
+
+def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
+    assert ptq("export --amax mse").status == 0
+    found = shown_json(ptq("explain x --amax mse --json"))
+
+    constants = {
+        item.name: numpy_helper.to_array(item)
+        for item in onnx.load("ptq-run/model.int8.onnx").graph.initializer
+    }
+    node = next(
+        node
+        for node in onnx.load("ptq-run/model.int8.onnx").graph.node
+        if node.op_type == "QuantizeLinear" and node.input[0] == "x"
+    )
+    assert found["chosen"] == "mse"
+    assert found["methods"]["mse"]["scale"] == float(constants[node.input[1]])
+    assert found["methods"]["mse"]["zero_point"] == int(constants[node.input[2]])
+
+
+def test_explain_tells_all(folder: Path, ptq: Any) -> None:
+    outcome = ptq("explain relu")
+
+    assert outcome.status == 0 and outcome.err == ""
+    out = outcome.out
+    assert out.startswith("relu: float32[")
+    assert "quantized to uint8 with a zero point" in out
+    assert "comes from: relu (Relu, integer)" in out
+    assert "read by:    pool (GlobalAveragePool, integer)" in out or "read by:    pool (" in out
+    assert "12 samples" in out and "zeros (" in out
+    for name in METHODS:
+        assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 2, (
+            "in the drawing and the table"
+        )
+
+
+def test_an_input_and_an_output_say_so(folder: Path, ptq: Any) -> None:
+    assert "comes from: an input of the model" in ptq("explain x").out
+    found = shown_json(ptq("explain x --json"))
+    assert found["producer"] is None
+    assert found["readers"] == [{"name": "conv", "op": "Conv", "integer": True}]
+
+
+def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
+    named = onnx.load("ptq-run/model.float.onnx")
+    node = next(node for node in named.graph.node if node.op_type == "Relu")
+    node_name, tensor = node.name, node.output[0]
+    assert shown_json(ptq("explain", node_name, "--json"))["name"] == tensor
+    assert "'conv' is in the model, but was not measured" in ptq("explain conv").err
+
+
+UNKNOWN = {
+    "misspelt": ("explain rleu", "no tensor 'rleu' was calibrated (did you mean 'relu'?)"),
+    "like none": ("explain zzzzzz", "no tensor 'zzzzzz' was calibrated"),
+    "a weight": ("explain conv.weight", "'conv.weight' is in the model, but was not measured"),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_an_unknown_tensor_is_refused(refuse: Any, words: str, says: str) -> None:
+    refuse(words, "PTQ-RECIPE-004", says, hint="ptq calibration show lists the tensors")
+
+
+MISUSE = {
+    "a format that is none": ("explain x --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither"),
+    "a folder that is a file": ("explain x --plot model.onnx/x.png", "PTQ-FILE-002", "cannot write"),
+    "no run": ("calibration show --run nowhere", "PTQ-RUN-001", "nowhere"),
+    "a sort that is none": ("calibration show --sort zeros", "PTQ-USAGE-001", "zeros"),
+    "a command that is none": ("calibration shwo", "PTQ-USAGE-001", "shwo"),
+    "a stale run": ("explain x --samples 3", "PTQ-USAGE-001", "--samples"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_refused(refuse: Any, words: str, code: str, says: str) -> None:
+    refuse(words, code, says)
+
+
+@pytest.mark.parametrize("words", ["calibration show", "explain x"])
+def test_with_ranges_only_it_says_what_is_missing(only_ranges: Path, ptq: Any, words: str) -> None:
+    outcome = ptq(words)
+
+    assert outcome.status == 0
+    assert "note: percentile, entropy and mse need histograms" in outcome.out
+    assert "--method histogram" in outcome.out
+    found = shown_json(ptq(f"{words} --json"))
+    assert found["missing"] == ["percentile", "entropy", "mse"]
+    tensor = found if "tensors" not in found else found["tensors"][0]
+    assert tensor["zeros"] is None and list(tensor["methods"]) == ["max"]
+    assert tensor["methods"]["max"]["clipped_at_most"] == 0
+
+
+def test_a_chosen_method_that_lacks_histograms_is_told(only_ranges: Path, ptq: Any) -> None:
+    outcome = ptq("explain x --amax entropy")
+
+    assert outcome.status == 0
+    assert "note: ptq export needs entropy for 'x', and will refuse" in outcome.out
+
+
+def test_a_dead_tensor_is_named(dead: Path, ptq: Any) -> None:
+    assert "note: 'relu' was 0 in every sample" in ptq("calibration show").out
+    outcome = ptq("explain relu --plot dead.png")
+    assert outcome.status == 0
+    assert "no histogram: there is no value but 0" in outcome.out and "100 % zeros" in outcome.out
+
+
+@pytest.mark.parametrize("words", ["calibration show", "calibration show --sort name"])
+def test_hostile_names_are_text(hostile: Path, ptq: Any, words: str) -> None:
+    outcome = ptq(words)
+
+    assert outcome.status == 0
+    assert all(character.isprintable() or character == "\n" for character in outcome.out + outcome.err)
+
+
+def test_a_hostile_name_can_be_typed_as_it_is_shown(hostile: Path, ptq: Any) -> None:
+    name = f"relu {HOSTILE}"
+    shown = "".join(character if character.isprintable() else "?" for character in name)
+    for plot in ("evil.svg", "evil.png"):
+        outcome = ptq("explain", shown, "--plot", plot)
+        assert outcome.status == 0, outcome
+        assert outcome.out.startswith(f"{shown}: float32[")
+        assert all(character.isprintable() or character == "\n" for character in outcome.out)
+    assert ET.parse("evil.svg").getroot().tag.endswith("svg")
+
+
+def test_plots_are_files_of_their_kind(folder: Path, ptq: Any) -> None:
+    for name in ("x.png", "x.svg", "again.svg"):
+        outcome = ptq(f"explain x --plot {name}")
+        assert outcome.status == 0 and outcome.err == ""
+        assert outcome.out.endswith(f"wrote {name}\n")
+    with Image.open("x.png") as image:
+        assert image.width > 1000
+    assert ET.parse("x.svg").getroot().tag.endswith("svg")
+    assert Path("x.svg").read_bytes() == Path("again.svg").read_bytes()
+    assert shown_json(ptq("explain x --plot y.svg --json"))["plot"] == "y.svg"
+
+
+def test_without_matplotlib_it_says_how_to_get_it(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+    )
+    refuse("explain x --plot x.png", "PTQ-USAGE-001", "needs matplotlib", hint="pip install 'ptq-cli[plot]'")
+
+
+def test_without_a_plot_matplotlib_is_not_imported(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def guarded(name: str, *arguments: Any, **options: Any) -> Any:
+        assert not name.startswith("matplotlib")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", guarded)
+    assert ptq("explain x").status == 0
+
+
+def test_a_sample_model(digits: Path, ptq: Any) -> None:
+    assert ptq("calibrate --samples 32 --run explained").status == 0
+    found = shown_json(ptq("calibration show --run explained --json"))
+    assert len(found["tensors"]) > 20
+    for tensor in found["tensors"][::6]:
+        assert ptq("explain", tensor["name"], "--run", "explained").status == 0
+
+
+def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
+    found = ptq_cli.explain("relu", percentile=99.0)
+
+    assert found.producer is not None and found.producer.op == "Relu"
+    assert [tensor.name for tensor in ptq_cli.show_calibration().tensors] == [
+        item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]
+    ]
+    shown = shown_json(ptq("explain relu --percentile 99 --json"))["methods"]
+    for name, view in found.tensor.methods.items():
+        assert view.error is not None and view.error.mse == shown[name]["mse"]
