@@ -1,26 +1,19 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.calibdata.finite import require_finite
-from ptq_cli.calibdata.open import open_dataset
-from ptq_cli.calibdata.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
+from ptq_cli.calibdata.selection import WHOLE, Selection, Shard, parse_shard
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.checkpoint import CheckpointWriter, advance, discard_checkpoint, load_checkpoint
-from ptq_cli.collectors.collect import AfterBatch, Snapshot, collect
-from ptq_cli.collectors.histogram import compile_kernel
+from ptq_cli.collectors.collect import AfterBatch, Snapshot
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.detect import ModelKind
-from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.measure import Subject, batch_size_of, measure, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.resolve import Request, resolve
@@ -28,11 +21,7 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
-from ptq_cli.runtime.forward import Forward
-from ptq_cli.runtime.session import Session, usable_cores
-from ptq_cli.runtime.tapped import TappedModel
-from ptq_cli.runtime.taps import tap
+from ptq_cli.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -58,14 +47,6 @@ class CalibrationResult:
     parity: float | None
     dead: tuple[str, ...]
     shards: str = ""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is calibrated: a model, and the data that show what its inputs look like."""
-
-    model: FloatModel
-    dataset: Dataset
 
 
 @dataclass(frozen=True)
@@ -117,25 +98,6 @@ def run_calibrate(
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
     return calibrated.result
-
-
-def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
-    """Open the recipe's model and calibration set, and turn the model into ONNX.
-
-    Raises:
-        PtqError: one of them cannot be used, or they do not fit each other.
-    """
-    if recipe.model.path is not None:  # or else the next line says so
-        progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
-    source = open_source(recipe)
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    if source.file.kind is not ModelKind.ONNX:
-        progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    model = make_float_model(source, recipe, dataset)
-    if model.parity is None:
-        # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
-        Session(model.content, threads=recipe.runtime.threads)
-    return Subject(model, dataset)
 
 
 def make_calibration(
@@ -261,84 +223,3 @@ def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: Ru
         provenance.share.describe() if provenance.share is not None else "",
     )
     return Calibrated(result, model.content, calibration, files)
-
-
-def open_data(
-    settings: CalibrationSettings | EvaluationSettings, image: ImageSettings, section: str, flag: str
-) -> Dataset:
-    """Open the data that a section of the recipe names.
-
-    Raises:
-        EmptyDataError: the section names none.
-        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
-    """
-    if settings.data is None:
-        raise EmptyDataError(
-            f"no {section} data was named",
-            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
-        )
-    return open_dataset(settings.data, image, samples=settings.samples)
-
-
-def measure(
-    subject: Subject,
-    recipe: Recipe,
-    progress: ProgressCallback,
-    selection: Selection = EVERY_BATCH,
-    *,
-    after_batch: AfterBatch | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
-) -> tuple[dict[str, TensorStatistics], int]:
-    """Run the data through the model; return the statistics of the plan's tensors and the sample count.
-
-    Args:
-        subject: the model and the data.
-        recipe: all settings.
-        progress: is told after each batch.
-        selection: which batches.
-        after_batch: is called after each batch; see ``collect``.
-        initial: statistics to begin with; their samples are not counted again.
-    """
-    model, dataset = subject.model, subject.dataset
-    plan = make_plan(model.model, load_target(recipe.quantization.target))
-    bound = bind_inputs(dataset, model.inputs)
-    batch_size = batch_size_of(model, recipe)
-    fed = {spec.name for spec in model.inputs}
-    inputs = [name for name in plan.measured if name in fed]
-    taps = [name for name in plan.measured if name not in fed]
-    threads = recipe.runtime.threads or usable_cores()
-    compile_kernel()
-    return collect(
-        open_forward(model, taps, threads),
-        checked(bound.batches(batch_size, selection)),
-        inputs=inputs,
-        taps=taps,
-        method=recipe.calibration.method,
-        threads=threads,
-        prefetch=1,
-        total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
-        progress=progress,
-        after_batch=after_batch,
-        initial=initial,
-    )
-
-
-def open_forward(model: FloatModel, taps: Sequence[str], threads: int) -> Forward:
-    """Return how batches are run for the values of ``taps``."""
-    if not taps:
-        # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward(lambda _inputs: [])
-    whole = fixed_batch_size(model.inputs) is not None
-    return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=whole).forward()
-
-
-def batch_size_of(model: FloatModel, recipe: Recipe) -> int:
-    """Return how many samples are run together."""
-    return fixed_batch_size(model.inputs) or recipe.calibration.batch_size
-
-
-def checked(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches, each checked for NaN and Inf."""
-    for batch in batches:
-        require_finite(batch)
-        yield batch

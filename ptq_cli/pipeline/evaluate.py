@@ -18,7 +18,6 @@ from ptq_cli.core.files import require_file, sha256_bytes, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import input_specs
-from ptq_cli.pipeline.calibrate import checked, open_data
 from ptq_cli.pipeline.export import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
@@ -27,6 +26,7 @@ from ptq_cli.pipeline.export import (
     STATISTICS_SHA256,
     WEIGHT_AMAX,
 )
+from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request

@@ -6,9 +6,10 @@ from pathlib import Path
 from ptq_cli.collectors.checkpoint import discard_checkpoint
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration, open_data, open_subject
+from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.evaluate import EvaluationResult, Pair, fit_evaluation, make_evaluation
 from ptq_cli.pipeline.export import ExportResult, make_export
+from ptq_cli.pipeline.measure import open_data, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
