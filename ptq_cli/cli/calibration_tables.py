@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.amax.registry import METHODS
-from ptq_cli.cli.text import printable
+from ptq_cli.pipeline.calibration_view import shown_name
 from ptq_cli.report.summary import Table
 
 if TYPE_CHECKING:
@@ -12,16 +12,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "–"  # noqa: RUF001 - a dash for what was not kept
 CHOSEN = "*"
-
-
-def one_line(text: str) -> str:
-    r"""Return a name from a model as one line that the terminal does not obey.
-
-    Example:
-        >>> one_line("conv\x1b[2J\nx")
-        'conv?[2J?x'
-    """
-    return printable(text).replace("\n", "?")
 
 
 def format_share(count: int, total: int) -> str:
@@ -90,7 +80,7 @@ def _tensor_row(tensor: "TensorView", methods: tuple[str, ...]) -> tuple[str, ..
     statistics = tensor.statistics
     zeros = UNKNOWN if tensor.zeros is None else format_share(tensor.zeros, statistics.count)
     return (
-        one_line(tensor.name),
+        shown_name(tensor.name),
         format_clipped(tensor.clipped, statistics.count),
         *(_amax_cell(tensor, method) for method in methods),
         zeros,
@@ -156,13 +146,13 @@ def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[st
     if refused:
         first, more = refused[0], f" and {len(refused) - 1} more" if len(refused) > 1 else ""
         found.append(
-            f"note: ptq export needs {first.chosen} for '{one_line(first.name)}'{more}, and will refuse"
+            f"note: ptq export needs {first.chosen} for '{shown_name(first.name)}'{more}, and will refuse"
         )
-    found += [f"note: '{one_line(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
+    found += [f"note: '{shown_name(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
     for tensor in tensors:
         single = [name for name in kept if tensor.methods[name].choice.candidates == 1 and not tensor.dead]
         if single:
-            name = one_line(tensor.name)
+            name = shown_name(tensor.name)
             found.append(f"note: {listed(single)} had one candidate only for '{name}': its whole range")
     return found
 

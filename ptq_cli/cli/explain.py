@@ -67,20 +67,20 @@ def _print(found: "Explanation", plot: Path | None) -> None:
         format_share,
         method_table,
         notes,
-        one_line,
     )
     from ptq_cli.cli.histogram_drawing import draw_histogram
     from ptq_cli.cli.output import PIPE_WIDTH, print_table, say
     from ptq_cli.cli.summaries import counted, shown_path
+    from ptq_cli.pipeline.calibration_view import shown_name
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
-    say(f"{one_line(str(found.spec))}, quantized to {tensor.site.format.name} {kind}")
+    say(f"{shown_name(str(found.spec))}, quantized to {tensor.site.format.name} {kind}")
     say(f"comes from: {_node(found.producer) if found.producer is not None else 'an input of the model'}")
     readers = [_node(reader) for reader in found.readers] + ["an output of the model"] * found.is_output
     say(f"read by:    {', '.join(readers)}")
     if found.sharing:
-        say(f"shared by:  {', '.join(map(one_line, found.sharing))}")
+        say(f"shared by:  {', '.join(map(shown_name, found.sharing))}")
     zeros = "" if tensor.zeros is None else f", {format_share(tensor.zeros, statistics.count)} zeros"
     samples = counted(found.calibration.samples, "sample")
     values = format_range(statistics.low, statistics.high)
@@ -97,9 +97,9 @@ def _print(found: "Explanation", plot: Path | None) -> None:
 
 
 def _node(node: "NodeView") -> str:
-    from ptq_cli.cli.calibration_tables import one_line
+    from ptq_cli.pipeline.calibration_view import shown_name
 
-    return f"{one_line(node.name)} ({one_line(node.op)}, {'integer' if node.integer else 'float'})"
+    return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
 
 
 def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """``calibration show``: what was measured of each tensor, and what every amax method makes of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -85,7 +85,7 @@ class TensorView:
 
 @dataclass(frozen=True)
 class CalibrationView:
-    """What was measured of every tensor.
+    """What was measured.
 
     Attributes:
         run: the run directory.
@@ -94,7 +94,7 @@ class CalibrationView:
         target: whose rules decide the formats.
         model: the float model.
         plan: what is quantized.
-        tensors: in graph order.
+        tensors: those that were asked for, in graph order.
         missing: methods that need statistics which were not kept.
     """
 
@@ -108,8 +108,31 @@ class CalibrationView:
     missing: tuple[str, ...]
 
 
-def view_calibration(request: Request, run: RunDirectory) -> CalibrationView:
+Find = Callable[[ir.Model, Plan], Sequence[str]]
+
+
+def measured(_model: ir.Model, plan: Plan) -> Sequence[str]:
+    """Return every tensor that was measured."""
+    return plan.measured
+
+
+def shown_name(name: str) -> str:
+    r"""Return a name from a model on one line, with what is not printable replaced.
+
+    Example:
+        >>> shown_name("conv\x1b[2J\nx")
+        'conv?[2J?x'
+    """
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+def view_calibration(request: Request, run: RunDirectory, find: Find = measured) -> CalibrationView:
     """Return what was measured of every tensor; nothing is run and nothing written.
+
+    Args:
+        request: may change amax settings.
+        run: the run directory.
+        find: which tensors to look at, by the name of their source; all that were measured.
 
     Raises:
         MissingStageError: nothing was calibrated in the run directory.
@@ -121,7 +144,10 @@ def view_calibration(request: Request, run: RunDirectory) -> CalibrationView:
     model = ir.from_proto(onnx.load_model_from_string(run.float_model.read_bytes()))
     plan = make_plan(model, load_target(recipe.quantization.target))
     settings = tensor_settings(model, plan, recipe).activations
-    decisions = _decide_by_each(plan, settings, calibration)
+    names = find(model, plan)
+    # A search over a large model takes a while; one tensor is decided in no time.
+    part = replace(plan, activations={name: plan.activations[name] for name in names})
+    decisions = _decide_by_each(part, settings, calibration)
     tensors = tuple(
         _view(
             plan.activations[name],
@@ -129,7 +155,7 @@ def view_calibration(request: Request, run: RunDirectory) -> CalibrationView:
             settings[name],
             {method: found[name] for method, found in decisions.items()},
         )
-        for name in plan.measured
+        for name in names
     )
     stored = calibration.provenance
     missing = tuple(method for method in METHODS if method not in decisions)

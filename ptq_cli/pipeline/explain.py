@@ -7,9 +7,10 @@ import onnx_ir as ir
 from ptq_cli.core.errors import UnknownNameError, did_you_mean
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import value_spec
-from ptq_cli.pipeline.calibration_view import CalibrationView, TensorView, view_calibration
+from ptq_cli.pipeline.calibration_view import CalibrationView, TensorView, shown_name, view_calibration
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.sites import Plan
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Explanation:
     """One tensor.
 
     Attributes:
-        calibration: the whole that it is a part of.
+        calibration: that it is a part of.
         tensor: what was measured of it, and what each method makes of it.
         spec: name, dtype and shape.
         producer: the node that computes it; None for an input of the model.
@@ -63,9 +64,8 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
         UnknownNameError: no tensor of that name was measured.
         PtqError: as ``view_calibration`` does.
     """
-    calibration = view_calibration(request, run)
-    tensors = {tensor.name: tensor for tensor in calibration.tensors}
-    tensor = tensors[_find(calibration, name)]
+    calibration = view_calibration(request, run, lambda model, plan: (_find(model, plan, name),))
+    (tensor,) = calibration.tensors
     value = _values(calibration.model)[tensor.name]
     producer = value.producer()
     integer = {layer.name for layer in calibration.plan.layers if layer.quantized}
@@ -89,35 +89,29 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
     )
 
 
-def _find(calibration: CalibrationView, name: str) -> str:
+def _find(model: ir.Model, plan: Plan, name: str) -> str:
     """Return the measured tensor that a name means."""
     # In the order in which a name counts: the tensor itself, one that shares its parameters, the layer.
     meant: dict[str, str] = {}
-    sites = calibration.plan.activations.values()
-    for site in sites:
+    for site in plan.activations.values():
         meant.setdefault(site.tensor, site.source)
-    for node in calibration.model.graph:
+    for node in model.graph:
         for value in node.outputs:
             if value.name in meant and node.name:
                 meant.setdefault(node.name, meant[value.name])
     for known in list(meant):
-        meant.setdefault(_shown(known), meant[known])
+        meant.setdefault(shown_name(known), meant[known])
     if name in meant:
         return meant[name]
-    if name in _values(calibration.model) or name in {node.name for node in calibration.model.graph}:
+    if name in _values(model) or name in {node.name for node in model.graph}:
         raise UnknownNameError(
-            f"'{name}' is in the model, but was not measured: it is not quantized for {calibration.target}",
+            f"'{name}' is in the model, but was not measured: it is not quantized for {plan.target}",
             hint="ptq inspect says why; ptq calibration show lists the tensors that are",
         )
     raise UnknownNameError(
         f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",
         hint="ptq calibration show lists the tensors",
     )
-
-
-def _shown(name: str) -> str:
-    """Return a name as the terminal shows it."""
-    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 def _values(model: ir.Model) -> dict[str, ir.Value]:

@@ -10,7 +10,7 @@ import numpy as np
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import atomic_write
-from ptq_cli.pipeline.calibration_view import TensorView
+from ptq_cli.pipeline.calibration_view import TensorView, shown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def _draw(figure: "Figure", tensor: TensorView) -> None:
     lines = max(len(tensor.methods), 1)
     above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=[12, 1.5 * lines])
     # A name is shown as it is: no mathematics between dollars.
-    figure.suptitle(f"{_shown(tensor.name)}: {tensor.site.format.name}", parse_math=False)
+    figure.suptitle(f"{shown_name(tensor.name)}: {tensor.site.format.name}", parse_math=False)
     _draw_counts(above, tensor)
     for row, view in enumerate(tensor.methods.values()):
         colour = COLOURS[row % len(COLOURS)]
@@ -109,8 +109,3 @@ def _draw_counts(axes: "Axes", tensor: TensorView) -> None:
     zeros = f", without {statistics.zeros:,} zeros" if statistics.zeros else ""
     axes.set_ylabel("values, log scale")
     axes.set_title(f"{statistics.count:,} values{zeros}", fontsize="medium")
-
-
-def _shown(name: str) -> str:
-    """Return a name on one line, without what a file format could not hold."""
-    return "".join(character if character.isprintable() else "?" for character in name)

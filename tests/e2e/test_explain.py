@@ -299,6 +299,7 @@ def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
     found = ptq_cli.explain("relu", percentile=99.0)
 
     assert found.producer is not None and found.producer.op == "Relu"
+    assert found.calibration.tensors == (found.tensor,), "the others are not searched"
     assert [tensor.name for tensor in ptq_cli.show_calibration().tensors] == [
         item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]
     ]
