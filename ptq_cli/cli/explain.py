@@ -65,17 +65,19 @@ def _print(found: "Explanation", plot: Path | None) -> None:
         CHOSEN,
         format_range,
         format_share,
+        listed,
         method_table,
         notes,
     )
     from ptq_cli.cli.histogram_drawing import draw_histogram
-    from ptq_cli.cli.output import PIPE_WIDTH, print_table, say
+    from ptq_cli.cli.output import PIPE_WIDTH, print_table, say, tell
     from ptq_cli.cli.summaries import counted, shown_path
     from ptq_cli.pipeline.calibration_view import shown_name
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
-    say(f"{shown_name(str(found.spec))}, quantized to {tensor.site.format.name} {kind}")
+    say(shown_name(str(found.spec)))
+    say(f"becomes:    {tensor.site.format.name} {kind}")
     say(f"comes from: {_node(found.producer) if found.producer is not None else 'an input of the model'}")
     readers = [_node(reader) for reader in found.readers] + ["an output of the model"] * found.is_output
     say(f"read by:    {', '.join(readers)}")
@@ -88,8 +90,10 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     for line in draw_histogram(tensor, shutil.get_terminal_size((PIPE_WIDTH, 0)).columns):
         say(line)
     columns = tuple(range(8))
-    print_table(method_table(tensor), right=columns[1:], whole=columns, optional=columns[5:])
+    left_out = print_table(method_table(tensor), right=columns[1:], whole=columns, optional=(3, *columns[5:]))
     say(f"{CHOSEN} what ptq export uses; mse and SQNR are expected from the histogram")
+    if left_out:
+        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
     for note in notes(found.calibration, (tensor,)):
         say(note)
     if plot is not None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from typing import Any, Literal
 
 import click
@@ -14,6 +15,8 @@ PIPE_WIDTH = 120
 WRAPPED_WIDTH = 24
 """Columns that a cell which wraps should have at least."""
 PADDING = 3
+PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└─├┤◄►…≤–", "__..::##|+-||<>~<-")  # noqa: RUF001 - the dash itself
+"""What stands for a character that the terminal's encoding lacks, each as wide as the other."""
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -55,7 +58,7 @@ def print_table(
     # Through click: at a broken pipe (ptq inspect | head) rich would exit with status 1 by itself.
     with console.capture() as captured:
         console.print(drawn)
-    click.echo(captured.get(), nl=False)
+    click.echo(_writable(captured.get()), nl=False)
     return [header for index, header in enumerate(table.header) if index not in shown]
 
 
@@ -80,12 +83,22 @@ def _columns_that_fit(
 
 def say(text: str) -> None:
     """Print a line of the result."""
-    click.echo(printable(text))
+    click.echo(_writable(printable(text)))
 
 
 def tell(text: str) -> None:
     """Say something that is no result: on stderr."""
     click.echo(printable(text), err=True)
+
+
+def _writable(text: str) -> str:
+    """Return ``text`` in characters that stdout can take: a Latin-1 terminal has no bars and no boxes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def _one_line(cell: str) -> str:

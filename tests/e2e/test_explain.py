@@ -3,6 +3,7 @@
 import builtins
 import importlib.util
 import json
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_explain_tells_all(folder: Path, ptq: Any) -> None:
     assert outcome.status == 0 and outcome.err == ""
     out = outcome.out
     assert out.startswith("relu: float32[")
-    assert "quantized to uint8 with a zero point" in out
+    assert "becomes:    uint8 with a zero point" in out
     assert "comes from: relu (Relu, integer)" in out
     assert "read by:    pool (GlobalAveragePool, integer)" in out or "read by:    pool (" in out
     assert "12 samples" in out and "zeros (" in out
@@ -306,3 +307,22 @@ def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
     shown = shown_json(ptq("explain relu --percentile 99 --json"))["methods"]
     for name, view in found.tensor.methods.items():
         assert view.error is not None and view.error.mse == shown[name]["mse"]
+
+
+@pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)
+def test_a_terminal_without_unicode_gets_plain_characters(
+    folder: Path, real_ptq: Any, words: list[str]
+) -> None:
+    result = real_ptq(*words, cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii() and "relu" in result.stdout
+
+
+def test_explain_names_the_columns_that_do_not_fit(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = ptq("explain relu")
+
+    assert "by clipping, scale and zero point; --json has them" in outcome.err
