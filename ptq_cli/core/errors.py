@@ -75,7 +75,7 @@ class RecipeValueError(PtqError):
 
 
 class UnknownNameError(PtqError):
-    """A metric, method, target or preset that does not exist; the message lists those that do."""
+    """A metric, method, target, preset or tensor that does not exist; the message has the nearest name."""
 
     code = "PTQ-RECIPE-004"
 
