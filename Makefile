@@ -41,6 +41,8 @@ docs-check: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.main_job
 	$(BIN)/python -m benchmarks.calibration
+	$(BIN)/python -m benchmarks.amax
+	$(BIN)/python -m benchmarks.amax_accuracy
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -74,9 +74,9 @@ def entropy_range(
 ) -> Choice:
     """Return the range, not symmetric, that keeps the values' distribution best.
 
-    The two ends are searched in turn, each for the best of the other, until neither moves. (Clipping both at
-    one magnitude instead loses up to 3 dB where the tails differ: docs/amax.md.) Where one side is empty,
-    this is ``entropy_amax`` of an unsigned format.
+    The two ends are searched in turn, each for the best of the other, until neither moves; docs/amax.md says
+    what clipping both at one magnitude loses. Where one side is empty, this is ``entropy_amax`` of an
+    unsigned format.
 
     Args:
         histogram: of the tensor.

@@ -11,6 +11,7 @@ from ptq_cli.pipeline.evaluate import EvaluationResult, Pair, fit_evaluation, ma
 from ptq_cli.pipeline.export import ExportResult, make_export
 from ptq_cli.pipeline.measure import open_data, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.ranges import check_matches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 
@@ -55,6 +56,7 @@ def run_quantize(
     if restart:
         discard_checkpoint(run.checkpoint)
     subject = open_subject(recipe, progress)
+    check_matches(subject.model.model, recipe)
     fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
     calibrated = make_calibration(subject, request, recipe, run, progress)
     exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)

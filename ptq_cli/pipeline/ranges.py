@@ -10,7 +10,9 @@ from ptq_cli.amax.overrides import require_matches, settings_for
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import AmaxSettings, Recipe
 
 Names = tuple[str, ...]
@@ -53,6 +55,17 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
         site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
     ]
     return TensorSettings(of_activations, of_weights, tuple(dict.fromkeys(changed)))
+
+
+def check_matches(model: ir.Model, recipe: Recipe) -> None:
+    """Raise if an override matches nothing: better to learn it before the calibration than after it.
+
+    Raises:
+        RecipeValueError: one does.
+        NothingToQuantizeError: the model has nothing to quantize.
+    """
+    if recipe.override:
+        tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.errors import PtqError, RecipeValueError, UsageError
 from ptq_cli.quantizers.scaled import fake_quantize
-from ptq_cli.quantizers.tensor_quant import fake_tensor_quant, tensor_quant
+from tests.golden.quantizers.cases import MIRRORS
+from tests.golden.quantizers.cases import replay as replay_case
 
 FOLDER = Path(__file__).parent
 CASES = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))["cases"]
 ARRAYS = dict(np.load(FOLDER / "tensor_quant.npz", allow_pickle=False))
-MIRRORS = {"tensor_quant": tensor_quant, "fake_tensor_quant": fake_tensor_quant}
-ERRORS = {"ValueError": RecipeValueError, "TypeError": UsageError, "RuntimeError": UsageError}
 
 
 @dataclass(frozen=True)
@@ -55,26 +53,12 @@ def select(wanted):
     return [pytest.param(case, id=case["id"]) for case in CASES if wanted(case)]
 
 
-@pytest.mark.parametrize("case", select(lambda case: "raises" not in case))
-def test_mirror_gives_the_recorded_bits(case):
-    replayed = replay(case, MIRRORS[case["function"]])
-
-    assert set(replayed.outputs) == set(case["outputs"])
-    for name, key in case["outputs"].items():
-        assert_same_bits(replayed.outputs[name], ARRAYS[key])
-        assert replayed.outputs[name].dtype == getattr(torch, case.get("dtypes", {}).get(name, "float32"))
-    if "grads" in case:
-        assert_same_bits(replayed.grad_inputs, ARRAYS[case["grads"]["inputs"]])
-    assert replayed.grad_amax is None
-
-
-@pytest.mark.parametrize("case", select(lambda case: "raises" in case))
-def test_mirror_raises_where_the_reference_raised(case):
-    with pytest.raises(PtqError) as caught:
-        replay(case, MIRRORS[case["function"]])
-    grows = ARRAYS[case["inputs"]["amax"]].ndim > ARRAYS[case["inputs"]["inputs"]].ndim
-    # The reference lets such an amax enlarge the output, and fails later; we refuse it at once.
-    assert type(caught.value) is (UsageError if grows else ERRORS[case["raises"]])
+@pytest.mark.parametrize("case", select(lambda case: True))
+def test_mirror_gives_the_recorded_bits_and_errors(case):
+    replay_case(case, ARRAYS)
+    if "raises" not in case:
+        for name, value in replay(case, MIRRORS[case["function"]]).outputs.items():
+            assert value.dtype == getattr(torch, case.get("dtypes", {}).get(name, "float32"))
 
 
 @pytest.mark.parametrize("case", select(lambda case: "printed_outputs" in case.get("values", {})))
@@ -130,5 +114,5 @@ def test_scaled_quantizer_follows_the_reference(case):
 def test_selection_holds_every_kind_of_case():
     tags = {tag for case in CASES for tag in case["tags"]}
     assert {"ties", "clip_edge", "tiny_amax", "float16", "axis0", "axis1", "error", "nonfinite"} <= tags
-    assert {case["function"] for case in CASES} == set(MIRRORS)
+    assert {case["function"] for case in CASES} == {"tensor_quant", "fake_tensor_quant"}
     assert {case["params"].get("num_bits", 8) for case in CASES} >= {2, 3, 4, 8}

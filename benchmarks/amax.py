@@ -1,0 +1,107 @@
+"""How long deciding ranges takes: every method on many tensors, from one saved calibration's statistics.
+
+python -m benchmarks.amax            print the table
+python -m benchmarks.amax --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import platform
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.timing import seconds, take_turns
+from ptq_cli.amax.decide import decide
+from ptq_cli.amax.registry import METHODS
+from ptq_cli.amax.weights import choose_weight_ranges
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
+from ptq_cli.core.granularity import PerAxis
+from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.runtime.session import usable_cores
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+BEGIN, END = "<!-- amax:begin -->", "<!-- amax:end -->"
+TENSORS = 300
+VALUES = 200_000
+ROUNDS = 3
+CHANNELS, CHANNEL_SIZE = 64, 576
+
+Shape = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+SHAPES: dict[str, Shape] = {
+    "two-sided": lambda x: x,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "heavy tails": lambda x: x**3,
+    "GELU-like": lambda x: np.where(x > 0, x, x / 20),
+}
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure how long deciding ranges takes.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    lines = [
+        f"`python -m benchmarks.amax --write`, {platform.machine()}, one of {usable_cores()} cores; medians "
+        f"of {ROUNDS} rounds in which the methods take turns. {TENSORS} tensors of {VALUES:,} values, a "
+        f"quarter each {', '.join(SHAPES)}.",
+        "",
+        "| what | asked | seconds |",
+        "|---|---|---|",
+        *(f"| {what} | {asked} | {found} |" for what, asked, found in rows()),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Measure, and yield what, what was asked, and what was found."""
+    tensors = list(make_tensors())
+    compiling = sum(seconds(partial(decide_all, tensors[:4], name, UINT8, False)) for name in METHODS)
+    targets = {"uint8 with a zero point": (UINT8, False), "int8, symmetric": (INT8, True)}
+    for target, (format, symmetric) in targets.items():
+        works = [partial(decide_all, tensors, name, format, symmetric) for name in METHODS]
+        times = [median(column) for column in take_turns(works, ROUNDS)]
+        yield f"all four methods, {target}", "at most 5", f"{sum(times):.2f}"
+        for name, time in zip(METHODS, times, strict=True):
+            yield f"`{name}`, {target}", "", f"{time:.3f}"
+    weight = np.random.default_rng(1).standard_normal((CHANNELS, CHANNEL_SIZE)).astype(np.float32)
+    works = [partial(decide_weight, weight, name) for name in METHODS]
+    for name, column in zip(METHODS, take_turns(works, ROUNDS), strict=True):
+        per_channel = 1e3 * median(column) / CHANNELS
+        yield f"`{name}`, a weight's channel of {CHANNEL_SIZE} values", "", f"{per_channel:.2f} ms"
+    yield "compiling the searches, or loading what an earlier process compiled", "", f"{compiling:.2f}"
+
+
+def make_tensors() -> Iterator[TensorStatistics]:
+    """Yield the statistics of seeded tensors."""
+    random = np.random.default_rng(0)
+    for index in range(TENSORS):
+        shape = list(SHAPES.values())[index % len(SHAPES)]
+        collector = HistogramCollector()
+        collector.update(shape(random.standard_normal(VALUES)).astype(np.float32))
+        yield collector.statistics()
+
+
+def decide_all(tensors: list[TensorStatistics], method: str, format: IntegerFormat, symmetric: bool) -> None:
+    """Decide every tensor's parameters by one method."""
+    for statistics in tensors:
+        decide(statistics, AmaxSettings(method), format, symmetric=symmetric)
+
+
+def decide_weight(weight: npt.NDArray[np.float32], method: str) -> None:
+    """Decide the ranges of a weight's channels."""
+    choose_weight_ranges(weight, PerAxis(0), AmaxSettings(weight_method=method), INT8_NARROW)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What each amax method does to the sample models: int8 against float.
+
+python -m benchmarks.amax_accuracy            print the table
+python -m benchmarks.amax_accuracy --write    and put it into docs/amax.md
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import run_ptq
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "amax.md"
+BEGIN, END = "<!-- amax_accuracy:begin -->", "<!-- amax_accuracy:end -->"
+SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
+SETTINGS = (
+    "--amax max",
+    "--amax percentile --percentile 99.9",
+    "--amax percentile --percentile 99.99",
+    "--amax percentile",
+    "--amax entropy",
+    "--amax mse",
+    "--amax percentile --weight-amax mse",
+    "--amax mse --weight-amax mse",
+)
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Compare the amax methods on the sample models.")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/amax.md")
+    write = parser.parse_args().write
+    lines = [
+        "| sample | `ptq export …` | SQNR | top-1 | top-1 agreement |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [f"| {' | '.join(row)} |" for sample in SAMPLES for row in rows(sample)]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def rows(sample: str) -> Iterator[list[str]]:
+    """Calibrate a sample once, and yield a row for each way to decide its ranges."""
+    folder = ROOT / "sample_models" / sample
+    with tempfile.TemporaryDirectory() as run:
+        run_ptq(["calibrate", "--run", run], folder)
+        for settings in SETTINGS:
+            run_ptq(["export", "--run", run, *settings.split()], folder)
+            metrics = _evaluate(run, folder)
+            shares = [f"{metrics[name]:.2%}" for name in ("top1", "top1_agreement")]
+            yield [sample, f"`{settings}`", f"{metrics['sqnr_db']:.2f} dB", *shares]
+
+
+def _evaluate(run: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return {item["name"]: item["quantized_value"] for item in json.loads(done.stdout)["metrics"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Every amax method from one saved calibration, other ones for some tensors, and notes where none chose."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+METHODS = ["max", "percentile", "entropy", "mse"]
+
+
+def scales(model: Path) -> dict[str, np.ndarray]:
+    """The scales of a quantized model by name, but for the biases', which follow from the others."""
+    names = {item.name: item for item in onnx.load(model).graph.initializer if item.name.endswith("scale")}
+    return {name: numpy_helper.to_array(item) for name, item in names.items() if ".bias" not in name}
+
+
+def exported(ptq: Any, flags: str) -> dict[str, np.ndarray]:
+    outcome = ptq(f"export {flags}")
+    assert outcome.status == 0, outcome
+    return scales(Path("ptq-run/model.int8.onnx"))
+
+
+def changed(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
+    assert set(one) == set(other)
+    return {name for name in one if not np.array_equal(one[name], other[name])}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, method: str) -> None:
+    calibration = (folder / "ptq-run/calibration.safetensors").read_bytes()
+    for data in ("calib.npz", "eval.npz"):
+        (folder / data).unlink()
+
+    outcome = ptq(f"export --amax {method} --percentile 99 --json")
+
+    assert outcome.status == 0, outcome
+    assert json.loads(outcome.out)["amax"] == method
+    assert (folder / "ptq-run/calibration.safetensors").read_bytes() == calibration
+
+
+def test_methods_give_different_models_and_each_the_same_again(folder: Path, ptq: Any) -> None:
+    models: dict[str, bytes] = {}
+    for method in [*METHODS, *METHODS]:
+        assert ptq(f"export --amax {method} --percentile 99 --weight-amax {method}").status == 0
+        content = (folder / "ptq-run/model.int8.onnx").read_bytes()
+        assert models.setdefault(method, content) == content
+    assert len(set(models.values())) == len(METHODS)
+
+
+@pytest.mark.parametrize("method", ["percentile", "mse"])
+def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, method: str) -> None:
+    by_max = exported(ptq, "--amax max")
+    found = exported(ptq, f"--amax max --weight-amax {method} --percentile 50")
+
+    assert changed(by_max, found) == {"conv.weight.scale", "fc.weight.scale"}
+    assert all((found[name] <= by_max[name]).all() for name in found)
+    outcome = ptq("evaluate --eval-data eval.npz")
+    assert outcome.status == 0
+    assert f"max, weights by {method}" in (folder / "ptq-run/report.md").read_text()
+
+
+def test_override_decides_the_tensors_it_matches(folder: Path, ptq: Any) -> None:
+    plain = exported(ptq, "--amax max")
+    (folder / "r.toml").write_text(
+        (folder / "ptq-run/recipe.toml").read_text().replace("../", "")
+        + '\n[[override]]\nmatch = "re*"\npercentile = 90.0\n'
+        + '\n[[override]]\nmatch = "fc.weight"\nweight_amax = "mse"\n'
+    )
+
+    outcome = ptq("export --amax max --recipe r.toml --json")
+
+    assert outcome.status == 0, outcome
+    document = json.loads(outcome.out)
+    assert document["overridden"] == ["relu", "fc.weight"]
+    found = scales(folder / "ptq-run/model.int8.onnx")
+    assert changed(plain, found) == {"relu.scale", "fc.weight.scale"}
+    assert "ranges by max, 2 tensors by overrides" in ptq("export --amax max --recipe r.toml").out
+    assert ptq("evaluate --eval-data eval.npz --recipe r.toml").status == 0
+    assert "overrides = 2" in (folder / "ptq-run/report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "says"),
+    [
+        ('match = "rela"\namax = "mse"', "PTQ-RECIPE-003", "matches no activation that is quantized"),
+        ('match = "*"\namax = "mee"', "PTQ-RECIPE-004", "unknown amax method 'mee' (did you mean 'mse'?)"),
+        ('match = "*"', "PTQ-RECIPE-003", "the override of '*' sets nothing"),
+        ('match = "*"\nmax = "mse"', "PTQ-RECIPE-002", "unknown key 'override.max' (did you mean 'amax'?)"),
+    ],
+)
+def test_override_that_cannot_be_meant_is_refused(
+    folder: Path, refuse: Any, override: str, code: str, says: str
+) -> None:
+    recipe = (folder / "ptq-run/recipe.toml").read_text().replace("../", "")
+    (folder / "r.toml").write_text(f"{recipe}\n[[override]]\n{override}\n")
+
+    refuse("export --recipe r.toml", code, says)
+
+
+def test_override_that_matches_nothing_is_refused_before_the_calibration(folder: Path, ptq: Any) -> None:
+    (folder / "r.toml").write_text('[[override]]\nmatch = "rela"\namax = "mse"\n')
+
+    outcome = ptq("quantize model.onnx --data calib.npz --run new --recipe r.toml")
+
+    assert outcome.status == 2
+    assert "match = 'rela' matches no activation that is quantized (did you mean 'relu'?)" in outcome.err
+    assert not (folder / "new").exists()
+
+
+def test_method_with_one_candidate_only_is_noted(folder: Path, ptq: Any) -> None:
+    flags = "--amax entropy --amax-bins 128"
+
+    outcome = ptq(f"export {flags}")
+    document = json.loads(ptq(f"export {flags} --json").out)
+
+    assert "note: entropy had one candidate only for 'relu': its whole range\n" in outcome.out
+    assert document["one_candidate"]["relu"] == "entropy"
+    assert "note:" not in ptq("export --amax mse").out
+    assert json.loads(ptq("export --amax max --json").out)["one_candidate"] == {}
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_ranges_alone_are_enough_for_max_only(folder: Path, ptq: Any, method: str) -> None:
+    assert ptq("calibrate model.onnx --data calib.npz --method max --run ranges").status == 0
+
+    outcome = ptq(f"export --run ranges --amax {method}")
+
+    assert outcome.status == 2
+    assert f"the {method} method needs histograms, and this calibration kept only ranges" in outcome.err
+    assert ptq("export --run ranges --weight-amax mse").status == 0
