@@ -68,7 +68,8 @@ def _as_array(item: Any, where: str) -> Array:
         raise DataShapeError(
             f"{where} is a single value, an axis for the samples is wanted", hint="yield whole batches"
         )
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    # Copied, because the caller may fill the same array again, while this batch still waits for its turn.
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _require_one_count(arrays: dict[str, Array], where: str) -> int:

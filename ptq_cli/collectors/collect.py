@@ -1,25 +1,31 @@
-"""Feed collectors from a running model: one batch of tapped tensors at a time."""
+"""Feed collectors from a running model: what is counted, is run and is decoded overlap.
+
+Each stage works on its own batch: one is counted while the next is run and another decoded. All that callers
+are told, and all that can fail, comes in the order of the batches.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 
+from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.collectors.registry import Collector, make_collector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.forward import Forward, Piece, Run, pieces, run_ahead
 
-Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 AfterBatch = Callable[[int, int, Snapshot], None]
 """Is told how many batches and samples were counted, and can ask for the statistics so far."""
 
 
 def collect(
-    run: Run,
+    run: Run | Forward,
     batches: Iterable[Batch],
     *,
     inputs: Sequence[str],
@@ -27,6 +33,7 @@ def collect(
     method: str,
     threads: int,
     total: int | None = None,
+    prefetch: int = 0,
     progress: ProgressCallback = silent,
     after_batch: AfterBatch | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
@@ -34,12 +41,13 @@ def collect(
     """Run every batch and keep the statistics of the model's inputs and tapped tensors.
 
     Args:
-        run: returns the tapped tensors of a batch, in the order of ``taps``.
+        run: returns the tapped tensors of a batch, in the order of ``taps``; or how batches are run.
         batches: of the calibration set, keyed by the model's inputs; none of them is no error.
         inputs: which of the model's inputs are measured; they are read from the batch.
         taps: names of the tensors that ``run`` returns.
         method: the collector.
         threads: how many tensors are counted at once, at least 1; the result does not depend on it.
+        prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
         total: how many samples there will be, if known.
         progress: is told after each batch.
         after_batch: is called after each batch, once all its tensors are counted.
@@ -52,8 +60,9 @@ def collect(
         NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
             order and the sample.
     """
+    forward = run if isinstance(run, Forward) else Forward(run)
     collectors: dict[str, Collector] = {name: make_collector(method) for name in (*inputs, *taps)}
-    samples = 0
+    number = samples = 0
 
     def snapshot() -> dict[str, TensorStatistics]:
         statistics = {name: collector.statistics() for name, collector in collectors.items()}
@@ -61,39 +70,67 @@ def collect(
             return statistics
         return {name: item.merge(initial[name]) for name, item in statistics.items()}
 
-    with ThreadPoolExecutor(threads) as pool:
-        for number, batch in enumerate(batches, start=1):
-            _count_batch(run, batch, inputs, collectors, pool)
-            samples += batch.size
+    with (
+        ThreadPoolExecutor(threads, "count") as pool,
+        closing(decoded_ahead(batches, prefetch)) as decoded,
+        closing(run_ahead(pieces(decoded, forward), forward)) as computed,
+    ):
+        for piece, arrays in computed:
+            measured = [*(piece.batch.inputs[name] for name in inputs), *arrays]
+            _count(collectors, measured, piece, forward, pool, threads)
+            del measured
+            forward.recycle(arrays)
+            del arrays
+            samples += piece.batch.size
+            if not piece.last:
+                continue
+            number += 1
             progress(Progress("calibrate", samples, total))
             if after_batch is not None:
                 after_batch(number, samples, snapshot)
     return snapshot(), samples
 
 
-def _count_batch(
-    run: Run,
-    batch: Batch,
-    inputs: Sequence[str],
+def _count(
     collectors: Mapping[str, Collector],
+    arrays: Sequence[Array],
+    piece: Piece,
+    forward: Forward,
     pool: ThreadPoolExecutor,
+    threads: int,
 ) -> None:
-    # A function of its own, so that the tensors are gone before the next batch makes its own.
-    arrays = [*(batch.inputs[name] for name in inputs), *run(batch.inputs)]
-    # Each tensor has its own collector, so that tensors are counted side by side without sharing anything.
-    updates = pool.map(lambda collector, array: collector.update(array), collectors.values(), arrays)
-    for name, array, finite in zip(collectors, arrays, updates, strict=True):
-        if not finite:
-            raise _non_finite(name, array, batch)
+    """Let each collector have its array, the largest first, as many at once as there are threads."""
+    names = list(collectors)
+    if len(names) != len(arrays):
+        raise ValueError(f"{len(names)} tensors are measured, and the model gave {len(arrays)}")
+    order = sorted(range(len(arrays)), key=lambda index: -arrays[index].size)
+    left, bad = iter(order), list[int]()
+
+    def work() -> None:
+        # Each tensor has its own collector, so that nothing is shared but the list of what is left to do.
+        for index in left:
+            if not collectors[names[index]].update(arrays[index]):
+                bad.append(index)
+
+    workers = [pool.submit(work) for _ in range(min(threads, len(arrays)) - 1)]
+    work()
+    for worker in workers:
+        worker.result()
+    if bad:
+        name = names[min(bad)]
+        raise _non_finite(name, forward.in_model_order(name, arrays[min(bad)]), piece)
 
 
-def _non_finite(name: str, array: Array, batch: Batch) -> NonFiniteActivationError:
+def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationError:
+    batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
-    value = array[tuple(bad)]
-    by_sample = array.ndim > 0 and array.shape[0] == batch.size
-    where = f"sample '{batch.names[bad[0]]}'" if by_sample else f"the batch of '{batch.names[0]}'"
+    value, place = array[tuple(bad)], [int(index) for index in bad]
+    where = f"the batch of '{batch.names[0]}'"
+    if array.ndim > 0 and array.shape[0] == batch.size:
+        where = f"sample '{batch.names[place[0]]}'"
+        place[0] += piece.start
     return NonFiniteActivationError(
-        f"tensor '{name}' is {value} at {[int(index) for index in bad]} for {where}",
+        f"tensor '{name}' is {value} at {place} for {where}",
         hint="the float model overflows or divides by zero there; mend the model or leave the sample out",
     )

@@ -1,34 +1,45 @@
 """The histogram collector: all that the max collector keeps, and every value's bin."""
 
-import threading
-
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import KEY_SHIFT, bins_per_octave, thin
+from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, BitHistogram, from_values, thin
 from ptq_cli.collectors.kernels import (
-    FLOAT_MANTISSA_BITS,
-    LARGE,
-    LARGE_PER_PAGE,
+    COARSE_BINS,
+    LINEAR_BINS,
     MANTISSA_BITS,
-    NO_PAGE,
-    PAGES,
-    TABLE_BINS,
-    TABLE_ZEROS,
-    ZERO_SLOTS,
-    count_bits,
-    count_into_table,
-    empty_table,
+    SLOTS,
+    ZERO_START,
+    count_values,
+    find_range,
 )
-from ptq_cli.collectors.max import MaxCollector, float_bits
+from ptq_cli.collectors.max import NOTHING, MaxCollector, float_bits, is_finite, top_exponent
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
-EXPONENTS = 256
+SMALLEST_TOP = 12
+"""Below 2^-115, float32 has not the octaves that the table's bins are made of."""
+SLOT_LIMIT = 2**32 - 1
+
+
+def _linear_keys() -> npt.NDArray[np.int64]:
+    """Return the key of each linear bin, for the largest octave 0."""
+    bins = np.arange(LINEAR_BINS, dtype=np.int64)
+    octave = np.frexp(np.maximum(bins, 1).astype(np.float64))[1].astype(np.int64) - 1
+    mantissa = np.left_shift(bins, MANTISSA_BITS - octave) & ((1 << MANTISSA_BITS) - 1)
+    keys: npt.NDArray[np.int64] = np.left_shift(octave - MANTISSA_BITS, MANTISSA_BITS) + mantissa
+    return keys
+
+
+LINEAR_KEYS = _linear_keys()
+COARSE_KEYS = np.arange(COARSE_BINS, dtype=np.int64) << 8
 
 
 class HistogramCollector:
     """Counts every value by its bits.
+
+    The table's bins are those of the largest octave so far. Where a value of a larger one comes, what the
+    table holds is settled: it becomes a histogram, which merges with what is counted from then on.
 
     Example:
         >>> collector = HistogramCollector()
@@ -41,11 +52,10 @@ class HistogramCollector:
 
     def __init__(self) -> None:
         self._range = MaxCollector()
-        self._starts = np.full(PAGES, NO_PAGE, np.int32)
-        self._shifts = np.zeros(PAGES, np.uint32)
-        self._keys = np.zeros(0, np.uint32)
-        self._counts = np.zeros(ZERO_SLOTS, np.int64)
-        self._pages = 0
+        self._table = np.zeros(SLOTS, np.uint32)
+        self._top = 0
+        self._held = 0
+        self._settled, self._zeros = EMPTY, 0
 
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
@@ -54,67 +64,60 @@ class HistogramCollector:
             array: any.
         """
         bits = float_bits(array)
-        if bits.size >= max(LARGE, LARGE_PER_PAGE * self._pages):
-            return self._count_by_table(bits)
-        if not self._range.update_bits(bits):
-            return False
-        self._count(bits)
-        return True
+        if bits.size > SLOT_LIMIT:
+            return self._update_in_parts(bits)
+        if self._held + bits.size > SLOT_LIMIT:
+            self._settle()
+        done, low, high = 0, *NOTHING
+        if self._top:
+            done, low, high = count_values(bits, self._table, self._top, bits.size, 1)
+        if done < bits.size:
+            least, most = find_range(bits[done:].view(np.int32))
+            if not is_finite(least, most):
+                count_values(bits, self._table, max(self._top, SMALLEST_TOP), done, -1)
+                return False
+            low, high = min(low, least), max(high, most)
+            self._held += done
+            self._begin(bits[done:], top_exponent(low, high))
+        self._held += bits.size
+        return self._range.add_range(low, high, bits.size)
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
         base = self._range.statistics()
-        histogram = thin(self._keys, self._counts[ZERO_SLOTS:])
-        zeros = int(self._counts[:ZERO_SLOTS].sum())
+        histogram, zeros = self._all()
         return TensorStatistics(base.count, zeros, base.minimum, base.maximum, None, histogram)
 
-    def _count(self, bits: npt.NDArray[np.uint32]) -> None:
-        done = count_bits(bits, self._starts, self._shifts, self._counts, 0)
-        while done < bits.size:
-            self._add_page(int(bits[done]) >> FLOAT_MANTISSA_BITS)
-            done = count_bits(bits, self._starts, self._shifts, self._counts, done)
-
-    def _count_by_table(self, bits: npt.NDArray[np.uint32]) -> bool:
-        table = _table_of_thread()
-        low, high = count_into_table(bits, table)
-        if not self._range.add_range(low, high, bits.size):
-            table.fill(0)
+    def _update_in_parts(self, bits: npt.NDArray[np.uint32]) -> bool:
+        if not is_finite(*find_range(bits.view(np.int32))):
             return False
-        tops = self._range.top_exponents()
-        page, left = empty_table(table, self._starts, self._shifts, self._counts, tops, bits.size)
-        while page != NO_PAGE:
-            self._add_page(page)
-            page, left = empty_table(table, self._starts, self._shifts, self._counts, tops, left)
-        return True
+        return all(self.update(part.view(np.float32)) for part in np.array_split(bits, 2))
 
-    def _add_page(self, page: int) -> None:
-        # As fine as the largest magnitude so far needs; a larger one later needs nothing finer.
-        bins = int(bins_per_octave(np.array(page % EXPONENTS), self._top_exponent()))
-        shift = FLOAT_MANTISSA_BITS - (bins.bit_length() - 1)
-        self._starts[page] = self._counts.size
-        self._pages += 1
-        self._shifts[page] = shift
-        keys = (page << MANTISSA_BITS) + (np.arange(bins) << (shift - KEY_SHIFT))
-        self._keys = np.concatenate([self._keys, keys.astype(np.uint32)])
-        self._counts = np.concatenate([self._counts, np.zeros(bins, np.int64)])
+    def _begin(self, bits: npt.NDArray[np.uint32], top: int) -> None:
+        """Count finite values of which some lie in a larger octave than all before."""
+        if top < SMALLEST_TOP:
+            values = bits.view(np.float32)
+            self._settled = self._settled.merge(from_values(values))
+            self._zeros += int(np.count_nonzero(values == 0))
+            return
+        self._settle()
+        self._top = top
+        count_values(bits, self._table, top, bits.size, 1)
 
-    def _top_exponent(self) -> int:
-        return max(*self._range.top_exponents(), 0)
+    def _settle(self) -> None:
+        self._settled, self._zeros = self._all()
+        self._table.fill(0)
+        self._held = 0
+
+    def _all(self) -> tuple[BitHistogram, int]:
+        counts = self._table.astype(np.int64)
+        linear = LINEAR_KEYS + (self._top << MANTISSA_BITS)
+        keys = np.concatenate([linear, linear | int(SIGN), COARSE_KEYS])
+        found = counts[:ZERO_START] > 0
+        histogram = thin(keys[found].astype(np.uint32), counts[:ZERO_START][found])
+        return self._settled.merge(histogram), self._zeros + int(counts[ZERO_START:].sum())
 
 
 def compile_kernel() -> None:
     """Compile the counting loops now rather than inside the first batch; later calls cost nothing."""
-    warm: npt.NDArray[np.float32] = np.ones(LARGE, np.float32)
-    HistogramCollector().update(warm)
-    HistogramCollector().update(warm[:1])
-
-
-_THREAD = threading.local()
-
-
-def _table_of_thread() -> npt.NDArray[np.uint32]:
-    """Return the calling thread's table of all bins, which is zero between uses."""
-    if not hasattr(_THREAD, "table"):
-        _THREAD.table = np.zeros(TABLE_BINS + TABLE_ZEROS, np.uint32)
-    table: npt.NDArray[np.uint32] = _THREAD.table
-    return table
+    HistogramCollector().update(np.ones(1, np.float32))

@@ -68,21 +68,11 @@ class MaxCollector:
         """Do as ``update``, per tensor, with values whose range is known, as ``find_range`` tells it."""
         if not count:
             return True
-        if low <= ORDERED_MINUS_INFINITY or high >= ORDERED_INFINITY:
+        if not is_finite(low, high):
             return False
         self._low, self._high = min(self._low, low), max(self._high, high)
         self._count += count
         return True
-
-    def top_exponents(self) -> tuple[int, int]:
-        """Return the biased exponents of the largest and the smallest value, per tensor.
-
-        Edge case:
-            -1 where no value is positive, or negative.
-        """
-        positive = _bits(self._high) >> FLOAT_MANTISSA_BITS if self._high > 0 else -1
-        negative = (_bits(self._low) & MAGNITUDE) >> FLOAT_MANTISSA_BITS if self._low < 0 else -1
-        return positive, negative
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
@@ -105,6 +95,21 @@ def float_bits(array: Array) -> npt.NDArray[np.uint32]:
         ['0x3f800000', '0x80000000']
     """
     return np.ascontiguousarray(as_float32(array)).reshape(-1).view(np.uint32)
+
+
+def is_finite(low: int, high: int) -> bool:
+    """Tell whether values whose range ``find_range`` told are all finite."""
+    return low > ORDERED_MINUS_INFINITY and high < ORDERED_INFINITY
+
+
+def top_exponent(low: int, high: int) -> int:
+    """Return the biased exponent of the largest magnitude of a range that ``find_range`` told.
+
+    Example:
+        >>> top_exponent(*find_range(np.array([0.5, -3.0], np.float32).view(np.int32)))
+        128
+    """
+    return max(_bits(low) & MAGNITUDE, _bits(high) & MAGNITUDE) >> FLOAT_MANTISSA_BITS
 
 
 def _bits(key: int) -> int:

@@ -1,6 +1,6 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_sour
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.runtime.forward import Forward
 from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.tapped import TappedModel
 from ptq_cli.runtime.taps import tap
 
 
@@ -97,18 +99,27 @@ def measure(
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
     return collect(
-        # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        Session(tap(model.model, taps), threads=threads).run if taps else lambda _inputs: [],
+        open_forward(model, taps, threads),
         checked(bound.batches(batch_size, selection)),
         inputs=inputs,
         taps=taps,
         method=recipe.calibration.method,
         threads=threads,
+        prefetch=1,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         after_batch=after_batch,
         initial=initial,
     )
+
+
+def open_forward(model: FloatModel, taps: Sequence[str], threads: int) -> Forward:
+    """Return how batches are run for the values of ``taps``."""
+    if not taps:
+        # A model of one layer may need the range of its input alone, and no graph runs without an output.
+        return Forward(lambda _inputs: [])
+    whole = fixed_batch_size(model.inputs) is not None
+    return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=whole).forward()
 
 
 def batch_size_of(model: FloatModel, recipe: Recipe) -> int:

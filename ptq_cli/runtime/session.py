@@ -105,10 +105,34 @@ class Session:
         try:
             return list(self._session.run(list(outputs) if outputs is not None else None, dict(inputs)))
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-            raise RuntimeFailedError(
-                f"ONNX Runtime failed on a batch: {_said(error)}",
-                hint="does the model accept this batch size? try --batch-size 1",
-            ) from error
+            raise _failed(error) from error
+
+    def run_into(self, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
+        """Run one batch, and write all the outputs into arrays.
+
+        Shapes:
+            outputs: as ``run`` returns them for these inputs.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed, or an array has not the output's shape.
+        """
+        binding = self._session.io_binding()
+        arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        try:
+            for name, array in arrays.items():
+                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            for name, array in zip(self.outputs, outputs, strict=True):
+                binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise _failed(error) from error
+
+
+def _failed(error: Exception) -> RuntimeFailedError:
+    return RuntimeFailedError(
+        f"ONNX Runtime failed on a batch: {_said(error)}",
+        hint="does the model accept this batch size? try --batch-size 1",
+    )
 
 
 def _said(error: Exception) -> str:

@@ -101,3 +101,12 @@ def test_labels_must_be_one_a_sample():
 def test_batch_without_values(value):
     with pytest.raises(EmptyDataError, match=r"batch 2 of 'data.py:f' holds no"):
         batch_from(value)
+
+
+def test_a_batch_keeps_its_values_when_the_array_is_filled_again():
+    array = np.zeros((2, 3), np.float32)
+    batch = as_batch({"x": array}, "batch 0", "data", 0)
+
+    array[:] = 7
+
+    assert not batch.inputs["x"].any()

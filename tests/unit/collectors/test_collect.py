@@ -9,11 +9,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.collectors import collect as collect_module
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collect import collect
 from ptq_cli.collectors.registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
+from ptq_cli.runtime.forward import Forward
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 
@@ -209,22 +212,68 @@ def test_one_batch_of_tensors_is_held_at_a_time():
     assert len(alive) == 6
 
 
-def test_tensors_are_counted_side_by_side():
+def test_tensors_are_counted_side_by_side(monkeypatch):
     together = threading.Barrier(2, timeout=20)
 
-    class Waiting(np.ndarray):
-        def min(self, *args, **kwargs):
+    class Waiting:
+        def update(self, array):
             together.wait()  # Breaks, and so fails, if the other tensor is not being counted meanwhile.
-            return np.asarray(self).min(*args, **kwargs)
+            return True
 
+        def statistics(self):
+            return None
+
+    monkeypatch.setattr(collect_module, "make_collector", lambda method: Waiting())
+
+    collect(
+        lambda inputs: [np.ones(4, np.float32)] * 2,
+        batches(IMAGES[:1], 1),
+        inputs=[],
+        taps=["a", "b"],
+        method="max",
+        threads=2,
+    )
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("piece", [1, 2, 4])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(ahead, piece, prefetch):
+    def split(batch):
+        return [cut(batch, start, min(start + piece, batch.size)) for start in range(0, batch.size, piece)]
+
+    session, told, snapshots = Session(tap(make_model(), ("conv", "relu")), threads=1), [], []
+    found = collect(
+        Forward(session.run, ahead, split),
+        batches(IMAGES, 5),
+        inputs=["x"],
+        taps=("conv", "relu"),
+        method="histogram",
+        threads=2,
+        prefetch=prefetch,
+        progress=told.append,
+        after_batch=lambda number, samples, snapshot: snapshots.append(
+            (number, samples, snapshot()["x"].count)
+        ),
+    )
+
+    assert saved(found) == saved(run_collect())
+    assert told == [Progress("calibrate", done, None) for done in (5, 10, 12)]
+    # A snapshot holds the batches that were told of, and nothing of those that are under way.
+    assert snapshots == [(1, 5, 5 * 72), (2, 10, 10 * 72), (3, 12, 12 * 72)]
+
+
+def test_message_counts_samples_from_the_start_of_the_batch():
     def run(inputs):
-        return [np.ones(4, np.float32).view(Waiting), np.ones(4, np.float32).view(Waiting)]
+        return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
 
-    statistics, _ = collect(run, batches(IMAGES[:1], 1), inputs=[], taps=["a", "b"], method="max", threads=2)
+    forward = Forward(run, 1, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)])
+    with pytest.raises(NonFiniteActivationError) as caught:
+        collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)
 
-    assert statistics["a"].count == statistics["b"].count == 4
+    assert caught.value.message == "tensor 'bad' is inf at [2, 0] for sample 's7'"
 
 
 def test_missing_tensors_are_not_passed_over():
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="1 tensors are measured, and the model gave 0"):
         collect(lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=["a"], method="max", threads=1)

@@ -8,7 +8,7 @@ import pytest
 from ptq_cli.collectors import histogram
 from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.kernels import LARGE, compiled
+from ptq_cli.collectors.kernels import compiled
 
 RNG = np.random.default_rng(11)
 NORMAL = RNG.normal(size=5000).astype(np.float32)
@@ -168,23 +168,42 @@ def test_function_without_a_cache_folder_is_compiled_all_the_same():
     assert compiled(namespace["double"])(21) == 42
 
 
-@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
-def test_the_table_counts_what_the_pages_count(array, monkeypatch):
-    by_pages = HistogramCollector()
-    assert by_pages.update(array)
-    monkeypatch.setattr(histogram, "LARGE", 0)
-    monkeypatch.setattr(histogram, "LARGE_PER_PAGE", 0)
-    by_table = HistogramCollector()
-    for _ in range(2):  # The second round finds the thread's table as the first left it.
-        assert by_table.update(array)
-    assert by_pages.update(array)
-    assert by_table.statistics() == by_pages.statistics()
-
-
-def test_a_large_array_takes_the_table():
-    array = np.concatenate([NORMAL] * (LARGE // NORMAL.size + 1))
+@pytest.mark.parametrize("before", [[], [1e-3, 3.0], [1e-38], [1e30]], ids=str)
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("place", [0, 1500, 4999])
+def test_what_was_counted_before_a_bad_value_is_taken_back(before, bad, place):
     collector = HistogramCollector()
-    assert collector.update(array)
+    assert collector.update(np.array(before, np.float32))
+    kept = collector.statistics()
+    array = NORMAL.copy()
+    array[place] = bad
+
+    assert collector.update(array) is False
+
+    assert collector.statistics() == kept
+    assert collector.update(NORMAL)
+    joined = np.append(NORMAL, np.array(before, np.float32))
+    assert collector.statistics().histogram == from_values(joined)
+
+
+def test_more_values_than_a_slot_holds(monkeypatch):
+    monkeypatch.setattr(histogram, "SLOT_LIMIT", 6000)
+    collector = HistogramCollector()
+
+    assert collector.update(NORMAL) and collector.update(NORMAL) and collector.update(np.tile(NORMAL, 3))
+    assert not collector.update(np.append(np.tile(NORMAL, 3), np.nan))
+
     found = collector.statistics()
-    assert found.histogram == from_values(array)
-    assert found.count == array.size
+    assert found.histogram == from_values(np.tile(NORMAL, 5))
+    assert found.count == 5 * NORMAL.size
+
+
+@pytest.mark.parametrize("exponent", range(-149, 128))
+def test_every_octave_may_be_the_largest(exponent):
+    values = np.ldexp(NORMAL / np.float32(4), exponent).astype(np.float32)
+    collector = HistogramCollector()
+
+    assert collector.update(values[:2500]) and collector.update(values[2500:])
+
+    assert collector.statistics().histogram == from_values(values)
+    assert collector.statistics().zeros == np.count_nonzero(values == 0)

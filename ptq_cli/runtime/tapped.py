@@ -1,0 +1,169 @@
+"""A tapped model that runs batches as fast as it can, and as small as it must."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
+from ptq_cli.runtime.buffers import Buffers, Kind
+from ptq_cli.runtime.forward import Forward
+
+PIECE_BYTES = 48 << 20
+"""Tapped tensors of one run. More of them leave the caches before they are counted: on a ResNet-50, batches
+of 32, whose tensors take 2 GB, cost twice the forward pass, and single images a fifth more than it."""
+MOST_AHEAD = 2
+
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class TappedModel:
+    """Runs pieces of batches, in buffers that are used again.
+
+    Before the first piece it is looked at what it may do: whether a sample's tensors depend on that sample
+    alone, so that a batch may be cut; and whether tensors in blocks of channels hold the same values as those
+    in order. Where not, it does not.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        taps: Sequence[str],
+        *,
+        threads: int,
+        whole_batches: bool = False,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        """Open the model.
+
+        Args:
+            content: the tapped model, serialized.
+            taps: names of its outputs.
+            threads: that compute.
+            whole_batches: the model fixes the size of a batch.
+            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load the model.
+        """
+        self._taps = tuple(taps)
+        self._ahead = min(threads, MOST_AHEAD) if threads > 1 else 0
+        # Each of the runs that are under way at once brings a thread of its own.
+        self._session, self._blocked = open_tapped(content, threads - max(self._ahead, 1) + 1)
+        self._unseen = True
+        self._whole = whole_batches
+        self._piece_bytes = piece_bytes
+        self._blocks: dict[str, int] = {}
+        self._buffers = Buffers()
+        self._kinds: dict[Signature, list[Kind]] = {}
+        self._sizes: dict[Signature, int] = {}
+        self._bindable = True
+
+    def forward(self) -> Forward:
+        """Return how batches are run."""
+        return Forward(self.run, self._ahead, self.split, self._buffers.give, self.in_model_order)
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the tapped tensors; several threads may call it at once.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        signature = _signature(inputs)
+        kinds = self._kinds.get(signature)
+        if kinds is None or not self._bindable:
+            arrays = self._session.run(inputs)
+            self._remember(inputs, arrays)
+            return arrays
+        taken = self._buffers.take(kinds)
+        try:
+            self._session.run_into(inputs, taken)
+        except RuntimeFailedError:
+            # The shape of a tensor may depend on values; then ONNX Runtime has to make it.
+            self._bindable = False
+            return self._session.run(inputs)
+        return taken
+
+    def split(self, batch: Batch) -> Sequence[Batch]:
+        """Cut a batch into the pieces that are run."""
+        if self._unseen:
+            self._unseen = False
+            self._look_at(batch)
+            self._blocked = None
+        if self._whole or batch.size == 1:
+            return (batch,)
+        signature = _signature(batch.inputs)
+        if signature not in self._sizes:
+            self._sizes[signature] = self._size_of_piece(batch)
+        number = -(-batch.size // self._sizes[signature])
+        bounds = [batch.size * part // number for part in range(number + 1)]  # Of one size, or nearly so.
+        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
+
+    def in_model_order(self, name: str, array: Array) -> Array:
+        """Return a tapped tensor in the model's order."""
+        return unblock(array, self._blocks[name]) if name in self._blocks else array
+
+    def _look_at(self, batch: Batch) -> None:
+        """Find out with the first samples what may be done."""
+        one = batch if self._whole else cut(batch, 0, 1)
+        try:
+            arrays: Sequence[Array] = self._session.run(one.inputs)
+            if self._blocked is not None:
+                arrays = self._choose_session(self._blocked, one, arrays)
+            self._remember(one.inputs, arrays)
+            if not self._whole:
+                self._whole = not self._samples_are_apart(batch, arrays)
+        except RuntimeFailedError:
+            # One sample alone is nothing for this model; if batches are neither, the first of them will tell.
+            self._whole = True
+
+    def _choose_session(self, blocked: BlockedTaps, batch: Batch, plain: Sequence[Array]) -> Sequence[Array]:
+        found = blocked.session.run(batch.inputs)
+        blocks = {self._taps[index]: block_of(found[index], plain[index]) for index in blocked.moved}
+        others = [index for index in range(len(plain)) if index not in blocked.moved]
+        if not all(blocks.values()) or not all(_same(plain[index], found[index]) for index in others):
+            return plain
+        self._session = blocked.session
+        self._blocks = {name: block for name, block in blocks.items() if block}
+        return found
+
+    def _samples_are_apart(self, batch: Batch, first: Sequence[Array]) -> bool:
+        if batch.size * sum(array.nbytes for array in first) <= self._piece_bytes:
+            return True  # Nothing will be cut, so that it need not be known.
+        both = self._session.run(cut(batch, 0, 2).inputs)
+        return all(_begins_with(*arrays) for arrays in zip(both, first, strict=True))
+
+    def _size_of_piece(self, batch: Batch) -> int:
+        one = cut(batch, 0, 1).inputs
+        kinds = self._kinds.get(_signature(one)) or self._remember(one, self._session.run(one))
+        size = sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds)
+        return max(1, self._piece_bytes // max(1, size))
+
+    def _remember(self, inputs: Mapping[str, Array], arrays: Sequence[Array]) -> list[Kind]:
+        kinds: list[Kind] = [(array.dtype, array.shape) for array in arrays]
+        self._kinds[_signature(inputs)] = kinds
+        return kinds
+
+
+def _signature(inputs: Mapping[str, Array]) -> Signature:
+    return tuple((name, array.shape) for name, array in inputs.items())
+
+
+def _begins_with(both: Array, first: Array) -> bool:
+    """Tell whether a tensor of two samples holds first what it is for the first sample alone."""
+    if not first.ndim or both.shape[1:] != first.shape[1:]:
+        return False
+    if both.shape[0] != 2 * first.shape[0]:
+        return _same(both, first)  # It does not depend on the samples at all.
+    wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
+    largest = float(np.abs(wanted).max(initial=0.0))
+    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest))
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
