@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import click
 
+from ptq_cli.cli.ranks import SHARED, one_voice
 from ptq_cli.cli.text import as_typed, printable
 from ptq_cli.core.errors import (
     EntryPointError,
@@ -19,6 +20,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
+from ptq_cli.pipeline.ranks import find_ranks, require_single
 
 COMMANDS = (
     "calibrate",
@@ -84,6 +86,9 @@ def cli() -> None:
 
     Calibrate once, export ONNX with QuantizeLinear/DequantizeLinear, evaluate, and gate.
     """
+    command = click.get_current_context().invoked_subcommand
+    if command not in SHARED:
+        require_single(find_ranks(os.environ), f"ptq {command}")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -93,14 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: of the command line; None for those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    status = run(words)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard_stdout()
-    except OSError as error:  # ptq inspect > /dev/full
-        _discard_stdout()
-        status = _report(OutputFileError(f"cannot write to stdout: {_reason(error)}"), debug=False)
+    with one_voice(debug=DEBUG_FLAG in words):
+        status = run(words)
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_stdout()
+        except OSError as error:  # ptq inspect > /dev/full
+            _discard_stdout()
+            status = _report(OutputFileError(f"cannot write to stdout: {_reason(error)}"), debug=False)
     sys.exit(status)
 
 

@@ -1,5 +1,6 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,14 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.measure import Subject, batch_size_of, measure, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.session import usable_cores
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,10 @@ def run_calibrate(
         PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
     """
     part = parse_shard(shard) if shard is not None else WHOLE
+    ranks = find_ranks(os.environ)
+    if ranks is not None:
+        require_single(ranks if shard is not None else None, "one shard")
+        return _run_on_ranks(request, run, progress, ranks, restart=restart)
     recipe = resolve(request)
     require_outputs(run, recipe)
     if restart:
@@ -97,6 +104,36 @@ def run_calibrate(
     calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress, part)
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
+    return calibrated.result
+
+
+def _run_on_ranks(
+    request: Request, run: RunDirectory, progress: ProgressCallback, ranks: Ranks, *, restart: bool
+) -> CalibrationResult:
+    """Calibrate as one of several processes; the first one writes what a single one would.
+
+    There are no checkpoints: most ranks write nothing, and the shards of one rank do not continue those of
+    another. Shards with ``--shard`` continue.
+    """
+    from ptq_cli.pipeline.distributed import joined
+
+    with joined(ranks) as group:
+        recipe = resolve(request)
+        require_outputs(run, recipe)
+        if restart and ranks.is_first:
+            discard_checkpoint(run.checkpoint)
+        threads = ranks.threads(recipe.runtime.threads or usable_cores())
+        mine = replace(recipe, runtime=replace(recipe.runtime, threads=threads))
+        subject = open_subject(mine, progress)
+        begun = provenance_of(subject, request, recipe, run, group.shard)
+        part = measure_part(subject, mine, begun, progress, after_batch=group.after_batch)
+        merged = group.merge(part)
+        require_samples_seen(merged.provenance)
+        calibrated = assemble(subject, merged, recipe, run)
+        if ranks.is_first:
+            write_together(calibrated.files)
+            discard_checkpoint(run.checkpoint)
+        group.wait_for_all("written")
     return calibrated.result
 
 

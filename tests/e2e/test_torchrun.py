@@ -1,0 +1,185 @@
+"""Several processes under torchrun: the bytes of one, one voice, one error, and no waiting for the dead."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
+LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3")
+SECONDS = 120
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def launch(folder: Path) -> Launch:
+    """Start three processes in the folder; ``--`` keeps --run from torchrun, which has --run-path."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [*LAUNCH, *words]
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+
+    return call
+
+
+def read(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in FILES}
+
+
+def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines on stderr before torchrun's own account of what failed."""
+    lines = outcome.stderr.partition("failed (exitcode")[0].splitlines()
+    return [line for line in lines if line.startswith(("error ", "hint: ", "note: ", "bug ", "next: "))]
+
+
+MODELS = {
+    "ONNX": "model.onnx --data calib.npz --batch-size 2",
+    "PyTorch, fewer batches than ranks": "model.pt --arch model.py:build --data calib.npz --batch-size 7",
+}
+
+
+@pytest.mark.parametrize("words", MODELS.values(), ids=MODELS.keys())
+def test_three_processes_write_the_bytes_of_one(folder: Path, ptq: Any, launch: Launch, words: str) -> None:
+    one = ptq(f"calibrate {words} --run one --json")
+    assert one.status == 0
+    outcome = launch("-m", "ptq_cli", "--", "calibrate", *words.split(), "--run", "all", "--json")
+    assert outcome.returncode == 0, outcome.stderr
+    assert read(folder / "all") == read(folder / "one")
+    assert sorted(path.name for path in (folder / "all").iterdir()) == sorted(FILES)
+    expected = {**json.loads(one.out), "run": "all", "calibration": "all/calibration.safetensors"}
+    assert json.loads(outcome.stdout) == expected
+    assert said_by_ptq(outcome) == []
+
+
+def test_without_a_run_directory_the_command_is_as_always(folder: Path, ptq: Any, launch: Launch) -> None:
+    words = ["calibrate", "model.onnx", "--data", "calib.npz", "--batch-size", "2", "--samples", "11"]
+    assert ptq(*words, "--run", "one").status == 0
+    outcome = launch("-m", "ptq_cli", *words)
+    assert outcome.stdout.splitlines()[-1] == "wrote ptq-run/calibration.safetensors"
+    assert said_by_ptq(outcome) == ["next: ptq export --onnx"]
+    calibrations = [(folder / run / FILES[0]).read_bytes() for run in ("one", "ptq-run")]
+    assert calibrations[0] == calibrations[1]
+
+
+PYTHON = """\
+import ptq_cli
+
+for run in ("first", "second"):
+    result = ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=2, run=run)
+    assert result.samples == 12, "every rank is told of all"
+    assert (result.run.path / "recipe.toml").is_file(), "and finds what the first has written"
+try:
+    ptq_cli.calibrate("model.onnx", data="missing.npz")
+except ptq_cli.PtqError as error:
+    assert error.code == "PTQ-FILE-001"
+    print("refused")
+"""
+
+
+def test_from_python_several_times(folder: Path, ptq: Any, launch: Launch) -> None:
+    assert ptq("calibrate model.onnx --data calib.npz --batch-size 2 --run one").status == 0
+    (folder / "script.py").write_text(PYTHON)
+    outcome = launch("script.py")
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.count("refused") == 3
+    assert read(folder / "first") == read(folder / "second") == read(folder / "one")
+
+
+BATCHES = """\
+import os, signal, time
+
+import numpy as np
+
+
+def one_is_nan():
+    for number in range(30):
+        x = np.ones((2, 3, 8, 8), np.float32)
+        x[1] = np.nan if number == 4 else number
+        yield x
+        time.sleep(0.05 if os.environ.get("RANK") != "1" else 0)
+
+
+def one_is_killed():
+    for number in range(4000):
+        if number == 40 and os.environ.get("RANK") == "2":
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield np.ones((2, 3, 8, 8), np.float32)
+        time.sleep(0.01)
+
+
+def never_the_same():
+    for number in range(9 if os.environ.get("RANK") == "1" else 3):
+        yield np.ones((2, 3, 8, 8), np.float32)
+"""
+FAILURES = {
+    "NaN on one rank": ("one_is_nan", "error PTQ-DATA-008: input 'x' holds nan at [0, 0, 0] of sample "),
+    "killed": ("one_is_killed", "error PTQ-RANKS-001: torchrun ends this calibration: another of its"),
+    "other data on one rank": (
+        "never_the_same",
+        "error PTQ-MERGE-001: shard 1 of 3 has seen 1 of 5 batches, 2 are its own",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), FAILURES.values(), ids=FAILURES.keys())
+def test_an_error_of_one_is_said_once_and_ends_all(
+    folder: Path, launch: Launch, data: str, says: str
+) -> None:
+    (folder / "data.py").write_text(BATCHES)
+    before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
+    outcome = launch(
+        "-m", "ptq_cli", "calibrate", "model.onnx", "--data", f"data.py:{data}", "--batch-size", "2"
+    )
+    assert outcome.returncode != 0
+    error, hint = said_by_ptq(outcome)
+    assert error.startswith(says), outcome.stderr
+    assert hint.startswith("hint: ")
+    assert "Traceback (most recent call last)" not in outcome.stderr.partition("failed (exitcode")[0]
+    assert outcome.stdout == ""
+    assert {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()} == before
+    status = "-9" if data == "one_is_killed" else "2"
+    assert f"exitcode  : {status} " in outcome.stderr.partition("Root Cause")[2]
+
+
+RANK = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate", "quantize model.onnx --data calib.npz", "inspect"])
+def test_other_commands_are_the_work_of_one(
+    refuse: Any, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name, value in RANK.items():
+        monkeypatch.setenv(name, value)
+    says = f"torchrun started 3 processes, and ptq {command.split(maxsplit=1)[0]} is the work of one"
+    refuse(command, "PTQ-USAGE-001", says, hint="without it")
+
+
+def test_a_shard_is_the_work_of_one(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in RANK.items():
+        monkeypatch.setenv(name, value)
+    refuse(
+        "calibrate model.onnx --data calib.npz --shard 1/2", "PTQ-USAGE-001", "one shard is the work of one"
+    )
+
+
+def test_contradictory_variables_are_refused(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**RANK, "RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    refuse(
+        "calibrate model.onnx --data calib.npz", "PTQ-RANKS-001", "RANK=3, WORLD_SIZE=3", hint="unset RANK"
+    )
+
+
+def test_one_process_under_torchrun_is_one_process(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**RANK, "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert ptq("export").status == 0
