@@ -16,6 +16,7 @@ from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.ranges import decide_activations, tensor_settings, unsearched
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
@@ -142,10 +143,8 @@ def make_export(
 
 
 def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:
-    import ptq_cli
-
     origin = {
-        VERSION: ptq_cli.__version__,
+        VERSION: library_versions()["ptq-cli"],
         FLOAT_SHA256: calibration.provenance.model,
         STATISTICS_SHA256: statistics_digest(calibration.statistics),
         TARGET: recipe.quantization.target,
