@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from ptq_cli.cli.output import tell
 from ptq_cli.cli.text import printable
+from ptq_cli.core.memory import format_size, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -46,6 +47,7 @@ class _Bar:
             self._stage = progress.stage
             self._bar = self._make(
                 total=progress.total,
+                initial=progress.done,  # What an earlier calibration did is no speed of this one.
                 desc=printable(progress.stage),
                 unit=" samples",
                 leave=False,
@@ -53,6 +55,8 @@ class _Bar:
                 bar_format="{desc} …" if progress.done == 0 else None,
             )
         if self._bar is not None:
+            if progress.done:
+                self._bar.set_postfix_str(format_size(resident_bytes()), refresh=False)
             self._bar.update(progress.done - self._bar.n)
 
     def close(self) -> None:
@@ -66,17 +70,47 @@ class _Lines:
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._first: Progress | None = None
+        self._begun = self._last
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
+        if self._first is None or progress.stage != self._first.stage:
+            self._first, self._begun = progress, now
         if progress.done == 0:
             tell(f"{progress.stage} …")
         elif now - self._last < SECONDS_BETWEEN_LINES:
             return
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
-            tell(f"{progress.stage}: {progress.done}{total} samples")
+            parts = [f"{progress.done}{total} samples", *self._speed(progress, now)]
+            tell(f"{progress.stage}: {', '.join(parts)}, {format_size(resident_bytes())}")
         self._last = now
+
+    def _speed(self, progress: Progress, now: float) -> Iterator[str]:
+        # From the first report on: what came before it was start-up, or done by an earlier calibration.
+        done = progress.done - self._first.done if self._first is not None else 0
+        if done <= 0 or now <= self._begun:
+            return
+        speed = done / (now - self._begun)
+        yield f"{speed:.3g} samples/s" if speed < 100 else f"{speed:.0f} samples/s"
+        if progress.total is not None:
+            yield f"{format_seconds((progress.total - progress.done) / speed)} left"
 
     def close(self) -> None:
         """Nothing is left on the terminal to clear."""
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration for people.
+
+    Example:
+        >>> format_seconds(4.2), format_seconds(150), format_seconds(7500)
+        ('4 s', '2:30 min', '2:05 h')
+    """
+    whole = round(max(seconds, 0.0))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
+from ptq_cli.runtime.blocked import block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
 from ptq_cli.runtime.forward import Forward
 
@@ -109,34 +110,31 @@ class TappedModel:
         return unblock(array, self._blocks[name]) if name in self._blocks else array
 
     def _look_at(self, batch: Batch) -> None:
-        """Find out with the first samples what may be done."""
-        one = batch if self._whole else cut(batch, 0, 1)
+        """Find out with the first samples what may be done, on two threads, as the others wait for it."""
+        one, two = (batch if self._whole else cut(batch, 0, min(size, batch.size)) for size in (1, 2))
+        candidate = self._blocked.session if self._blocked is not None else self._session
         try:
-            arrays: Sequence[Array] = self._session.run(one.inputs)
-            if self._blocked is not None:
-                arrays = self._choose_session(self._blocked, one, arrays)
-            self._remember(one.inputs, arrays)
-            if not self._whole:
-                self._whole = not self._samples_are_apart(batch, arrays)
+            with ThreadPoolExecutor(1) as pool:
+                other = pool.submit(candidate.run, two.inputs)
+                first = self._session.run(one.inputs)
+                both = other.result()
         except RuntimeFailedError:
             # One sample alone is nothing for this model; if batches are neither, the first of them will tell.
             self._whole = True
-
-    def _choose_session(self, blocked: BlockedTaps, batch: Batch, plain: Sequence[Array]) -> Sequence[Array]:
-        found = blocked.session.run(batch.inputs)
-        blocks = {self._taps[index]: block_of(found[index], plain[index]) for index in blocked.moved}
-        others = [index for index in range(len(plain)) if index not in blocked.moved]
-        if not all(blocks.values()) or not all(_same(plain[index], found[index]) for index in others):
-            return plain
-        self._session = blocked.session
-        self._blocks = {name: block for name, block in blocks.items() if block}
-        return found
-
-    def _samples_are_apart(self, batch: Batch, first: Sequence[Array]) -> bool:
-        if batch.size * sum(array.nbytes for array in first) <= self._piece_bytes:
-            return True  # Nothing will be cut, so that it need not be known.
-        both = self._session.run(cut(batch, 0, 2).inputs)
-        return all(_begins_with(*arrays) for arrays in zip(both, first, strict=True))
+            return
+        self._remember(one.inputs, first)
+        moved = self._blocked.moved if self._blocked is not None else ()
+        blocks = {index: block_of(both[index][: len(first[index])], first[index]) for index in moved}
+        times = two.size // one.size
+        apart = all(_begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)
+        if not all(blocks.values()):
+            self._blocked = None
+            self._look_at(batch)
+        elif not apart:
+            self._whole = True
+        else:
+            self._session = candidate
+            self._blocks = {self._taps[index]: block for index, block in blocks.items() if block}
 
     def _size_of_piece(self, batch: Batch) -> int:
         one = cut(batch, 0, 1).inputs
@@ -154,11 +152,11 @@ def _signature(inputs: Mapping[str, Array]) -> Signature:
     return tuple((name, array.shape) for name, array in inputs.items())
 
 
-def _begins_with(both: Array, first: Array) -> bool:
-    """Tell whether a tensor of two samples holds first what it is for the first sample alone."""
+def _begins_with(both: Array, first: Array, times: int) -> bool:
+    """Tell whether a tensor of some samples holds first what it is for the first one alone."""
     if not first.ndim or both.shape[1:] != first.shape[1:]:
         return False
-    if both.shape[0] != 2 * first.shape[0]:
+    if both.shape[0] != times * first.shape[0]:
         return _same(both, first)  # It does not depend on the samples at all.
     wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
     largest = float(np.abs(wanted).max(initial=0.0))

@@ -1,0 +1,62 @@
+"""How much memory this process takes, and sizes as people write them."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process takes now; where the system does not tell, the most it took.
+
+    Example:
+        >>> resident_bytes() > 1_000_000
+        True
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def parse_size(text: str) -> int | None:
+    """Return how many bytes a text says, or None if it is no size.
+
+    Units:
+        ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of 1000;
+        case does not matter. A number alone is bytes.
+
+    Example:
+        >>> parse_size("2GiB"), parse_size("1.5 MB"), parse_size("64"), parse_size("much")
+        (2147483648, 1500000, 64, None)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[2] or "B").upper() not in UNITS:
+        return None
+    return int(float(match[1]) * UNITS[(match[2] or "B").upper()])
+
+
+def format_size(size: int) -> str:
+    """Write a size for people.
+
+    Example:
+        >>> format_size(999), format_size(1_500_000), format_size(20 * 10**9)
+        ('999 B', '1.5 MB', '20 GB')
+    """
+    for unit in ("TB", "GB", "MB", "KB"):
+        if size >= UNITS[unit]:
+            number = size / UNITS[unit]
+            return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+    return f"{size} B"
