@@ -17,7 +17,7 @@ from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.forward import Forward, Piece, Run, pieces, run_ahead
+from ptq_cli.runtime.forward import Forward, Pass, Piece, Run, pieces, run_ahead
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 AfterBatch = Callable[[int, int, Snapshot], None]
@@ -60,7 +60,7 @@ def collect(
         NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
             order and the sample.
     """
-    forward = run if isinstance(run, Forward) else Forward(run)
+    forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
     collectors: dict[str, Collector] = {name: make_collector(method) for name in (*inputs, *taps)}
     number = samples = 0
 
@@ -76,12 +76,14 @@ def collect(
         closing(run_ahead(pieces(decoded, forward), forward)) as computed,
     ):
         for piece, arrays in computed:
-            measured = [*(piece.batch.inputs[name] for name in inputs), *arrays]
-            _count(collectors, measured, piece, forward, pool, threads)
-            del measured
-            forward.recycle(arrays)
+            measured = dict(zip(piece.turn.taps, arrays, strict=True))
+            if piece.first:
+                measured |= {name: piece.batch.inputs[name] for name in inputs}
+            _count(collectors, measured, piece, pool, threads)
+            measured.clear()
+            piece.turn.recycle(arrays)
             del arrays
-            samples += piece.batch.size
+            samples += piece.batch.size if piece.done else 0
             if not piece.last:
                 continue
             number += 1
@@ -93,32 +95,28 @@ def collect(
 
 def _count(
     collectors: Mapping[str, Collector],
-    arrays: Sequence[Array],
+    arrays: Mapping[str, Array],
     piece: Piece,
-    forward: Forward,
     pool: ThreadPoolExecutor,
     threads: int,
 ) -> None:
     """Let each collector have its array, the largest first, as many at once as there are threads."""
-    names = list(collectors)
-    if len(names) != len(arrays):
-        raise ValueError(f"{len(names)} tensors are measured, and the model gave {len(arrays)}")
-    order = sorted(range(len(arrays)), key=lambda index: -arrays[index].size)
-    left, bad = iter(order), list[int]()
+    left = iter(sorted(arrays, key=lambda name: -arrays[name].size))
+    bad: list[str] = []
 
     def work() -> None:
         # Each tensor has its own collector, so that nothing is shared but the list of what is left to do.
-        for index in left:
-            if not collectors[names[index]].update(arrays[index]):
-                bad.append(index)
+        for name in left:
+            if not collectors[name].update(arrays[name]):
+                bad.append(name)
 
     workers = [pool.submit(work) for _ in range(min(threads, len(arrays)) - 1)]
     work()
     for worker in workers:
         worker.result()
     if bad:
-        name = names[min(bad)]
-        raise _non_finite(name, forward.in_model_order(name, arrays[min(bad)]), piece)
+        name = next(name for name in collectors if name in bad)  # the first in graph order
+        raise _non_finite(name, piece.turn.in_model_order(name, arrays[name]), piece)
 
 
 def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationError:

@@ -20,7 +20,7 @@ from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_sour
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
-from ptq_cli.runtime.forward import Forward
+from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.tapped import TappedModel
 from ptq_cli.runtime.taps import tap
@@ -117,7 +117,7 @@ def open_forward(model: FloatModel, taps: Sequence[str], threads: int) -> Forwar
     """Return how batches are run for the values of ``taps``."""
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward(lambda _inputs: [])
+        return Forward((Pass((), lambda _inputs: []),))
     whole = fixed_batch_size(model.inputs) is not None
     return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=whole).forward()
 

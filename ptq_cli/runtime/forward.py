@@ -27,45 +27,67 @@ def as_it_is(name: str, array: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Forward:
-    """How batches are run.
+class Pass:
+    """A run of the model that gives some of the tapped tensors.
 
     Attributes:
-        run: returns the tapped tensors of a batch; from several threads at once where ``ahead`` is above 1.
-        ahead: how many runs may be under way while the tensors of another are counted; 0 runs in turn.
-        split: cuts a batch into the pieces that are run.
+        taps: their names.
+        run: returns them for a batch; from several threads at once where ``Forward.ahead`` is above 1.
         recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
         in_model_order: a tapped tensor, as ``run`` returned it, in the model's own shape and order.
     """
 
+    taps: tuple[str, ...]
     run: Run
-    ahead: int = 0
-    split: Callable[[Batch], Sequence[Batch]] = whole
     recycle: Callable[[Sequence[Array]], None] = forget
     in_model_order: Callable[[str, Array], Array] = as_it_is
 
 
 @dataclass(frozen=True)
+class Forward:
+    """How batches are run.
+
+    Attributes:
+        passes: each piece takes all of them, one after the other; together they give all tapped tensors.
+        ahead: how many runs may be under way while the tensors of another are counted; 0 runs in turn.
+        split: cuts a batch into the pieces that are run.
+    """
+
+    passes: tuple[Pass, ...]
+    ahead: int = 0
+    split: Callable[[Batch], Sequence[Batch]] = whole
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Some samples of a batch.
+    """Some samples of a batch, in one of the passes.
 
     Attributes:
         batch: the samples.
         start: how many samples of the whole batch come before them.
-        last: nothing of the whole batch comes after them.
+        turn: the pass.
+        first: it is their first pass.
+        done: it is their last pass.
+        last: and nothing of the whole batch comes after them.
     """
 
     batch: Batch
     start: int
+    turn: Pass
+    first: bool
+    done: bool
     last: bool
 
 
 def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
-    """Yield the pieces of each batch, in order."""
+    """Yield the pieces of each batch, in order, each once a pass."""
+    first, final = forward.passes[0], forward.passes[-1]
     for batch in batches:
         start, parts = 0, forward.split(batch)
         for number, part in enumerate(parts, start=1):
-            yield Piece(part, start, number == len(parts))
+            for turn in forward.passes:
+                done = turn is final
+                yield Piece(part, start, turn, turn is first, done, done and number == len(parts))
             start += part.size
 
 
@@ -77,13 +99,13 @@ def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece
     """
     if not forward.ahead:
         for piece in parts:
-            yield piece, forward.run(piece.batch.inputs)
+            yield piece, piece.turn.run(piece.batch.inputs)
         return
     pending: list[tuple[Piece, Future[Sequence[Array]]]] = []
     with ThreadPoolExecutor(forward.ahead, "forward") as pool:
         try:
             for piece in parts:
-                pending.append((piece, pool.submit(forward.run, piece.batch.inputs)))
+                pending.append((piece, pool.submit(piece.turn.run, piece.batch.inputs)))
                 if len(pending) > forward.ahead:
                     yield _first(pending)
             while pending:

@@ -13,7 +13,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.blocked import block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
-from ptq_cli.runtime.forward import Forward
+from ptq_cli.runtime.forward import Forward, Pass
 
 PIECE_BYTES = 48 << 20
 """Tapped tensors of one run. More of them leave the caches before they are counted: on a ResNet-50, batches
@@ -67,7 +67,11 @@ class TappedModel:
 
     def forward(self) -> Forward:
         """Return how batches are run."""
-        return Forward(self.run, self._ahead, self.split, self._buffers.give, self.in_model_order)
+        return Forward((self.one_pass(),), self._ahead, self.split)
+
+    def one_pass(self) -> Pass:
+        """Return the pass that gives the tapped tensors."""
+        return Pass(self._taps, self.run, self._buffers.give, self.in_model_order)
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the tapped tensors; several threads may call it at once.

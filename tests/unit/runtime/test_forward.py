@@ -9,7 +9,7 @@ import pytest
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.runtime.forward import Forward, pieces, run_ahead
+from ptq_cli.runtime.forward import Forward, Pass, pieces, run_ahead
 
 
 def batch_of(*values):
@@ -26,6 +26,10 @@ def results(forward, batches=BATCHES):
     ]
 
 
+def one_pass(run, ahead=0, **rest):
+    return Forward((Pass(("y",), run),), ahead, **rest)
+
+
 def halves(batch):
     return [
         Batch({"x": batch.inputs["x"][i : i + 1]}, None, batch.names[i : i + 1]) for i in range(batch.size)
@@ -39,11 +43,11 @@ def test_order_is_that_of_the_batches(ahead):
         return [inputs["x"] * 10]
 
     expected = [(0, True, [number * 10, number * 10 + 5]) for number in range(9)]
-    assert results(Forward(run, ahead)) == expected
+    assert results(one_pass(run, ahead)) == expected
 
 
 def test_pieces_know_their_place():
-    found = results(Forward(lambda inputs: [inputs["x"]], 2, halves), BATCHES[:2])
+    found = results(one_pass(lambda inputs: [inputs["x"]], 2, split=halves), BATCHES[:2])
 
     assert found == [(0, False, [0]), (1, True, [0.5]), (0, False, [1]), (1, True, [1.5])]
 
@@ -55,7 +59,7 @@ def test_an_error_comes_after_what_was_before_it(ahead):
             raise RuntimeFailedError("the fifth fails")
         return [inputs["x"]]
 
-    forward, seen = Forward(run, ahead), []
+    forward, seen = one_pass(run, ahead), []
     with pytest.raises(RuntimeFailedError, match="the fifth fails"):
         for piece, _ in run_ahead(pieces(iter(BATCHES), forward), forward):
             seen.append(piece.batch.names[0])
@@ -76,17 +80,36 @@ def test_no_more_runs_are_under_way_than_were_asked_for():
             running -= 1
         return [inputs["x"]]
 
-    results(Forward(run, 2))
+    results(one_pass(run, 2))
 
     assert most == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_reader_that_ends_early_leaves_no_thread_behind(error):
-    forward = Forward(lambda inputs: [inputs["x"]], 2)
+    forward = one_pass(lambda inputs: [inputs["x"]], 2)
 
     with pytest.raises(error), closing(run_ahead(pieces(iter(BATCHES), forward), forward)) as computed:
         next(computed)
         raise error
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("forward")]
+
+
+def test_each_piece_takes_every_pass():
+    passes = tuple(
+        Pass((name,), lambda inputs, f=factor: [inputs["x"] * f]) for name, factor in (("a", 1), ("b", 2))
+    )
+    forward = Forward(passes, 2, halves)
+
+    found = [
+        (piece.turn.taps[0], piece.start, piece.first, piece.done, piece.last, arrays[0].tolist())
+        for piece, arrays in run_ahead(pieces(iter(BATCHES[:1]), forward), forward)
+    ]
+
+    assert found == [
+        ("a", 0, True, False, False, [0]),
+        ("b", 0, False, True, False, [0]),
+        ("a", 1, True, False, False, [0.5]),
+        ("b", 1, False, True, True, [1]),
+    ]

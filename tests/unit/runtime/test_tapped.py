@@ -38,7 +38,7 @@ def run_pieces(found: TappedModel, batch, taps):
     for piece in found.split(batch):
         arrays = found.run(piece.inputs)
         parts.append([found.in_model_order(name, a).copy() for name, a in zip(taps, arrays, strict=True)])
-        found.forward().recycle(arrays)
+        found.one_pass().recycle(arrays)
     return [np.concatenate(tensors) for tensors in zip(*parts, strict=True)], len(parts)
 
 
@@ -125,7 +125,7 @@ def test_buffers_are_used_again_once_they_are_given_back(elementwise):
     for one, other in zip(first, kept, strict=True):
         np.testing.assert_array_equal(one, other)  # It was not given back.
     assert not np.shares_memory(first[0], second[0])
-    found.forward().recycle(first)
+    found.one_pass().recycle(first)
     third = found.run({"x": batch.inputs["x"] * 3})
     assert np.shares_memory(first[0], third[0])
     np.testing.assert_array_equal(third[0], kept[0] * 3)
