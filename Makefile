@@ -43,6 +43,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.calibration
 	$(BIN)/python -m benchmarks.amax
 	$(BIN)/python -m benchmarks.amax_accuracy
+	$(BIN)/python -m benchmarks.checkpoints
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,6 +16,7 @@ from ptq_cli.cli.options import (
     RECIPES,
     RUN,
     SHARD,
+    STREAMING,
     TARGET,
     THREADS,
     settings_from,
@@ -30,6 +31,7 @@ Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
+  torchrun --nproc-per-node=4 -m ptq_cli -- calibrate model.onnx --data images/ --run all
 """,
 )
 @take(
@@ -42,6 +44,7 @@ Examples:
     IMAGE,
     TARGET,
     THREADS,
+    STREAMING,
     RUN,
     RECIPES,
     JSON,

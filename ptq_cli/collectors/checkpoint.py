@@ -46,7 +46,9 @@ class CheckpointWriter:
         self._every = every
         self._tell = tell
         self._clock = clock
-        self._due = clock() + every
+        self._start = clock()
+        self._due = self._start + every
+        self._spent = 0.0
 
     def __call__(self, batches: int, samples: int, snapshot: Snapshot) -> None:
         """Write a checkpoint if one is due, or tell that it cannot be written."""
@@ -59,8 +61,11 @@ class CheckpointWriter:
             kept = "; the last one is kept" if self._path.is_file() else ""
             self._tell(f"no checkpoint was written{kept}, and calibration goes on: {error.message}")
         end = self._clock()
-        pause = max(self._every, (end - start) / COST_LIMIT) if self._every else 0.0
-        self._due = end + pause
+        self._spent += end - start
+        self._due = end + self._every
+        if self._every:
+            # Not before the next one, which will cost about as much, is within the limit as well.
+            self._due = max(self._due, self._start + (self._spent + end - start) / COST_LIMIT)
 
 
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:

@@ -1,0 +1,155 @@
+"""What checkpoints cost a calibration: the time to take and write one, and its share of the interval.
+
+python -m benchmarks.checkpoints            print the table
+python -m benchmarks.checkpoints --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from ptq_cli.collectors.artifact import Provenance
+from ptq_cli.collectors.checkpoint import COST_LIMIT, CheckpointWriter
+from ptq_cli.collectors.collect import Snapshot
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.share import Share
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.float_model import make_float_model, open_source
+from ptq_cli.pipeline.measure import Subject, measure, open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.recipe.schema import CalibrationSettings, Recipe
+from ptq_cli.runtime.session import usable_cores
+
+ROOT = Path(__file__).parent.parent
+CNN = ROOT / "sample_models" / "cifar10_cnn"
+RESULTS = Path(__file__).parent / "RESULTS.md"
+BEGIN, END = "<!-- checkpoints:begin -->", "<!-- checkpoints:end -->"
+INTERVAL = CalibrationSettings().checkpoint_every
+MANY_TENSORS, VALUES = 2_000, 20_000
+OFTEN = 1.0
+PROVENANCE = Provenance("", "", "", {}, {}, "histogram", 0, Share(1, {1: 0}, 32, finished=False))
+
+
+@dataclass
+class Timed:
+    """A checkpoint writer, and the seconds of each call that wrote."""
+
+    write: CheckpointWriter
+    path: Path
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+        """Write a checkpoint if it is due, and note how long it took."""
+        before = self.path.stat().st_mtime_ns if self.path.exists() else 0
+        start = time.perf_counter()
+        self.write(batches, samples, snapshot)
+        took = time.perf_counter() - start
+        if self.path.exists() and self.path.stat().st_mtime_ns != before:
+            self.seconds.append(took)
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure what checkpoints cost.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = [
+            f"`python -m benchmarks.checkpoints --write`, {platform.machine()}, {usable_cores()} cores. The "
+            f"median of the checkpoints after each batch. One every {INTERVAL:.0f} seconds is the default; "
+            f"there are fewer where they would take more than {COST_LIMIT:.0%} of the time.",
+            "",
+            "| calibration | tensors | file | one checkpoint | share of the time (asked: below 1 %) |",
+            "|---|---|---|---|---|",
+            *rows(Path(scratch)),
+        ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def rows(scratch: Path) -> Iterator[str]:
+    """Measure, and yield the rows of the table."""
+    write_resnet50(scratch / "resnet50.onnx")
+    write_images(scratch / "images.npz", 16)
+    write_bert(scratch / "bert.onnx")
+    write_sequences(scratch / "words.npz", 64, 64)
+    subjects = {
+        "CNN sample": open_case(Request({"batch_size": 32}, folder=CNN)),
+        "ResNet-50-shaped": open_case(
+            Request({"data": str(scratch / "images.npz"), "batch_size": 4}, scratch / "resnet50.onnx")
+        ),
+        "BERT-shaped, 6 layers": open_case(
+            Request({"data": str(scratch / "words.npz"), "batch_size": 8}, scratch / "bert.onnx")
+        ),
+    }
+    path = scratch / "checkpoint"
+    for name, (subject, recipe) in subjects.items():
+        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print), path)
+        statistics, _ = measure(subject, recipe, silent, after_batch=timed)
+        yield row(name, len(statistics), path, timed.seconds)
+    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print), path)
+    for _ in range(5):
+        timed(1, 1, many_tensors())
+    yield row(f"{MANY_TENSORS:,} tensors, two-sided", MANY_TENSORS, path, timed.seconds)
+    yield often(*subjects["CNN sample"], path)
+
+
+def open_case(request: Request) -> tuple[Subject, Recipe]:
+    """Return a model with its data, and the recipe."""
+    recipe = resolve(request)
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    return Subject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+
+
+def many_tensors() -> Snapshot:
+    """Return what takes the statistics of many tensors, whose values all differ."""
+    random = np.random.default_rng(0)
+    collectors = [HistogramCollector() for _ in range(MANY_TENSORS)]
+    for collector in collectors:
+        collector.update(random.standard_normal(VALUES).astype(np.float32))
+
+    def snapshot() -> dict[str, TensorStatistics]:
+        return {f"tensor_{index}": collector.statistics() for index, collector in enumerate(collectors)}
+
+    return snapshot
+
+
+def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
+    """Return the row of one calibration."""
+    one = median(seconds)
+    share = one / (max(INTERVAL, one / COST_LIMIT) + one)
+    size = path.stat().st_size / 1e6
+    return f"| {name} | {tensors:,} | {size:.1f} MB | {1e3 * one:.0f} ms | {share:.3%} |"
+
+
+def often(subject: Subject, recipe: Recipe, path: Path) -> str:
+    """Return the row of a calibration that is asked for a checkpoint each second, and may write fewer."""
+    path.unlink()
+    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print), path)
+    start = time.perf_counter()
+    samples = 0
+    while time.perf_counter() - start < 40 * OFTEN:
+        tensors, seen = measure(subject, recipe, silent, after_batch=timed)
+        samples += seen
+    share = sum(timed.seconds) / (time.perf_counter() - start)
+    count = len(timed.seconds)
+    what = f"CNN sample, `--checkpoint-every {OFTEN:.0f}`: {count} written while {samples:,} samples ran"
+    size = path.stat().st_size / 1e6
+    return f"| {what} | {len(tensors)} | {size:.1f} MB | {1e3 * median(timed.seconds):.0f} ms | {share:.3%} |"
+
+
+if __name__ == "__main__":
+    main()
