@@ -150,7 +150,8 @@ def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
     assert found["methods"]["mse"]["zero_point"] == int(constants[node.input[2]])
 
 
-def test_explain_tells_all(folder: Path, ptq: Any) -> None:
+def test_explain_tells_all(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     outcome = ptq("explain relu")
 
     assert outcome.status == 0 and outcome.err == ""
@@ -255,7 +256,8 @@ def test_a_hostile_name_can_be_typed_as_it_is_shown(hostile: Path, ptq: Any) -> 
     assert ET.parse("evil.svg").getroot().tag.endswith("svg")
 
 
-def test_plots_are_files_of_their_kind(folder: Path, ptq: Any) -> None:
+def test_plots_are_files_of_their_kind(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     for name in ("x.png", "x.svg", "again.svg"):
         outcome = ptq(f"explain x --plot {name}")
         assert outcome.status == 0 and outcome.err == ""
