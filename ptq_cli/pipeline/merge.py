@@ -21,8 +21,8 @@ from ptq_cli.recipe.layers import merge_layers, table_layer
 from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
-OF_THE_MACHINE = ("runtime.", "calibration.checkpoint_every")
-"""Settings that say how a machine runs, and not what is counted: they may differ from shard to shard."""
+OF_THE_MACHINE = ("runtime.threads", "runtime.prefetch", "calibration.checkpoint_every")
+"""Settings that may differ from shard to shard: how fast a machine runs, and not what it computes."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _lowest_shard(shard: _Shard) -> int:
 def _require_same_recipe(first: _Shard, other: _Shard) -> None:
     one, two = (_settings(shard.recipe) for shard in (first, other))
     for key in sorted(one.keys() | two.keys()):
-        if one.get(key) != two.get(key) and not key.startswith(OF_THE_MACHINE):
+        if one.get(key) != two.get(key) and key not in OF_THE_MACHINE:
             raise different(first.name, other.name, f"'{key}'", one.get(key), two.get(key))
 
 

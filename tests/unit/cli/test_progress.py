@@ -50,3 +50,17 @@ def test_the_beginning_of_a_stage_is_said_at_once(
     with shown_progress() as show:
         show(Progress("reading model\x1b.pt", 0, None))
     assert capsys.readouterr().err == "reading model?.pt …\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["a pipe", "a terminal"])
+def test_a_note_is_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: terminal)
+    with shown_progress() as show:
+        show(Progress("calibrate", 8, 64))
+        show(Progress("calibrate", 0, None, note="no checkpoint\x1b was written"))
+        show(Progress("calibrate", 16, 64))
+    said = capsys.readouterr().err
+    assert "note: no checkpoint? was written\n" in said
+    assert ("16/64" in said) is terminal, "the bar is drawn again"
