@@ -16,7 +16,6 @@ from ptq_cli.cli.options import (
     RECIPES,
     RUN,
     SHARD,
-    STREAMING,
     TARGET,
     THREADS,
     settings_from,
@@ -31,7 +30,7 @@ Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
-  torchrun --nproc-per-node=4 -m ptq_cli -- calibrate model.onnx --data images/ --run all
+  torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
 @take(
@@ -44,7 +43,6 @@ Examples:
     IMAGE,
     TARGET,
     THREADS,
-    STREAMING,
     RUN,
     RECIPES,
     JSON,
