@@ -56,6 +56,17 @@ SHARD = click.option(
 BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a batch.  [default: 32]")
 TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")
+STREAMING = (
+    click.option(
+        "--prefetch",
+        type=int,
+        metavar="N",
+        help="Batches that are decoded before they are needed.  [default: 1]",
+    ),
+    click.option(
+        "--max-memory", metavar="SIZE", help="Peak of memory, as 2GiB or 800MB: smaller pieces, more passes."
+    ),
+)
 AMAX = (
     click.option(
         "--amax", metavar="METHOD", help="What decides ranges: auto, max, percentile, entropy or mse."

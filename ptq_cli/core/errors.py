@@ -242,6 +242,12 @@ class RuntimeFailedError(PtqError):
     code = "PTQ-RUNTIME-001"
 
 
+class MemoryLimitError(PtqError):
+    """``--max-memory`` is less than a sample and a tensor at a time take; the message says how much."""
+
+    code = "PTQ-RUNTIME-002"
+
+
 class ReportError(PtqError):
     """The report is damaged, of a newer format version, or no report at all."""
 

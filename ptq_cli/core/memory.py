@@ -31,6 +31,26 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def most_resident_bytes() -> int:
+    """Return the most memory that this process took so far.
+
+    Example:
+        >>> most_resident_bytes() >= resident_bytes() > 0
+        True
+    """
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    if found is None:
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    # The kernel counts in batches for each core, so that the two may disagree a little.
+    return max(int(found.group(1)) * 1024, resident_bytes())
+
+
 def parse_size(text: str) -> int | None:
     """Return how many bytes a text says, or None if it is no size.
 

@@ -1,6 +1,6 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,11 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.detect import ModelKind
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.forward import open_forward
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
-from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.session import Session, usable_cores
-from ptq_cli.runtime.tapped import TappedModel
-from ptq_cli.runtime.taps import tap
 
 
 @dataclass(frozen=True)
@@ -99,27 +97,18 @@ def measure(
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
     return collect(
-        open_forward(model, taps, threads),
+        open_forward(model, taps, recipe, bound, batch_size, progress),
         checked(bound.batches(batch_size, selection)),
         inputs=inputs,
         taps=taps,
         method=recipe.calibration.method,
         threads=threads,
-        prefetch=1,
+        prefetch=recipe.runtime.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         after_batch=after_batch,
         initial=initial,
     )
-
-
-def open_forward(model: FloatModel, taps: Sequence[str], threads: int) -> Forward:
-    """Return how batches are run for the values of ``taps``."""
-    if not taps:
-        # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward((Pass((), lambda _inputs: []),))
-    whole = fixed_batch_size(model.inputs) is not None
-    return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=whole).forward()
 
 
 def batch_size_of(model: FloatModel, recipe: Recipe) -> int:

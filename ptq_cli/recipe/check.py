@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.schema import OverrideSettings, Recipe
 
 MOST_BINS = 65536
@@ -11,6 +12,8 @@ MOST_BINS = 65536
 
 MOST_THREADS = 1024
 """ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
+
+MOST_PREFETCH = 1024
 
 Rule = tuple[str, Callable[[Recipe], object], Callable[[Recipe], bool], str]
 
@@ -79,6 +82,18 @@ RULES: tuple[Rule, ...] = (
         lambda r: r.runtime.threads,
         lambda r: 0 <= r.runtime.threads <= MOST_THREADS,
         f"0 to {MOST_THREADS}",
+    ),
+    (
+        "runtime.prefetch",
+        lambda r: r.runtime.prefetch,
+        lambda r: 0 <= r.runtime.prefetch <= MOST_PREFETCH,
+        f"0 to {MOST_PREFETCH}",
+    ),
+    (
+        "runtime.max_memory",
+        lambda r: r.runtime.max_memory,
+        lambda r: not r.runtime.max_memory or bool(parse_size(r.runtime.max_memory)),
+        "a size such as 2GiB or 800MB",
     ),
 )
 

@@ -36,6 +36,8 @@ class Settings(TypedDict, total=False):
     max_drop: dict[str, float]
     min: dict[str, float]
     threads: int
+    prefetch: int
+    max_memory: str
     image_mode: str
     resize: list[int]
     crop: list[int]
@@ -67,6 +69,8 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "max_drop": ("gate.max_drop",),
     "min": ("gate.min",),
     "threads": ("runtime.threads",),
+    "prefetch": ("runtime.prefetch",),
+    "max_memory": ("runtime.max_memory",),
     "image_mode": ("image.mode",),
     "resize": ("image.resize",),
     "crop": ("image.crop",),

@@ -162,10 +162,15 @@ class RuntimeSettings:
     """``[runtime]``: how ONNX Runtime runs.
 
     Attributes:
-        threads: threads of one operator; 0 for one a core.
+        threads: that compute and count; 0 for one a core.
+        prefetch: batches of a calibration that may be decoded before they are needed.
+        max_memory: peak of a calibration's memory, such as ``"2GiB"`` or ``"800MB"``. Empty: what one batch
+            and its tapped tensors take.
     """
 
     threads: int = 0
+    prefetch: int = 1
+    max_memory: str = ""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class Session:
         threads: int = 0,
         optimize: bool = True,
         save_optimized: Path | None = None,
+        arena: bool = True,
     ) -> None:
         """Open a session on the CPU.
 
@@ -61,6 +62,7 @@ class Session:
             threads: of one operator; 0 for one a core that this process may use.
             optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
             save_optimized: write the graph that ONNX Runtime made of it there.
+            arena: keep memory for the next run; False gives it back, which takes time and saves memory.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -71,6 +73,7 @@ class Session:
         options.intra_op_num_threads = threads or usable_cores()
         # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
         options.log_severity_level = SILENT
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)

@@ -11,9 +11,10 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.blocked import block_of, open_tapped, unblock
+from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
 from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.session import Session
 
 PIECE_BYTES = 48 << 20
 """Tapped tensors of one run. More of them leave the caches before they are counted: on a ResNet-50, batches
@@ -39,6 +40,8 @@ class TappedModel:
         threads: int,
         whole_batches: bool = False,
         piece_bytes: int = PIECE_BYTES,
+        samples: int | None = None,
+        ahead: int | None = None,
     ) -> None:
         """Open the model.
 
@@ -48,15 +51,24 @@ class TappedModel:
             threads: that compute.
             whole_batches: the model fixes the size of a batch.
             piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
+            samples: of a piece, where that is planned already; then as little memory is taken as can be.
+            ahead: runs that are under way at once, where that is planned.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
         """
         self._taps = tuple(taps)
-        self._ahead = min(threads, MOST_AHEAD) if threads > 1 else 0
+        usual = min(threads, MOST_AHEAD) if threads > 1 else 0
+        self._ahead = usual if ahead is None else ahead
         # Each of the runs that are under way at once brings a thread of its own.
-        self._session, self._blocked = open_tapped(content, threads - max(self._ahead, 1) + 1)
-        self._unseen = True
+        workers = threads - max(self._ahead, 1) + 1
+        self._blocked: BlockedTaps | None = None
+        if samples is None:
+            self._session, self._blocked = open_tapped(content, workers)
+        else:
+            self._session = Session(content, threads=workers, arena=False)
+        self._unseen = samples is None
+        self._samples = samples
         self._whole = whole_batches
         self._piece_bytes = piece_bytes
         self._blocks: dict[str, int] = {}
@@ -104,7 +116,7 @@ class TappedModel:
             return (batch,)
         signature = _signature(batch.inputs)
         if signature not in self._sizes:
-            self._sizes[signature] = self._size_of_piece(batch)
+            self._sizes[signature] = self._samples or self._size_of_piece(batch)
         number = -(-batch.size // self._sizes[signature])
         bounds = [batch.size * part // number for part in range(number + 1)]  # Of one size, or nearly so.
         return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]

@@ -1,0 +1,110 @@
+"""How the tapped model is run: as fast as it can be, or below a limit of memory."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, resident_bytes
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.pipeline.float_model import FloatModel
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.sizes import tapped_sizes
+from ptq_cli.runtime.tapped import MOST_AHEAD, PIECE_BYTES, TappedModel
+from ptq_cli.runtime.taps import tap
+
+STATISTICS_BYTES = 200_000
+"""Of a tensor with a histogram: its table and what was settled of it."""
+SESSION_BYTES = 6 << 20
+"""Of a session whatever its weights: its graph, its threads, its kernels."""
+COPIES_OF_WEIGHTS = 3
+"""While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it."""
+
+
+def open_forward(
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    data: Dataset,
+    batch_size: int,
+    progress: ProgressCallback,
+) -> Forward:
+    """Return how batches are run for the values of ``taps``.
+
+    Args:
+        model: the model.
+        taps: names of its tensors.
+        recipe: for threads and the limit of memory.
+        data: its first batch tells the sizes, where there is a limit.
+        batch_size: samples of a batch.
+        progress: is told the plan, where there is a limit.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+        MemoryLimitError: the limit is too low.
+    """
+    if not taps:
+        # A model of one layer may need the range of its input alone, and no graph runs without an output.
+        return Forward((Pass((), lambda _inputs: []),))
+    threads = recipe.runtime.threads or usable_cores()
+    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
+    if limit is None:
+        fixed = fixed_batch_size(model.inputs) is not None
+        return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
+    plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit)
+    progress(Progress("calibrate", 0, None, note=f"below {format_size(limit)} of memory: {plan}"))
+    models = [
+        TappedModel(tap(model.model, group), group, threads=threads, samples=plan.samples, ahead=plan.ahead)
+        for group in plan.groups
+    ]
+    return Forward(tuple(part.one_pass() for part in models), plan.ahead, models[0].split)
+
+
+def _plan(
+    model: FloatModel, taps: Sequence[str], recipe: Recipe, batch: Batch, threads: int, limit: int
+) -> MemoryPlan:
+    reached = most_resident_bytes()
+    whole = fixed_batch_size(model.inputs) is not None or not samples_are_apart(model, batch)
+    least = batch.size if whole else 1
+    part = cut(batch, 0, least)
+    before = resident_bytes()
+    sizes, grown = tapped_sizes(model.model, taps, part.inputs)
+    each = {name: -(-size // least) for name, size in sizes.items()}
+    weights = len(model.content)
+    waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+    needs = Needs(
+        reached=reached,
+        base=max(before, resident_bytes()),
+        fixed=COPIES_OF_WEIGHTS * weights + STATISTICS_BYTES * len(taps) + waiting,
+        session=SESSION_BYTES + 2 * weights,  # as they are, and as its operators want them
+        scratch=max(grown // least - 2 * weights, 3 * max(each.values())),
+        taps=each,
+    )
+    useful = max(least, min(batch.size, PIECE_BYTES // max(1, sum(each.values()))))
+    ahead = min(threads, MOST_AHEAD) if threads > 1 else 0
+    return plan_memory(needs, limit, most_samples=useful, least_samples=least, ahead=ahead)
+
+
+def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
+    """Tell whether what the model computes for a sample is the same whatever else is in its batch."""
+    if batch.size == 1:
+        return True
+    session = Session(model.content, threads=1, arena=False)
+    try:
+        first, both = (session.run(cut(batch, 0, size).inputs) for size in (1, 2))
+    except RuntimeFailedError:
+        return False
+    for one, two in zip(first, both, strict=True):
+        if not one.ndim or two.shape != (2 * len(one), *one.shape[1:]):
+            return False
+        wanted, found = one.astype(np.float64), two[: len(one)].astype(np.float64)
+        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max(initial=0.0)):
+            return False
+    return True

@@ -1,0 +1,130 @@
+"""What fits below a limit of memory: how many samples a piece has, and how many tensors a pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ptq_cli.core.errors import MemoryLimitError
+from ptq_cli.core.memory import format_size
+
+SPARE = 1.1
+"""Estimates are raised by a tenth: allocators round up."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one sample and one session take, in bytes.
+
+    Attributes:
+        reached: the most that the process took so far: reading and turning a model may take more than running
+            it.
+        base: of the process now, before anything runs.
+        fixed: besides, whatever the plan: statistics, and the batches that wait.
+        session: of the model's weights, once for each session.
+        scratch: of the tensors that a run makes for itself, for each sample.
+        taps: each tapped tensor, for each sample.
+    """
+
+    reached: int
+    base: int
+    fixed: int
+    session: int
+    scratch: int
+    taps: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How batches are run, below a limit.
+
+    Attributes:
+        samples: of a piece.
+        ahead: runs that are under way at once.
+        groups: the tapped tensors of each pass.
+        peak: the estimate, in bytes.
+    """
+
+    samples: int
+    ahead: int
+    groups: tuple[tuple[str, ...], ...]
+    peak: int
+
+    def __str__(self) -> str:
+        passes = "in one pass" if len(self.groups) == 1 else f"in {len(self.groups)} passes"
+        runs = "one run at a time" if self.ahead < 2 else f"{self.ahead} runs at once"
+        pieces = f"pieces of {self.samples} sample{'s' * (self.samples != 1)}"
+        tensors = sum(len(group) for group in self.groups)
+        return f"{tensors} tensors {passes}, {pieces}, {runs}: about {format_size(self.peak)} at the most"
+
+
+def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: int, ahead: int) -> MemoryPlan:
+    """Return the fastest plan below a limit: large pieces in one pass, or smaller ones, or several passes.
+
+    Args:
+        needs: what it takes.
+        limit: in bytes.
+        most_samples: of a piece.
+        least_samples: of a piece; all of a batch's where it cannot be cut.
+        ahead: most runs at once.
+
+    Raises:
+        MemoryLimitError: not even one tensor at a time fits; the message says what would.
+
+    Example:
+        >>> needs = Needs(reached=90, base=100, fixed=10, session=20, scratch=5, taps={"a": 30, "b": 30})
+        >>> str(plan_memory(needs, 400, most_samples=8, least_samples=1, ahead=0))
+        '2 tensors in one pass, pieces of 1 sample, one run at a time: about 270 B at the most'
+        >>> plan_memory(needs, 250, most_samples=8, least_samples=1, ahead=0).groups
+        (('a',), ('b',))
+    """
+    if limit < needs.reached:
+        raise MemoryLimitError(
+            f"{format_size(limit)} of memory are not enough: {format_size(needs.reached)} were taken to open "
+            "the model, before anything was run",
+            hint=f"--max-memory {-(-_least(needs, least_samples) // 2**20)}MiB",
+        )
+    whole = (tuple(needs.taps),)
+    for runs in dict.fromkeys((ahead, 0)):
+        samples = most_samples
+        while samples >= least_samples:
+            peak = _peak(needs, whole, samples, runs)
+            if peak <= limit:
+                return MemoryPlan(samples, runs, whole, peak)
+            if samples == least_samples:
+                break
+            samples = max(samples // 2, least_samples)
+    for count in range(2, len(needs.taps) + 1):
+        groups = _divide(needs.taps, count)
+        peak = _peak(needs, groups, least_samples, 0)
+        if peak <= limit:
+            return MemoryPlan(least_samples, 0, groups, peak)
+    least = _least(needs, least_samples)
+    raise MemoryLimitError(
+        f"{format_size(limit)} of memory are not enough: about {format_size(least)} are needed with one "
+        f"tensor at a time, {format_size(needs.base)} of them before anything runs",
+        hint=f"--max-memory {-(-least // 2**20)}MiB",
+    )
+
+
+def _least(needs: Needs, samples: int) -> int:
+    divided = (_divide(needs.taps, count) for count in range(1, len(needs.taps) + 1))
+    return max(needs.reached, min(_peak(needs, groups, samples, 0) for groups in divided))
+
+
+def _peak(needs: Needs, groups: tuple[tuple[str, ...], ...], samples: int, ahead: int) -> int:
+    largest = max((sum(needs.taps[name] for name in group) for group in groups), default=0)
+    # A first run has its tensors twice, to learn their shapes; later, one set is counted while more are made.
+    tensors = 2 * max(ahead, 1) * samples * largest
+    work = needs.fixed + len(groups) * needs.session + max(ahead, 1) * samples * needs.scratch + tensors
+    return needs.base + int(SPARE * work)
+
+
+def _divide(taps: Mapping[str, int], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return groups of nearly the same size, the largest tensors first into the emptiest group."""
+    groups: list[list[str]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for name in sorted(taps, key=lambda name: -taps[name]):
+        emptiest = sizes.index(min(sizes))
+        groups[emptiest].append(name)
+        sizes[emptiest] += taps[name]
+    order = {name: place for place, name in enumerate(taps)}
+    return tuple(tuple(sorted(group, key=order.__getitem__)) for group in groups)

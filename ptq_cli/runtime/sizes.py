@@ -1,0 +1,46 @@
+"""How large the tapped tensors are, learnt without holding them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.memory import resident_bytes
+from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.taps import tap
+
+_SUFFIX = "/ptq.shape"
+
+
+def tapped_sizes(
+    model: ir.Model, taps: Sequence[str], inputs: Mapping[str, Array]
+) -> tuple[dict[str, int], int]:
+    """Return how many bytes each tapped tensor takes for a batch, and how many the run takes without them.
+
+    The model is run with an operator ``Shape`` behind each tensor, so that none is kept.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    shaped = model.clone()
+    values = {value.name: value for node in shaped.graph for value in node.outputs}
+    for name in taps:
+        node = ir.node("Shape", [values[name]])
+        node.outputs[0].name = f"{name}{_SUFFIX}"
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        shaped.graph.append(node)
+    before = resident_bytes()
+    session = Session(tap(shaped, [f"{name}{_SUFFIX}" for name in taps]), threads=1)
+    shapes = session.run(inputs)
+    grown = max(0, resident_bytes() - before)
+    sizes = {
+        name: int(np.prod(shape.astype(np.int64))) * _item_bytes(values[name])
+        for name, shape in zip(taps, shapes, strict=True)
+    }
+    return sizes, grown
+
+
+def _item_bytes(value: ir.Value) -> int:
+    dtype = value.dtype or ir.DataType.FLOAT
+    return max(1, round(dtype.itemsize))
