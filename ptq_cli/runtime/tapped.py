@@ -1,11 +1,8 @@
 """A tapped model that runs batches as fast as it can, and as small as it must."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.rebatch import cut
@@ -14,14 +11,13 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
 from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.pieces import Cutter, Signature, begins_with, signature
 from ptq_cli.runtime.session import Session
 
 PIECE_BYTES = 48 << 20
 """Tapped tensors of one run. More of them leave the caches before they are counted: on a ResNet-50, batches
 of 32, whose tensors take 2 GB, cost twice the forward pass, and single images a fifth more than it."""
 MOST_AHEAD = 2
-
-Signature = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class TappedModel:
@@ -68,13 +64,11 @@ class TappedModel:
         else:
             self._session = Session(content, threads=workers, arena=False)
         self._unseen = samples is None
-        self._samples = samples
         self._whole = whole_batches
-        self._piece_bytes = piece_bytes
+        self._cutter = Cutter(self._sample_bytes, piece_bytes, samples)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}
-        self._sizes: dict[Signature, int] = {}
         self._bindable = True
 
     def forward(self) -> Forward:
@@ -91,8 +85,7 @@ class TappedModel:
         Raises:
             RuntimeFailedError: ONNX Runtime failed.
         """
-        signature = _signature(inputs)
-        kinds = self._kinds.get(signature)
+        kinds = self._kinds.get(signature(inputs))
         if kinds is None or not self._bindable:
             arrays = self._session.run(inputs)
             self._remember(inputs, arrays)
@@ -112,14 +105,7 @@ class TappedModel:
             self._unseen = False
             self._look_at(batch)
             self._blocked = None
-        if self._whole or batch.size == 1:
-            return (batch,)
-        signature = _signature(batch.inputs)
-        if signature not in self._sizes:
-            self._sizes[signature] = self._samples or self._size_of_piece(batch)
-        number = -(-batch.size // self._sizes[signature])
-        bounds = [batch.size * part // number for part in range(number + 1)]  # Of one size, or nearly so.
-        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
+        return (batch,) if self._whole else self._cutter.cut(batch)
 
     def in_model_order(self, name: str, array: Array) -> Array:
         """Return a tapped tensor in the model's order."""
@@ -142,7 +128,7 @@ class TappedModel:
         moved = self._blocked.moved if self._blocked is not None else ()
         blocks = {index: block_of(both[index][: len(first[index])], first[index]) for index in moved}
         times = two.size // one.size
-        apart = all(_begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)
+        apart = all(begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)
         if not all(blocks.values()):
             self._blocked = None
             self._look_at(batch)
@@ -152,32 +138,11 @@ class TappedModel:
             self._session = candidate
             self._blocks = {self._taps[index]: block for index, block in blocks.items() if block}
 
-    def _size_of_piece(self, batch: Batch) -> int:
-        one = cut(batch, 0, 1).inputs
-        kinds = self._kinds.get(_signature(one)) or self._remember(one, self._session.run(one))
-        size = sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds)
-        return max(1, self._piece_bytes // max(1, size))
+    def _sample_bytes(self, inputs: Mapping[str, Array]) -> int:
+        kinds = self._kinds.get(signature(inputs)) or self._remember(inputs, self._session.run(inputs))
+        return sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds)
 
     def _remember(self, inputs: Mapping[str, Array], arrays: Sequence[Array]) -> list[Kind]:
         kinds: list[Kind] = [(array.dtype, array.shape) for array in arrays]
-        self._kinds[_signature(inputs)] = kinds
+        self._kinds[signature(inputs)] = kinds
         return kinds
-
-
-def _signature(inputs: Mapping[str, Array]) -> Signature:
-    return tuple((name, array.shape) for name, array in inputs.items())
-
-
-def _begins_with(both: Array, first: Array, times: int) -> bool:
-    """Tell whether a tensor of some samples holds first what it is for the first one alone."""
-    if not first.ndim or both.shape[1:] != first.shape[1:]:
-        return False
-    if both.shape[0] != times * first.shape[0]:
-        return _same(both, first)  # It does not depend on the samples at all.
-    wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
-    largest = float(np.abs(wanted).max(initial=0.0))
-    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest))
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.tobytes() == other.tobytes()

@@ -1,0 +1,89 @@
+"""Batches are cut into pieces that take about so much memory, where a sample's tensors are its own."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.core.tensors import Array
+
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each input."""
+
+
+def signature(inputs: Mapping[str, Array]) -> Signature:
+    """Return what the sizes of a run's tensors follow from.
+
+    Example:
+        >>> signature({"x": np.zeros((2, 3))})
+        (('x', (2, 3)),)
+    """
+    return tuple((name, array.shape) for name, array in inputs.items())
+
+
+class Cutter:
+    """Cuts batches into pieces.
+
+    Args:
+        sample_bytes: returns how much memory the tapped tensors of one sample take; asked once for inputs of
+            the same shapes.
+        piece_bytes: how much those of a piece may take, if that is at least one sample.
+        samples: of a piece, where that is planned already.
+
+    Example:
+        >>> batch = Batch({"x": np.zeros((5, 3))}, None, tuple("abcde"))
+        >>> [piece.size for piece in Cutter(lambda _inputs: 10, 30).cut(batch)]
+        [2, 3]
+    """
+
+    def __init__(
+        self,
+        sample_bytes: Callable[[Mapping[str, Array]], int],
+        piece_bytes: int,
+        samples: int | None = None,
+    ) -> None:
+        self._sample_bytes = sample_bytes
+        self._piece_bytes = piece_bytes
+        self._samples = samples
+        self._sizes: dict[Signature, int] = {}
+
+    def cut(self, batch: Batch) -> Sequence[Batch]:
+        """Return the pieces of a batch, of one size or nearly so."""
+        if batch.size == 1:
+            return (batch,)
+        key = signature(batch.inputs)
+        if key not in self._sizes:
+            self._sizes[key] = self._samples or self._size(batch)
+        number = -(-batch.size // self._sizes[key])
+        bounds = [batch.size * part // number for part in range(number + 1)]
+        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
+
+    def _size(self, batch: Batch) -> int:
+        return max(1, self._piece_bytes // max(1, self._sample_bytes(cut(batch, 0, 1).inputs)))
+
+
+def begins_with(both: Array, first: Array, times: int) -> bool:
+    """Tell whether a tensor of some samples holds first what it is for the first one alone.
+
+    Args:
+        both: of some samples.
+        first: of the first one.
+        times: how many more they are.
+
+    Example:
+        >>> begins_with(np.array([[1.0], [2.0]]), np.array([[1.0]]), 2)
+        True
+    """
+    if not first.ndim or both.shape[1:] != first.shape[1:]:
+        return False
+    if both.shape[0] != times * first.shape[0]:
+        return _same(both, first)  # It does not depend on the samples at all.
+    wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
+    largest = float(np.abs(wanted).max(initial=0.0))
+    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest))
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
