@@ -75,7 +75,7 @@ class RecipeValueError(PtqError):
 
 
 class UnknownNameError(PtqError):
-    """A metric, method, target, preset or tensor that does not exist; the message has the nearest name."""
+    """A metric, method, target, device, preset or tensor that does not exist; the nearest name is shown."""
 
     code = "PTQ-RECIPE-004"
 
@@ -246,6 +246,12 @@ class MemoryLimitError(PtqError):
     """``--max-memory`` is less than a sample and a tensor at a time take; the message says how much."""
 
     code = "PTQ-RUNTIME-002"
+
+
+class DeviceError(PtqError):
+    """``--device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or missing libraries."""
+
+    code = "PTQ-RUNTIME-003"
 
 
 class ReportError(PtqError):

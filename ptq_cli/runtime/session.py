@@ -3,12 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.runtime.device import HOST, Device
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
@@ -54,8 +56,9 @@ class Session:
         optimize: bool = True,
         save_optimized: Path | None = None,
         arena: bool = True,
+        device: Device = HOST,
     ) -> None:
-        """Open a session on the CPU.
+        """Open a session.
 
         Args:
             model: a serialized model, or the path of a file.
@@ -63,9 +66,12 @@ class Session:
             optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
             save_optimized: write the graph that ONNX Runtime made of it there.
             arena: keep memory for the next run; False gives it back, which takes time and saves memory.
+            device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
+                kernel for, ONNX Runtime runs on the host.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
+            DeviceError: ONNX Runtime cannot use the device; it would go on without it.
         """
         options = onnxruntime.SessionOptions()
         levels = onnxruntime.GraphOptimizationLevel
@@ -75,19 +81,26 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
         options.log_severity_level = SILENT
+        options.use_deterministic_compute = not device.is_host
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
         source = model if isinstance(model, bytes) else str(model)
         try:
             # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
             self._session = onnxruntime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"], enable_fallback=0
+                source, options, providers=[(device.provider, device.provider_options)], enable_fallback=0
             )
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(
                 f"ONNX Runtime cannot load the model: {_said(error)}",
                 hint="ptq inspect shows its layers; has the model an operator of a custom domain?",
             ) from error
+        if device.provider not in self._session.get_providers():
+            raise DeviceError(
+                f"ONNX Runtime cannot load its {device.provider}, and would run on the host instead",
+                hint="python -c 'import onnxruntime; onnxruntime.print_debug_info()' shows what it misses",
+            )
+        self._device = device
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
     @property
@@ -127,6 +140,32 @@ class Session:
             for name, array in zip(self.outputs, outputs, strict=True):
                 binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
             self._session.run_with_iobinding(binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise _failed(error) from error
+
+    def run_on_device(self, inputs: Mapping[str, Array]) -> list[Any]:
+        """Return the outputs for one batch, left in the memory of the session's device.
+
+        ONNX Runtime has finished with them. Their shapes need not be known; each speaks DLPack and owns its
+        memory, which ONNX Runtime uses again for a later run once nobody holds it.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        place = (self._device.kind, self._device.number)
+        binding = self._session.io_binding()
+        try:
+            for name, array in inputs.items():
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *place)
+                binding.bind_ortvalue_input(name, value)
+            for name in self.outputs:
+                binding.bind_output(name, *place)
+            binding.synchronize_inputs()
+            self._session.run_with_iobinding(binding)
+            # DLPack hands over no stream here, so whoever reads them does not wait for ONNX Runtime's.
+            binding.synchronize_outputs()
+            values = binding.get_outputs_as_ortvaluevector()
+            return [values[index] for index in range(len(values))]  # An iterator would not own them.
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise _failed(error) from error
 

@@ -1,0 +1,123 @@
+"""Is CUDA there? ONNX Runtime and PyTorch must both have it; better to learn that before any work."""
+
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+import onnxruntime
+
+from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
+from ptq_cli.runtime.device import Device
+from ptq_cli.runtime.session import Session
+
+DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
+"""They put their files into the same folder: of two that are installed, the later one hides the other."""
+INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
+
+
+def require_device(device: Device) -> None:
+    """Check that models can be run on a device, and their tensors counted there.
+
+    Edge case:
+        The host always can.
+
+    Raises:
+        DeviceError: ONNX Runtime or PyTorch is a build without CUDA, there is no such GPU, or CUDA's
+            libraries cannot be loaded.
+
+    Example:
+        >>> require_device(Device("cpu"))
+    """
+    if device.is_host:
+        return
+    require_provider(device)
+    require_gpu(device)
+    _try(device)
+
+
+def require_provider(device: Device) -> None:
+    """Check that this ONNX Runtime was built for a device.
+
+    Raises:
+        DeviceError: it was not.
+    """
+    available = onnxruntime.get_available_providers()
+    if device.provider in available:
+        return
+    installed = [found for name in DISTRIBUTIONS if (found := _installed(name))]
+    both = ", which hide one another" if len(installed) > 1 else ""
+    raise DeviceError(
+        f"'{device}' needs ONNX Runtime's {device.provider}, and {' and '.join(installed) or 'this one'}"
+        f"{both} has only {', '.join(available)}",
+        hint=INSTALL,
+    )
+
+
+def require_gpu(device: Device) -> None:
+    """Check that this PyTorch was built for CUDA, and finds the GPU.
+
+    Raises:
+        DeviceError: it was not, or does not.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        raise DeviceError(
+            f"'{device}' needs a PyTorch with CUDA, and torch {torch.__version__} is a build without it",
+            hint="install a build of torch for your CUDA version; pytorch.org tells how",
+        )
+    with warnings.catch_warnings(record=True) as told:  # why there is none, as of a driver that is too old
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        reason = f": {first_line(Warning(told[0].message))}" if told else ""
+        raise DeviceError(
+            f"'{device}': PyTorch finds no GPU that it can use{reason}",
+            hint="does nvidia-smi show one? is CUDA_VISIBLE_DEVICES empty?",
+        )
+    if device.number >= count:
+        known = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise DeviceError(
+            f"there is no '{device}': PyTorch finds {count} GPU{'s' * (count > 1)}, {known}",
+            hint="CUDA_VISIBLE_DEVICES may hide some",
+        )
+
+
+def _try(device: Device) -> None:
+    """Run a model of one operator, and look at what it computes with PyTorch.
+
+    Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
+    """
+    from ptq_cli.runtime.on_device import as_tensors
+
+    try:
+        session = Session(_negation(), threads=1, device=device)
+        (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
+        found = (tensor * 2).tolist()
+    # Of torch; its errors of CUDA are RuntimeErrors.
+    except (RuntimeFailedError, RuntimeError) as error:
+        raise DeviceError(
+            f"'{device}' cannot be used: {first_line(error)}",
+            hint="onnxruntime-gpu, torch and the driver must fit one CUDA version",
+        ) from error
+    if found != [-2.0, -4.0]:
+        raise DeviceError(
+            f"'{device}' computes nonsense: twice the negative of 1 and 2 is {found}",
+            hint="onnxruntime-gpu, torch and the driver must fit one CUDA version",
+        )
+
+
+def _negation() -> bytes:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _installed(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return ""
