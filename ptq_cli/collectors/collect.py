@@ -7,17 +7,19 @@ are told, and all that can fail, comes in the order of the batches.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from math import prod
 
 import numpy as np
 
 from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.batch import Batch
+from ptq_cli.collectors.counting import MakeCollector
 from ptq_cli.collectors.registry import Collector, make_collector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.forward import Forward, Pass, Piece, Run, pieces, run_ahead
+from ptq_cli.runtime.forward import Forward, Pass, Piece, Run, Tensor, pieces, run_ahead
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 AfterBatch = Callable[[int, int, Snapshot], None]
@@ -37,6 +39,7 @@ def collect(
     progress: ProgressCallback = silent,
     after_batch: AfterBatch | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
+    make_tapped: MakeCollector = make_collector,
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run every batch and keep the statistics of the model's inputs and tapped tensors.
 
@@ -52,6 +55,7 @@ def collect(
         progress: is told after each batch.
         after_batch: is called after each batch, once all its tensors are counted.
         initial: statistics of batches that were counted before, which are merged with these.
+        make_tapped: makes the collectors of the tapped tensors, which may be on a device; see ``counting``.
 
     Returns:
         The statistics by tensor name, and how many samples were seen, those of ``initial`` not among them.
@@ -61,7 +65,8 @@ def collect(
             order and the sample.
     """
     forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
-    collectors: dict[str, Collector] = {name: make_collector(method) for name in (*inputs, *taps)}
+    collectors: dict[str, Collector] = {name: make_collector(method) for name in inputs}
+    collectors |= {name: make_tapped(method) for name in taps}
     number = samples = 0
 
     def snapshot() -> dict[str, TensorStatistics]:
@@ -95,13 +100,13 @@ def collect(
 
 def _count(
     collectors: Mapping[str, Collector],
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Tensor],
     piece: Piece,
     pool: ThreadPoolExecutor,
     threads: int,
 ) -> None:
     """Let each collector have its array, the largest first, as many at once as there are threads."""
-    left = iter(sorted(arrays, key=lambda name: -arrays[name].size))
+    left = iter(sorted(arrays, key=lambda name: -prod(arrays[name].shape)))
     bad: list[str] = []
 
     def work() -> None:

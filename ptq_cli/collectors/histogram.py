@@ -110,12 +110,25 @@ class HistogramCollector:
         self._held = 0
 
     def _all(self) -> tuple[BitHistogram, int]:
-        counts = self._table.astype(np.int64)
-        linear = LINEAR_KEYS + (self._top << MANTISSA_BITS)
-        keys = np.concatenate([linear, linear | int(SIGN), COARSE_KEYS])
-        found = counts[:ZERO_START] > 0
-        histogram = thin(keys[found].astype(np.uint32), counts[:ZERO_START][found])
-        return self._settled.merge(histogram), self._zeros + int(counts[ZERO_START:].sum())
+        histogram, zeros = read_table(self._table.astype(np.int64), self._top)
+        return self._settled.merge(histogram), self._zeros + zeros
+
+
+def read_table(counts: npt.NDArray[np.int64], top: int) -> tuple[BitHistogram, int]:
+    """Return the histogram that a table holds, and its zeros.
+
+    Shapes:
+        counts: (12304,). top: the biased exponent of the table's largest octave.
+
+    Example:
+        >>> read_table(np.zeros(SLOTS, np.int64), 127)[1]
+        0
+    """
+    linear = LINEAR_KEYS + (top << MANTISSA_BITS)
+    keys = np.concatenate([linear, linear | int(SIGN), COARSE_KEYS])
+    found = counts[:ZERO_START] > 0
+    histogram = thin(keys[found].astype(np.uint32), counts[:ZERO_START][found])
+    return histogram, int(counts[ZERO_START:].sum())
 
 
 def compile_kernel() -> None:

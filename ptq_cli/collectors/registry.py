@@ -1,20 +1,23 @@
 """The collectors by the name that ``--method`` takes."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import require_known
-from ptq_cli.core.tensors import Array
 
 
 class Collector(Protocol):
-    """What every collector can do."""
+    """What every collector can do, on the host or on a device."""
 
-    def update(self, array: Array) -> bool:
-        """Add an array's values; return False, and add nothing, if one of them is NaN or infinite."""
+    def update(self, array: Any, /) -> bool:
+        """Add an array's values; return False, and add nothing, if one of them is NaN or infinite.
+
+        The array is one of numpy, or a tensor on the device that the collector counts on (``counting``). It
+        has been read when this returns.
+        """
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.tensors import Array
 
-Run = Callable[[Mapping[str, Array]], Sequence[Array]]
+Tensor = Any
+"""An array, or a tensor on the device that the model runs on; both have a ``shape``."""
+Run = Callable[[Mapping[str, Array]], Sequence[Tensor]]
 
 
 def whole(batch: Batch) -> Sequence[Batch]:
@@ -15,7 +18,7 @@ def whole(batch: Batch) -> Sequence[Batch]:
     return (batch,)
 
 
-def forget(arrays: Sequence[Array]) -> None:
+def forget(arrays: Sequence[Tensor]) -> None:
     """Do nothing with arrays that are done with."""
     del arrays
 
@@ -34,13 +37,13 @@ class Pass:
         taps: their names.
         run: returns them for a batch; from several threads at once where ``Forward.ahead`` is above 1.
         recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
-        in_model_order: a tapped tensor, as ``run`` returned it, in the model's own shape and order.
+        in_model_order: a tapped tensor, as ``run`` returned it, on the host in the model's shape and order.
     """
 
     taps: tuple[str, ...]
     run: Run
-    recycle: Callable[[Sequence[Array]], None] = forget
-    in_model_order: Callable[[str, Array], Array] = as_it_is
+    recycle: Callable[[Sequence[Tensor]], None] = forget
+    in_model_order: Callable[[str, Tensor], Array] = as_it_is
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
             start += part.size
 
 
-def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece, Sequence[Array]]]:
+def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece, Sequence[Tensor]]]:
     """Yield each piece with its tapped tensors, in order, while the next ones are run in other threads.
 
     Raises:
@@ -101,7 +104,7 @@ def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece
         for piece in parts:
             yield piece, piece.turn.run(piece.batch.inputs)
         return
-    pending: list[tuple[Piece, Future[Sequence[Array]]]] = []
+    pending: list[tuple[Piece, Future[Sequence[Tensor]]]] = []
     with ThreadPoolExecutor(forward.ahead, "forward") as pool:
         try:
             for piece in parts:
@@ -115,6 +118,6 @@ def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece
                 future.cancel()
 
 
-def _first(pending: list[tuple[Piece, Future[Sequence[Array]]]]) -> tuple[Piece, Sequence[Array]]:
+def _first(pending: list[tuple[Piece, Future[Sequence[Tensor]]]]) -> tuple[Piece, Sequence[Tensor]]:
     piece, future = pending.pop(0)
     return piece, future.result()
