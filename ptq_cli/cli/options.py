@@ -56,6 +56,9 @@ SHARD = click.option(
 BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a batch.  [default: 32]")
 TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")
+DEVICE = click.option(
+    "--device", metavar="NAME", help="Where to run and count: cpu, cuda or cuda:N.  [default: cpu]"
+)
 STREAMING = (
     click.option(
         "--prefetch",
@@ -64,7 +67,9 @@ STREAMING = (
         help="Batches that are decoded before they are needed.  [default: 1]",
     ),
     click.option(
-        "--max-memory", metavar="SIZE", help="Peak of memory, as 2GiB or 800MB: smaller pieces, more passes."
+        "--max-memory",
+        metavar="SIZE",
+        help="Peak of the host's memory, as 2GiB or 800MB: smaller pieces, more passes.",
     ),
 )
 AMAX = (

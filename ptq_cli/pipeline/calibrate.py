@@ -16,7 +16,7 @@ from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.measure import Subject, batch_size_of, measure, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
-from ptq_cli.pipeline.provenance import flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -24,6 +24,8 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.cuda import require_device
+from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.session import usable_cores
 
 
@@ -99,6 +101,7 @@ def run_calibrate(
         return _run_on_ranks(request, run, progress, ranks, restart=restart)
     recipe = resolve(request)
     require_outputs(run, recipe)
+    require_device(parse_device(recipe.runtime.device))
     if restart:
         discard_checkpoint(run.checkpoint)
     calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress, part)
@@ -120,10 +123,10 @@ def _run_on_ranks(
     with joined(ranks) as group:
         recipe = resolve(request)
         require_outputs(run, recipe)
+        mine = _of_rank(recipe, ranks)
+        require_device(parse_device(mine.runtime.device))
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
-        threads = ranks.threads(recipe.runtime.threads or usable_cores())
-        mine = replace(recipe, runtime=replace(recipe.runtime, threads=threads))
         subject = open_subject(mine, progress)
         begun = provenance_of(subject, request, recipe, run, group.shard)
         part = measure_part(subject, mine, begun, progress, after_batch=group.after_batch)
@@ -135,6 +138,13 @@ def _run_on_ranks(
             discard_checkpoint(run.checkpoint)
         group.wait_for_all("written")
     return calibrated.result
+
+
+def _of_rank(recipe: Recipe, ranks: Ranks) -> Recipe:
+    """Return the recipe with the rank's own part of the machine: its threads, and a GPU."""
+    device = parse_device(recipe.runtime.device).for_rank(ranks.local_rank)
+    threads = ranks.threads(recipe.runtime.threads or usable_cores())
+    return replace(recipe, runtime=replace(recipe.runtime, threads=threads, device=str(device)))
 
 
 def make_calibration(
@@ -176,7 +186,7 @@ def provenance_of(
         model=sha256_bytes(model.content),
         source=model.file.sha256,
         data=subject.dataset.digest(),
-        settings=settings_of(recipe, run) | source_hashes(recipe, model.file, run),
+        settings=settings_of(recipe, run) | device_kind(recipe) | source_hashes(recipe, model.file, run),
         flags=flags_to_store(request, run),
         method=recipe.calibration.method,
         samples=0,

@@ -13,8 +13,9 @@ from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, re
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.float_model import FloatModel
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.forward import Forward, Pass
-from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory
+from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.sizes import tapped_sizes
 from ptq_cli.runtime.tapped import MOST_AHEAD, PIECE_BYTES, TappedModel
@@ -49,12 +50,15 @@ def open_forward(
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
         MemoryLimitError: the limit is too low.
+        DeviceError: ONNX Runtime cannot use the device.
     """
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
         return Forward((Pass((), lambda _inputs: []),))
     threads = recipe.runtime.threads or usable_cores()
     limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
+    if not parse_device(recipe.runtime.device).is_host:
+        return _open_on_device(model, taps, recipe, data, batch_size, progress)
     if limit is None:
         fixed = fixed_batch_size(model.inputs) is not None
         return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
@@ -65,6 +69,32 @@ def open_forward(
         for group in plan.groups
     ]
     return Forward(tuple(part.one_pass() for part in models), plan.ahead, models[0].split)
+
+
+def _open_on_device(
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    data: Dataset,
+    batch_size: int,
+    progress: ProgressCallback,
+) -> Forward:
+    from ptq_cli.runtime.on_device import DeviceModel
+
+    device = parse_device(recipe.runtime.device)
+    session = Session(tap(model.model, taps), threads=recipe.runtime.threads, device=device)
+    forward = DeviceModel(session, taps, whole_batches=fixed_batch_size(model.inputs) is not None).forward()
+    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
+    if limit is not None:
+        batch = next(data.batches(batch_size))
+        # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
+        forward.passes[0].run(forward.split(batch)[0].inputs)
+        waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+        more = waiting + STATISTICS_BYTES * len(taps)
+        peak = require_host_memory(most_resident_bytes(), more, limit)
+        note = f"below {format_size(limit)} of the host's memory: about {format_size(peak)} at the most"
+        progress(Progress("calibrate", 0, None, note=f"{note}; the {len(taps)} tensors stay on {device}"))
+    return forward
 
 
 def _plan(

@@ -11,6 +11,7 @@ from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 from ptq_cli.collectors.collect import AfterBatch, collect
+from ptq_cli.collectors.counting import counting_on
 from ptq_cli.collectors.histogram import compile_kernel
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
@@ -21,6 +22,7 @@ from ptq_cli.pipeline.forward import open_forward
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.session import Session, usable_cores
 
 
@@ -94,6 +96,7 @@ def measure(
     fed = {spec.name for spec in model.inputs}
     inputs = [name for name in plan.measured if name in fed]
     taps = [name for name in plan.measured if name not in fed]
+    device = parse_device(recipe.runtime.device)
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
     return collect(
@@ -102,12 +105,14 @@ def measure(
         inputs=inputs,
         taps=taps,
         method=recipe.calibration.method,
-        threads=threads,
+        # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
+        threads=threads if device.is_host else min(threads, 2),
         prefetch=recipe.runtime.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         after_batch=after_batch,
         initial=initial,
+        make_tapped=counting_on(device),
     )
 
 

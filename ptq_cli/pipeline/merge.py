@@ -21,8 +21,14 @@ from ptq_cli.recipe.layers import merge_layers, table_layer
 from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
-OF_THE_MACHINE = ("runtime.threads", "runtime.prefetch", "calibration.checkpoint_every")
-"""Settings that may differ from shard to shard: how fast a machine runs, and not what it computes."""
+OF_THE_MACHINE = (
+    "runtime.device",
+    "runtime.threads",
+    "runtime.prefetch",
+    "calibration.checkpoint_every",
+)
+"""Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
+device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.layers import file_layer, table_layer
 from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.device import parse_device
 
 DEPENDS_ON = (
     "model.path",
@@ -38,6 +39,10 @@ DEPENDS_ON = (
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
+DEVICE_KIND = "runtime.device"
+"""Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
+What is decided from a whole one holds for both, so a later stage may have another setting."""
+
 LOCATIONS = ("model.path", "model.arch", "calibration.data")
 HASH_PREFIX = "sha256 of "
 """Begins the key of a file that the model was made from; the rest is its path from the run directory."""
@@ -56,6 +61,16 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
         section, _, name = key.partition(".")
         texts[key] = repr(table[section].get(name))
     return texts
+
+
+def device_kind(recipe: Recipe) -> dict[str, str]:
+    """Return the kind of device that statistics are made on, as ``settings_of`` returns settings.
+
+    Example:
+        >>> device_kind(Recipe())
+        {'runtime.device': "'cpu'"}
+    """
+    return {DEVICE_KIND: repr(parse_device(recipe.runtime.device).kind)}
 
 
 def source_hashes(recipe: Recipe, file: ModelFile, run: RunDirectory) -> dict[str, str]:

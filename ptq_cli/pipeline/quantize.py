@@ -14,6 +14,8 @@ from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.ranges import check_matches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.runtime.cuda import require_device
+from ptq_cli.runtime.device import parse_device
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def run_quantize(
     """
     recipe = resolve(request)
     require_outputs(run, recipe, output)
+    require_device(parse_device(recipe.runtime.device))
     if evaluate is None:
         evaluate = bool(recipe.gate.max_drop or recipe.gate.min)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.

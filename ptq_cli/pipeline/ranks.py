@@ -27,6 +27,11 @@ class Ranks:
         """Whether this one speaks and writes for all."""
         return self.rank == 0
 
+    @property
+    def local_rank(self) -> int:
+        """Which of those that share this machine; torchrun numbers them one machine after the other."""
+        return self.rank % self.local
+
     def threads(self, of_machine: int) -> int:
         """Return how many of the machine's threads are this process's own.
 

@@ -25,6 +25,7 @@ from ptq_cli.recipe.layers import (
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.gate import check_limits
 from ptq_cli.report.metrics.registry import PAIR_METRICS, requested_label_metrics
+from ptq_cli.runtime.device import parse_device
 
 COMMAND_LINE = "the command line"
 
@@ -68,7 +69,7 @@ def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer 
         RecipeSyntaxError: a recipe is no TOML.
         RecipeKeyError: a recipe has an unknown key.
         RecipeValueError: a value has the wrong type or is out of range.
-        UnknownNameError: a method, target, metric or preset does not exist.
+        UnknownNameError: a method, target, metric, device or preset does not exist.
         GateError: a limit makes no sense.
     """
     preset = preset_layer(request.preset or DEFAULT_PRESET)
@@ -93,6 +94,7 @@ def _check_names(recipe: Recipe) -> Recipe:
     check_amax_settings(recipe.amax)
     check_overrides(recipe.override)
     load_target(recipe.quantization.target)
+    parse_device(recipe.runtime.device)
     requested_label_metrics(recipe.evaluation.metrics)
     check_limits(recipe.gate)
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.

@@ -1,8 +1,10 @@
 """Which versions took part: they stand in every report."""
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 DISTRIBUTIONS = ("ptq-cli", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch")
+IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
+"""What may be installed instead, under another name."""
 
 
 def library_versions() -> dict[str, str]:
@@ -12,4 +14,13 @@ def library_versions() -> dict[str, str]:
         >>> "onnxruntime" in library_versions()
         True
     """
-    return {name: version(name) for name in DISTRIBUTIONS}
+    return {name: _version(name) for name in DISTRIBUTIONS}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        if name not in IN_PLACE_OF:
+            raise
+        return version(IN_PLACE_OF[name])

@@ -35,6 +35,7 @@ class Settings(TypedDict, total=False):
     eval_samples: int
     max_drop: dict[str, float]
     min: dict[str, float]
+    device: str
     threads: int
     prefetch: int
     max_memory: str
@@ -68,6 +69,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "eval_samples": ("evaluation.samples",),
     "max_drop": ("gate.max_drop",),
     "min": ("gate.min",),
+    "device": ("runtime.device",),
     "threads": ("runtime.threads",),
     "prefetch": ("runtime.prefetch",),
     "max_memory": ("runtime.max_memory",),

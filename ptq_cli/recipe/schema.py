@@ -162,12 +162,15 @@ class RuntimeSettings:
     """``[runtime]``: how ONNX Runtime runs.
 
     Attributes:
+        device: where a calibration runs and counts: ``"cpu"``, ``"cuda"``, or ``"cuda:1"`` for the second
+            GPU. An evaluation always runs on the CPU, whose integer kernels it judges.
         threads: that compute and count; 0 for one a core.
         prefetch: batches of a calibration that may be decoded before they are needed.
         max_memory: peak of a calibration's memory, such as ``"2GiB"`` or ``"800MB"``. Empty: what one batch
-            and its tapped tensors take.
+            and its tapped tensors take. It is the host's memory, not that of a GPU.
     """
 
+    device: str = "cpu"
     threads: int = 0
     prefetch: int = 1
     max_memory: str = ""

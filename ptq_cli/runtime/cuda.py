@@ -45,10 +45,10 @@ def require_provider(device: Device) -> None:
     if device.provider in available:
         return
     installed = [found for name in DISTRIBUTIONS if (found := _installed(name))]
-    both = ", which hide one another" if len(installed) > 1 else ""
+    have = ", of which one hides the other, have" if len(installed) > 1 else " has"
     raise DeviceError(
         f"'{device}' needs ONNX Runtime's {device.provider}, and {' and '.join(installed) or 'this one'}"
-        f"{both} has only {', '.join(available)}",
+        f"{have} only {', '.join(available)}",
         hint=INSTALL,
     )
 
@@ -96,8 +96,9 @@ def _try(device: Device) -> None:
         found = (tensor * 2).tolist()
     # Of torch; its errors of CUDA are RuntimeErrors.
     except (RuntimeFailedError, RuntimeError) as error:
+        reason = error.message if isinstance(error, RuntimeFailedError) else first_line(error)
         raise DeviceError(
-            f"'{device}' cannot be used: {first_line(error)}",
+            f"'{device}' cannot be used: {reason}",
             hint="onnxruntime-gpu, torch and the driver must fit one CUDA version",
         ) from error
     if found != [-2.0, -4.0]:

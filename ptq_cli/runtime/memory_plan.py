@@ -105,6 +105,31 @@ def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: i
     )
 
 
+def require_host_memory(reached: int, more: int, limit: int) -> int:
+    """Return the estimate of the host's peak where the tensors are on a device: nothing is left to plan.
+
+    Args:
+        reached: the most that the process took so far, with the device in use.
+        more: what batches that wait and statistics will take besides.
+        limit: in bytes.
+
+    Raises:
+        MemoryLimitError: the limit is lower; the message says what would do.
+
+    Example:
+        >>> require_host_memory(1000, 100, 2000)
+        1110
+    """
+    peak = reached + int(SPARE * more)
+    if peak > limit:
+        raise MemoryLimitError(
+            f"{format_size(limit)} of the host's memory are not enough: about {format_size(peak)} are "
+            f"needed, {format_size(reached)} of them with the first samples on the device",
+            hint=f"--max-memory {-(-peak // 2**20)}MiB",
+        )
+    return peak
+
+
 def _least(needs: Needs, samples: int) -> int:
     divided = (_divide(needs.taps, count) for count in range(1, len(needs.taps) + 1))
     return max(needs.reached, min(_peak(needs, groups, samples, 0) for groups in divided))
