@@ -1,21 +1,24 @@
-"""Devices for tests: a GPU where there is one, and the way of the tensors to it where there is none."""
+"""Devices for tests: a GPU where there is one, and the host in its place where there is none."""
 
 import pytest
+import torch
 
 from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.runtime.device import Device, parse_device
+from ptq_cli.runtime.device import HOST, Device, parse_device
 
 
-class CudaOnTheHost(Device):
-    """All that is done for a GPU, done on the host: outputs are bound, handed over and counted there.
+def use_the_host_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``cuda`` and ``cuda:1`` be two GPUs whose memory and processor are the host's.
 
-    Its kind is ``cpu``, which is where memory is bound.
+    All that is done for a GPU is done: outputs are bound, handed over by DLPack, and counted by PyTorch.
     """
-
-    is_host = False
-    provider = "CPUExecutionProvider"
-    provider_options: dict[str, str] = {}  # noqa: RUF012 - a property of the class it stands in for
+    monkeypatch.setattr(Device, "provider", HOST.provider)
+    monkeypatch.setattr(Device, "provider_options", HOST.provider_options)
+    monkeypatch.setattr(Device, "memory", HOST.memory)
+    monkeypatch.setattr(torch.version, "cuda", "0.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
 def require_or_skip(name: str) -> str:

@@ -56,6 +56,11 @@ class Device:
             "arena_extend_strategy": "kSameAsRequested",
         }
 
+    @property
+    def memory(self) -> tuple[str, int]:
+        """ONNX Runtime's name of its memory."""
+        return self.kind, self.number
+
     def for_rank(self, local_rank: int) -> "Device":
         """Return the device of one of several processes on a machine: each its own GPU, if none was named.
 

@@ -152,14 +152,14 @@ class Session:
         Raises:
             RuntimeFailedError: ONNX Runtime failed.
         """
-        place = (self._device.kind, self._device.number)
+        memory = self._device.memory
         binding = self._session.io_binding()
         try:
             for name, array in inputs.items():
-                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *place)
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *memory)
                 binding.bind_ortvalue_input(name, value)
             for name in self.outputs:
-                binding.bind_output(name, *place)
+                binding.bind_output(name, *memory)
             binding.synchronize_inputs()
             self._session.run_with_iobinding(binding)
             # DLPack hands over no stream here, so whoever reads them does not wait for ONNX Runtime's.

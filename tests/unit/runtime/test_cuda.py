@@ -14,7 +14,7 @@ from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.on_device import as_tensors
 from ptq_cli.runtime.session import Session
-from tests.devices import CudaOnTheHost, require_or_skip
+from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CUDA = Device("cuda")
 PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -149,26 +149,30 @@ def test_a_provider_that_fails_to_start(monkeypatch, with_gpus):
     )
 
 
-def test_a_tensor_that_pytorch_cannot_read(monkeypatch, with_gpus):
+def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
+    use_the_host_as_cuda(monkeypatch)
+
     def fail(_values):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
     monkeypatch.setattr("ptq_cli.runtime.on_device.as_tensors", fail)
 
-    assert "no kernel image is available" in refused(cuda._try, CudaOnTheHost()).message
+    assert "no kernel image is available" in refused(cuda._try, CUDA).message
 
 
 def test_a_device_that_computes_nonsense(monkeypatch):
+    use_the_host_as_cuda(monkeypatch)
     monkeypatch.setattr("ptq_cli.runtime.on_device.as_tensors", lambda _values: [torch.zeros(2)])
 
     assert (
-        "computes nonsense: twice the negative of 1 and 2 is [0.0, 0.0]"
-        in refused(cuda._try, CudaOnTheHost()).message
+        "computes nonsense: twice the negative of 1 and 2 is [0.0, 0.0]" in refused(cuda._try, CUDA).message
     )
 
 
-def test_what_is_tried_works_on_the_host():
-    cuda._try(CudaOnTheHost())
+def test_what_is_tried_works_on_the_host(monkeypatch):
+    use_the_host_as_cuda(monkeypatch)
+
+    require_device(CUDA)
 
 
 @pytest.mark.gpu
