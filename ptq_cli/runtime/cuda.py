@@ -64,7 +64,7 @@ def require_gpu(device: Device) -> None:
     if torch.version.cuda is None:
         raise DeviceError(
             f"'{device}' needs a PyTorch with CUDA, and torch {torch.__version__} is a build without it",
-            hint="install a build of torch for your CUDA version; pytorch.org tells how",
+            hint="install the build of torch for your CUDA version",
         )
     with warnings.catch_warnings(record=True) as told:  # why there is none, as of a driver that is too old
         warnings.simplefilter("always")

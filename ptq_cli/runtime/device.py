@@ -50,7 +50,7 @@ class Device:
             "device_id": str(self.number),
             # TF32 cuts float32 to 10 bits of mantissa, which the histogram's 11 would show.
             "use_tf32": "0",
-            # The default times the algorithms, and may take another one in each run.
+            # An exhaustive search, which is the default, may find another algorithm in each run.
             "cudnn_conv_algo_search": "HEURISTIC",
             # The counting needs memory of the GPU as well, and ONNX Runtime takes twice what it needs.
             "arena_extend_strategy": "kSameAsRequested",

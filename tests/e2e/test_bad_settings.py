@@ -62,6 +62,12 @@ TOML: dict[str, Bad] = {
     "an unknown target": Bad(
         "[quantization]\ntarget = 'tpu'\n", "PTQ-RECIPE-004", ("unknown target 'tpu'",), "known: ort-cpu"
     ),
+    "an unknown device": Bad(
+        "[runtime]\ndevice = 'gpu'\n",
+        "PTQ-RECIPE-004",
+        ("unknown device 'gpu' (did you mean 'cuda'?)",),
+        "known: cpu, cuda, cuda:N",
+    ),
     "an unknown metric": Bad(
         "[evaluation]\nmetrics = ['top2']\n",
         "PTQ-RECIPE-004",

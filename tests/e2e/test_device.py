@@ -1,6 +1,7 @@
 """``--device``: what is missing is said before any work; what a GPU counts is what the host counts."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,7 +70,9 @@ def test_pytorch_without_cuda_is_refused_before_any_work(
 ) -> None:
     monkeypatch.setattr("torch.version.cuda", None)
 
-    refuse(f"{CALIBRATE} --device cuda", "PTQ-RUNTIME-003", "is a build without it", hint="a build of torch")
+    refuse(
+        f"{CALIBRATE} --device cuda", "PTQ-RUNTIME-003", "is a build without it", hint="the build of torch"
+    )
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_any_work(refuse: Any, host_as_cuda: None) -> None:
@@ -257,7 +260,7 @@ def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) 
 
     assert device.status == host.status == 2
     assert "error PTQ-CALIB-001: tensor 'relu' is " in device.err
-    assert "at [2, 0, 0, 0] for sample 'huge.npy[7]'" in device.err
+    assert re.search(r"at \[2, \d, \d, \d\] for sample 'huge\.npy\[7\]'", device.err)
     assert not (folder / "one").exists()
 
 

@@ -56,6 +56,10 @@ def test_threads_are_shared_by_those_of_one_machine(of_machine, own):
     assert Ranks(0, 12, 3).threads(of_machine) == own
 
 
+def test_those_of_one_machine_are_numbered_from_0():
+    assert [Ranks(rank, 6, 3).local_rank for rank in range(6)] == [0, 1, 2, 0, 1, 2]
+
+
 def test_the_work_of_one():
     require_single(None, "ptq export")
     with pytest.raises(UsageError, match="torchrun started 4 processes, and ptq export is the work of one"):

@@ -39,7 +39,7 @@ UNKNOWN = {
     "key like none": (
         {"runtime": {"zzz": 1}},
         "ptq.toml: unknown key 'runtime.zzz'",
-        "[runtime] has: threads",
+        "[runtime] has: device, threads",
     ),
     "key at the top": ({"batch_size": 8}, "ptq.toml: unknown key 'batch_size'", "the top level has: model,"),
 }

@@ -31,7 +31,7 @@ FULL = Recipe(
     AmaxSettings("percentile", 99.99),
     evaluation=EvaluationSettings("package.module:batches", ["top1", "top5"], 9, 50),
     gate=GateSettings({"top1": 0.01}, {"sqnr_db": 25.0, "cosine": -math.inf}),
-    runtime=RuntimeSettings(3),
+    runtime=RuntimeSettings("cuda:1", 3),
 )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import MemoryLimitError
-from ptq_cli.runtime.memory_plan import Needs, plan_memory
+from ptq_cli.runtime.memory_plan import Needs, plan_memory, require_host_memory
 
 MB = 10**6
 NEEDS = Needs(
@@ -69,6 +69,19 @@ def test_what_opening_the_model_took_counts_too():
 def test_a_batch_that_cannot_be_cut_is_not():
     assert plan(2_000, most_samples=4, least_samples=4).samples == 4
     assert len(plan(700, most_samples=4, least_samples=4).groups) == 2
+
+
+def test_on_a_device_only_the_host_is_estimated_and_nothing_is_planned():
+    assert require_host_memory(900 * MB, 100 * MB, 1010 * MB) == 1010 * MB
+
+    with pytest.raises(MemoryLimitError) as caught:
+        require_host_memory(900 * MB, 100 * MB, 1009 * MB)
+
+    assert caught.value.message == (
+        "1.0 GB of the host's memory are not enough: about 1.0 GB are needed, 900 MB of them with the first "
+        "samples on the device"
+    )
+    assert caught.value.hint == "--max-memory 964MiB"
 
 
 SIZES = st.dictionaries(st.text("abc", min_size=1), st.integers(1, 100), min_size=1, max_size=9)
