@@ -1,17 +1,16 @@
 """From statistics and the recipe's amax settings to a range, and from the range to parameters."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.registry import METHODS
+from ptq_cli.collectors.channels import ChannelStatistics
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
 
 AUTO = "auto"
@@ -127,37 +126,29 @@ def decide(
 
 
 def decide_channels(
-    channels: Sequence[TensorStatistics],
-    settings: AmaxSettings,
-    format: IntegerFormat,
-    *,
-    axis: int,
-    symmetric: bool,
-) -> QuantParameters:
-    """Return scales and zero points of a tensor whose channels have statistics of their own.
+    channels: ChannelStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
+) -> tuple[Decision, ...]:
+    """Return what ``decide`` makes of each channel's statistics.
 
     Shapes:
-        scale and zero point: (C,), one entry a channel.
+        one decision a channel; each has a scale and a zero point of shape ().
+
+    Edge case:
+        A channel that was always 0, or had no finite value, gets scale 1.
 
     Raises:
         MissingStatisticError: the method needs a histogram that was not kept.
 
     Example:
-        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
         >>> from ptq_cli.core.formats import INT8
-        >>> channels = []
-        >>> for value in (1.27, 2.54):
-        ...     collector = MaxCollector()
-        ...     _ = collector.update(np.array([value], np.float32))
-        ...     channels.append(collector.statistics())
-        >>> parameters = decide_channels(channels, AmaxSettings("max"), INT8, axis=1, symmetric=True)
-        >>> parameters.scale.tolist()
+        >>> collector = ChannelCollector(1)
+        >>> collector.update(np.float32([[1.27, 2.54], [0.0, -0.5]]))
+        >>> found = decide_channels(collector.statistics(), AmaxSettings("max"), INT8, symmetric=True)
+        >>> [float(item.parameters.scale) for item in found]
         [0.009999999776482582, 0.019999999552965164]
     """
-    found = [decide(item, settings, format, symmetric=symmetric).parameters for item in channels]
-    scale = np.asarray([item.scale for item in found], np.float32)
-    zero_point = np.asarray([item.zero_point for item in found], np.int64)
-    return QuantParameters(scale, zero_point, format, PerAxis(axis))
+    return tuple(decide(item, settings, format, symmetric=symmetric) for item in channels.each())
 
 
 def _signed(format: IntegerFormat) -> IntegerFormat:

@@ -47,7 +47,7 @@ def settings_for(names: Names, settings: AmaxSettings, overrides: Iterable[Overr
         True
     """
     for item in overrides:
-        if _matches(item, names):
+        if matches(item.match, names):
             settings = _changed(settings, item)
     return settings
 
@@ -83,18 +83,24 @@ activation that is quantized (did you mean 'stem.conv'?)
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))
         for kind, tensors in kinds:
-            if not any(_matches(item, names) for names in tensors):
+            if not any(matches(item.match, names) for names in tensors):
                 known = list(dict.fromkeys(name for names in tensors for name in names))
                 raise RecipeValueError(
                     f"[[override]] match = '{item.match}' matches no {kind} that is quantized"
-                    f"{_nearest(item.match, known)}",
+                    f"{nearest_match(item.match, known)}",
                     hint="ptq inspect lists the layers; * stands for any part of a name",
                 )
 
 
-def _matches(override: OverrideSettings, names: Names) -> bool:
+def matches(pattern: str, names: Names) -> bool:
+    """Tell whether a pattern matches one of a tensor's names.
+
+    Example:
+        >>> matches("layer3.*", ["x", "layer3.conv"]), matches("layer[3]", ["layer[3]"])
+        (True, True)
+    """
     # A name that holds [brackets] itself is matched by being written as it is.
-    return any(name == override.match or fnmatchcase(name, override.match) for name in names)
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
 
 
 def _changed(settings: AmaxSettings, override: OverrideSettings) -> AmaxSettings:
@@ -109,8 +115,13 @@ def _changed(settings: AmaxSettings, override: OverrideSettings) -> AmaxSettings
     return settings
 
 
-def _nearest(match: str, known: list[str]) -> str:
-    """Return what was perhaps meant: a name, or a pattern with its fixed beginning corrected."""
+def nearest_match(match: str, known: list[str]) -> str:
+    """Return what was perhaps meant: a name, or a pattern with its fixed beginning corrected.
+
+    Example:
+        >>> nearest_match("layr3.*", ["layer3.conv"])
+        " (did you mean 'layer3.*'?)"
+    """
     fixed = min((match.find(sign) for sign in WILDCARDS if sign in match), default=len(match))
     if fixed == len(match):
         return did_you_mean(match, known)

@@ -12,6 +12,7 @@ from ptq_cli.cli.options import (
     DEVICE,
     IMAGE,
     JSON,
+    KEPT,
     MODEL,
     MODEL_ARGUMENT,
     RECIPES,
@@ -38,6 +39,7 @@ Examples:
 @take(
     MODEL_ARGUMENT,
     CALIBRATION,
+    KEPT,
     BATCH_SIZE,
     SHARD,
     CHECKPOINTS,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ptq_cli.cli.values import NumberList, parse_shapes
+from ptq_cli.cli.values import NumberList, parse_axes, parse_shapes
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,6 +43,20 @@ CALIBRATION = (
     click.option("--data", metavar="PATH", help="Calibration set: npz, npy, image folder, FILE.PY:NAME."),
     click.option("--method", metavar="NAME", help="What to keep: histogram or max.  [default: histogram]"),
     click.option("--samples", type=int, metavar="N", help="Use only the first N calibration samples."),
+)
+KEPT = (
+    click.option(
+        "--activation-axis",
+        multiple=True,
+        metavar="NAME=AXIS",
+        help="Keep each channel's statistics too: NAME=1, '*=-1'; may be given again.",
+    ),
+    click.option(
+        "--allow-nonfinite",
+        is_flag=True,
+        default=None,
+        help="Count NaN and Inf, and take ranges from the finite values.",
+    ),
 )
 CHECKPOINTS = (
     click.option(
@@ -121,7 +135,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of the recipe.
 
     Raises:
-        UsageError: a shape cannot be read.
+        UsageError: a shape or an axis cannot be read.
         GateError: a limit cannot be read.
     """
     from ptq_cli.report.gate import MAX_DROP_FLAG, MIN_FLAG, parse_limits
@@ -129,6 +143,8 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     if "input_shape" in settings:
         settings["input_shape"] = parse_shapes(settings["input_shape"])
+    if "activation_axis" in settings:
+        settings["activation_axis"] = parse_axes(settings["activation_axis"])
     if "metric" in settings:
         settings["metric"] = list(settings["metric"])
     if "max_drop" in settings:

@@ -14,6 +14,7 @@ from ptq_cli.cli.options import (
     GATES,
     IMAGE,
     JSON,
+    KEPT,
     METRIC,
     MODEL,
     MODEL_ARGUMENT,
@@ -45,6 +46,7 @@ Exit status 3 if a limit is missed.
 @take(
     MODEL_ARGUMENT,
     CALIBRATION,
+    KEPT,
     AMAX,
     METRIC,
     GATES,

@@ -52,3 +52,33 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
                 f"--input-shape '{text}' is not of the form NAME=N,N,…", hint="--input-shape x=1,3,224,224"
             )
     return shapes
+
+
+def parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
+    """Read ``conv=1`` texts.
+
+    Raises:
+        UsageError: a text is not ``NAME=AXIS``, or two name different axes of the same.
+
+    Example:
+        >>> parse_axes(("stem.*=1", "a=b=-1"))
+        {'stem.*': 1, 'a=b': -1}
+    """
+    axes: dict[str, int] = {}
+    for text in texts:
+        name, _, axis = text.rpartition("=")
+        try:
+            found = int(axis)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(
+                f"--activation-axis '{text}' is not of the form NAME=AXIS",
+                hint="--activation-axis 'stem.*=1'",
+            )
+        if axes.setdefault(name, found) != found:
+            raise UsageError(
+                f"--activation-axis names two axes of '{name}': {axes[name]} and {found}",
+                hint="one at a time is kept",
+            )
+    return axes

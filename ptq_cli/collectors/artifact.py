@@ -1,6 +1,6 @@
 """``calibration.safetensors``: the statistics, and what they were made from.
 
-Four flat arrays hold the statistics (``codec``); a JSON header says where each tensor's lie, and carries a
+Flat arrays hold the statistics (``codec``); a JSON header says where each tensor's lie, and carries a
 checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number. Only the
 statistics are kept: every amax method decides from them later.
 """
@@ -25,7 +25,7 @@ from ptq_cli.core.errors import CalibrationFileError, InputFileError, first_line
 from ptq_cli.core.files import atomic_write, require_file
 
 FORMAT = "ptq.calibration"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HEADER_KEY = "ptq"
 SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
 

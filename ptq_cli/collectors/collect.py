@@ -4,7 +4,7 @@ Each stage works on its own batch: one is counted while the next is run and anot
 are told, and all that can fail, comes in the order of the batches.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from math import prod
@@ -40,6 +40,8 @@ def collect(
     after_batch: AfterBatch | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
     make_tapped: MakeCollector = make_collector,
+    axes: Mapping[str, int] | None = None,
+    allow_nonfinite: bool = False,
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run every batch and keep the statistics of the model's inputs and tapped tensors.
 
@@ -56,6 +58,8 @@ def collect(
         after_batch: is called after each batch, once all its tensors are counted.
         initial: statistics of batches that were counted before, which are merged with these.
         make_tapped: makes the collectors of the tapped tensors, which may be on a device; see ``counting``.
+        axes: tensors of which each channel's statistics are kept besides, with their axis.
+        allow_nonfinite: NaN and infinities are counted rather than refused.
 
     Returns:
         The statistics by tensor name, and how many samples were seen, those of ``initial`` not among them.
@@ -63,10 +67,15 @@ def collect(
     Raises:
         NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
             order and the sample.
+        ActivationAxisError: a tensor does not have its axis, or not as many channels as before.
     """
     forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
-    collectors: dict[str, Collector] = {name: make_collector(method) for name in inputs}
-    collectors |= {name: make_tapped(method) for name in taps}
+    axes = axes or {}
+    makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
+    collectors: dict[str, Collector] = {
+        name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
+        for name, make in makers.items()
+    }
     number = samples = 0
 
     def snapshot() -> dict[str, TensorStatistics]:
@@ -84,7 +93,7 @@ def collect(
             measured = dict(zip(piece.turn.taps, arrays, strict=True))
             if piece.first:
                 measured |= {name: piece.batch.inputs[name] for name in inputs}
-            _count(collectors, measured, piece, pool, threads)
+            _count(collectors, measured, piece, pool, threads, axes)
             measured.clear()
             piece.turn.recycle(arrays)
             del arrays
@@ -104,6 +113,7 @@ def _count(
     piece: Piece,
     pool: ThreadPoolExecutor,
     threads: int,
+    axes: Collection[str],
 ) -> None:
     """Let each collector have its array, the largest first, as many at once as there are threads."""
     left = iter(sorted(arrays, key=lambda name: -prod(arrays[name].shape)))
@@ -112,7 +122,9 @@ def _count(
     def work() -> None:
         # Each tensor has its own collector, so that nothing is shared but the list of what is left to do.
         for name in left:
-            if not collectors[name].update(arrays[name]):
+            # A tensor may be in blocks of channels; where the channels do not matter, that is no matter.
+            array = piece.turn.in_model_order(name, arrays[name]) if name in axes else arrays[name]
+            if not collectors[name].update(array):
                 bad.append(name)
 
     workers = [pool.submit(work) for _ in range(min(threads, len(arrays)) - 1)]

@@ -4,13 +4,19 @@ Both make collectors of the same kinds (``registry.Collector``), whose statistic
 same values. Whoever feeds them does not know which of the two they are.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 from ptq_cli.collectors.registry import Collector, make_collector
 from ptq_cli.runtime.device import Device
 
-MakeCollector = Callable[[str], Collector]
-"""Returns a new collector, given the method."""
+
+class MakeCollector(Protocol):
+    """What ``registry.make_collector`` is."""
+
+    def __call__(
+        self, method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
+    ) -> Collector:
+        """Return a new collector."""
 
 
 def counting_on(device: Device) -> MakeCollector:

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, BitHistogram, from_values, thin
+from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, SMALLEST_TOP, BitHistogram, thin
 from ptq_cli.collectors.kernels import (
     COARSE_BINS,
     LINEAR_BINS,
@@ -17,8 +17,6 @@ from ptq_cli.collectors.max import NOTHING, MaxCollector, float_bits, is_finite,
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
-SMALLEST_TOP = 12
-"""Below 2^-115, float32 has not the octaves that the table's bins are made of."""
 SLOT_LIMIT = 2**32 - 1
 
 
@@ -94,15 +92,10 @@ class HistogramCollector:
         return all(self.update(part.view(np.float32)) for part in np.array_split(bits, 2))
 
     def _begin(self, bits: npt.NDArray[np.uint32], top: int) -> None:
-        """Count finite values of which some lie in a larger octave than all before."""
-        if top < SMALLEST_TOP:
-            values = bits.view(np.float32)
-            self._settled = self._settled.merge(from_values(values))
-            self._zeros += int(np.count_nonzero(values == 0))
-            return
+        """Count finite values of which some lie in a larger octave than all before, if there were any."""
         self._settle()
-        self._top = top
-        count_values(bits, self._table, top, bits.size, 1)
+        self._top = max(top, SMALLEST_TOP)
+        count_values(bits, self._table, self._top, bits.size, 1)
 
     def _settle(self) -> None:
         self._settled, self._zeros = self._all()

@@ -1,11 +1,10 @@
-"""The max collector: count, smallest and largest value, per tensor or per axis."""
+"""The max collector: count, smallest and largest value."""
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.kernels import FLOAT_MANTISSA_BITS, find_range
 from ptq_cli.collectors.statistics import TensorStatistics
-from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
 
 MAGNITUDE = 0x7FFFFFFF
@@ -19,17 +18,14 @@ class MaxCollector:
     """Keeps the range of what it is shown.
 
     Example:
-        >>> collector = MaxCollector(PerAxis(1))
+        >>> collector = MaxCollector()
         >>> collector.update(np.array([[1.0, -5.0], [3.0, 2.0]], np.float32))
         True
-        >>> collector.statistics().maximum.tolist()
-        [3.0, 2.0]
+        >>> collector.statistics().low, collector.statistics().high
+        (-5.0, 3.0)
     """
 
-    def __init__(self, granularity: Granularity | None = None) -> None:
-        self._granularity = granularity or PerTensor()
-        self._axis = self._granularity.axis if isinstance(self._granularity, PerAxis) else None
-        self._kept = no_statistics(self._axis)
+    def __init__(self) -> None:
         self._count = 0
         self._low, self._high = NOTHING
 
@@ -37,35 +33,14 @@ class MaxCollector:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
 
         Shapes:
-            array: any, with the same size along the axis at each call.
-
-        Raises:
-            ValueError: the size along the axis changed.
+            array: any.
         """
-        if self._axis is None:
-            return self.update_bits(float_bits(array))
-        if not array.size:
-            return True
-        axes = self._granularity.reduced_axes(array.shape)
-        low, high = as_float32(array.min(axis=axes)), as_float32(array.max(axis=axes))
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            return False
-        # Adding 0 makes -0.0 to 0.0: which of the two a minimum returns depends on the order of the values.
-        low, high = np.asarray(low + np.float32(0)), np.asarray(high + np.float32(0))
-        self._kept = self._kept.merge(TensorStatistics(array.size, 0, low, high, self._axis))
-        return True
-
-    def update_bits(self, bits: npt.NDArray[np.uint32]) -> bool:
-        """Do as ``update``, per tensor, with float32 values that are given as their bits.
-
-        Shapes:
-            bits: (N,).
-        """
+        bits = float_bits(array)
         low, high = find_range(bits.view(np.int32))
         return self.add_range(low, high, bits.size)
 
     def add_range(self, low: int, high: int, count: int) -> bool:
-        """Do as ``update``, per tensor, with values whose range is known, as ``find_range`` tells it."""
+        """Do as ``update`` with values whose range is known, as ``find_range`` tells it."""
         if not count:
             return True
         if not is_finite(low, high):
@@ -76,8 +51,8 @@ class MaxCollector:
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
-        if self._axis is not None or not self._count:
-            return self._kept
+        if not self._count:
+            return no_statistics()
         low, high = (np.array(_bits(key), np.uint32).view(np.float32) for key in (self._low, self._high))
         # Adding 0 makes -0.0 to 0.0: both are the zero that they are.
         zero = np.float32(0)
@@ -117,20 +92,14 @@ def _bits(key: int) -> int:
     return int(key) & 0xFFFFFFFF if key >= 0 else (int(key) ^ MAGNITUDE) & 0xFFFFFFFF
 
 
-def no_statistics(axis: int | None) -> TensorStatistics:
+def no_statistics() -> TensorStatistics:
     """Return the statistics of no values, the neutral element of merging.
 
-    Shapes:
-        minimum, maximum: (), or (0,) with an axis: how many channels there are is not known yet.
-
     Example:
-        >>> no_statistics(None).count, no_statistics(None).maximum.tolist()
+        >>> no_statistics().count, no_statistics().maximum.tolist()
         (0, -inf)
     """
-    shape = () if axis is None else (0,)
-    return TensorStatistics(
-        0, 0, np.full(shape, np.inf, np.float32), np.full(shape, -np.inf, np.float32), axis
-    )
+    return TensorStatistics(0, 0, np.asarray(np.float32(np.inf)), np.asarray(np.float32(-np.inf)))
 
 
 def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.extended import ExtendedCollector
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.statistics import TensorStatistics
@@ -26,8 +28,16 @@ class Collector(Protocol):
 COLLECTORS: dict[str, Callable[[], Collector]] = {"histogram": HistogramCollector, "max": MaxCollector}
 
 
-def make_collector(method: str) -> Collector:
+def make_collector(
+    method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
+) -> Collector:
     """Return a new collector.
+
+    Args:
+        method: what it keeps.
+        name: of the tensor, for messages.
+        axis: along which it keeps each channel's statistics besides, or None.
+        allow_nonfinite: NaN and infinities are counted rather than refused.
 
     Raises:
         UnknownNameError: there is none of that name.
@@ -37,4 +47,10 @@ def make_collector(method: str) -> Collector:
         0
     """
     require_known("method", method, COLLECTORS)
-    return COLLECTORS[method]()
+    collector = COLLECTORS[method]()
+    if axis is None and not allow_nonfinite:
+        return collector
+    channels = None
+    if axis is not None:
+        channels = ChannelCollector(axis, histograms=method == "histogram", name=name)
+    return ExtendedCollector(collector, channels, allow_nonfinite=allow_nonfinite)

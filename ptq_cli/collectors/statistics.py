@@ -1,13 +1,44 @@
 """What is kept of one tensor: a commutative monoid under ``merge``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.channels import ChannelStatistics
 
 Range = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """How many values were not finite.
+
+    Attributes:
+        nan: NaN.
+        positive, negative: infinities of each sign.
+
+    Example:
+        >>> NonFinite(nan=1).merge(NonFinite(negative=2)).total
+        3
+    """
+
+    nan: int = 0
+    positive: int = 0
+    negative: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.nan + self.positive + self.negative
+
+    def merge(self, other: "NonFinite") -> "NonFinite":
+        """Return the counts of both sets of values."""
+        return NonFinite(self.nan + other.nan, self.positive + other.positive, self.negative + other.negative)
+
+
+NONE = NonFinite()
 
 
 @dataclass(frozen=True)
@@ -15,34 +46,37 @@ class TensorStatistics:
     """Statistics of all the values that a tensor took.
 
     Attributes:
-        count: how many values.
+        count: how many finite values.
         zeros: how many of them were 0; only counted with a histogram, otherwise 0.
-        minimum, maximum: smallest and largest value, per tensor or per index of ``axis``.
-        axis: the axis that ``minimum`` and ``maximum`` keep, or None.
-        histogram: the bit-keyed histogram, or None if none was kept.
+        minimum, maximum: smallest and largest finite value.
+        channels: the same of each index along an axis, or None if that was not asked for.
+        histogram: the bit-keyed histogram of the finite values, or None if none was kept.
+        nonfinite: how many values were NaN or infinite; none unless that was allowed.
 
     Shapes:
-        minimum, maximum: (), or (C,) with an axis.
+        minimum, maximum: ().
 
     Edge case:
-        Without any value the minimum is +inf and the maximum -inf; with an axis both have shape (0,), because
-        how many channels there are is not known. Such statistics are the neutral element of ``merge``.
+        Without any finite value the minimum is +inf and the maximum -inf. Without any value at all, such
+        statistics are the neutral element of ``merge``.
     """
 
     count: int
     zeros: int
     minimum: Range
     maximum: Range
-    axis: int | None = None
+    channels: ChannelStatistics | None = None
     histogram: BitHistogram | None = None
+    nonfinite: NonFinite = field(default=NONE)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorStatistics):
             return NotImplemented
         return (
-            (self.count, self.zeros, self.axis) == (other.count, other.zeros, other.axis)
+            (self.count, self.zeros, self.nonfinite) == (other.count, other.zeros, other.nonfinite)
             and np.array_equal(self.minimum, other.minimum)
             and np.array_equal(self.maximum, other.maximum)
+            and self.channels == other.channels
             and self.histogram == other.histogram
         )
 
@@ -50,13 +84,23 @@ class TensorStatistics:
 
     @property
     def low(self) -> float:
-        """The smallest value of the whole tensor; 0 if it had none."""
-        return float(np.min(self.minimum)) if self.count else 0.0
+        """The smallest finite value; 0 if there was none."""
+        return float(self.minimum) if self.count else 0.0
 
     @property
     def high(self) -> float:
-        """The largest value of the whole tensor; 0 if it had none."""
-        return float(np.max(self.maximum)) if self.count else 0.0
+        """The largest finite value; 0 if there was none."""
+        return float(self.maximum) if self.count else 0.0
+
+    @property
+    def dead(self) -> bool:
+        """Whether it had values, and all of them were 0."""
+        return self.count > 0 and self.low == self.high == 0.0 and not self.nonfinite.total
+
+    @property
+    def rangeless(self) -> bool:
+        """Whether it had values, and none of them was finite."""
+        return not self.count and self.nonfinite.total > 0
 
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
         """Return the statistics of both sets of values: exact, commutative, associative.
@@ -64,26 +108,15 @@ class TensorStatistics:
         Raises:
             ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
-        if self.axis != other.axis or (self.histogram is None) != (other.histogram is None):
+        kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
+        if kept != others:
             raise ValueError("statistics that were kept differently do not merge")
-        ranges = self._merge_ranges(other)
-        both = self.histogram.merge(other.histogram) if self.histogram and other.histogram else None
         return TensorStatistics(
             self.count + other.count,
             self.zeros + other.zeros,
-            *ranges,
-            self.axis,
-            both,
+            np.asarray(np.minimum(self.minimum, other.minimum)),
+            np.asarray(np.maximum(self.maximum, other.maximum)),
+            self.channels.merge(other.channels) if self.channels and other.channels else self.channels,
+            self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
+            self.nonfinite.merge(other.nonfinite),
         )
-
-    def _merge_ranges(self, other: "TensorStatistics") -> tuple[Range, Range]:
-        if not (self.count and other.count):
-            full = self if self.count else other
-            return full.minimum, full.maximum
-        # numpy would broadcast one channel to many, and so merge what does not belong together.
-        if self.minimum.shape != other.minimum.shape:
-            raise ValueError(
-                f"axis {self.axis} had {self.minimum.size} channels and now has {other.minimum.size}"
-            )
-        low, high = np.minimum(self.minimum, other.minimum), np.maximum(self.maximum, other.maximum)
-        return np.asarray(low), np.asarray(high)

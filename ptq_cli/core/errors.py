@@ -206,6 +206,12 @@ class IncompleteCalibrationError(PtqError):
     code = "PTQ-CALIB-005"
 
 
+class ActivationAxisError(PtqError):
+    """An axis of ``--activation-axis`` is not there, is that of the samples, or changes its length."""
+
+    code = "PTQ-CALIB-006"
+
+
 class MergeError(PtqError):
     """The runs to be merged are no shards of one calibration; the message names what differs."""
 

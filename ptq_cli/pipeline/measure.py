@@ -10,6 +10,7 @@ from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.collect import AfterBatch, collect
 from ptq_cli.collectors.counting import counting_on
 from ptq_cli.collectors.histogram import compile_kernel
@@ -17,6 +18,7 @@ from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.detect import ModelKind
+from ptq_cli.pipeline.axes import activation_axes
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.forward import open_forward
 from ptq_cli.plan.planner import make_plan
@@ -97,11 +99,16 @@ def measure(
     inputs = [name for name in plan.measured if name in fed]
     taps = [name for name in plan.measured if name not in fed]
     device = parse_device(recipe.runtime.device)
+    axes = activation_axes(model.model, plan, recipe.calibration.activation_axis)
+    allow_nonfinite = recipe.calibration.allow_nonfinite
+    batches = bound.batches(batch_size, selection)
     threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
+    if axes:
+        compile_channels()
     return collect(
         open_forward(model, taps, recipe, bound, batch_size, progress),
-        checked(bound.batches(batch_size, selection)),
+        batches if allow_nonfinite else checked(batches),
         inputs=inputs,
         taps=taps,
         method=recipe.calibration.method,
@@ -113,6 +120,8 @@ def measure(
         after_batch=after_batch,
         initial=initial,
         make_tapped=counting_on(device),
+        axes=axes,
+        allow_nonfinite=allow_nonfinite,
     )
 
 

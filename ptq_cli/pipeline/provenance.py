@@ -35,6 +35,8 @@ DEPENDS_ON = (
     "calibration.data",
     "calibration.method",
     "calibration.samples",
+    "calibration.activation_axis",
+    "calibration.allow_nonfinite",
     "quantization.target",
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
@@ -59,7 +61,9 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
     texts = {}
     for key in DEPENDS_ON:
         section, _, name = key.partition(".")
-        texts[key] = repr(table[section].get(name))
+        value = table[section].get(name)
+        # Flags come back from the artifact in the order of their names.
+        texts[key] = repr(dict(sorted(value.items())) if isinstance(value, dict) else value)
     return texts
 
 

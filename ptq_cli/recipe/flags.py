@@ -23,6 +23,8 @@ class Settings(TypedDict, total=False):
     batch_size: int
     samples: int
     checkpoint_every: float
+    activation_axis: dict[str, int]
+    allow_nonfinite: bool
     amax: str
     percentile: float
     weight_amax: str
@@ -57,6 +59,8 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),
     "samples": ("calibration.samples",),
     "checkpoint_every": ("calibration.checkpoint_every",),
+    "activation_axis": ("calibration.activation_axis",),
+    "allow_nonfinite": ("calibration.allow_nonfinite",),
     "amax": ("amax.method",),
     "percentile": ("amax.percentile",),
     "weight_amax": ("amax.weight_method",),

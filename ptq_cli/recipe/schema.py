@@ -65,6 +65,11 @@ class CalibrationSettings:
         samples: use only the first so many; all if there is no number.
         checkpoint_every: seconds between checkpoints, from which a calibration that was killed continues;
             0 for one after each batch. They lie farther apart where writing would take over 1 % of the time.
+        activation_axis: tensors of which each channel's statistics are kept besides, with the axis: 1 behind
+            a convolution, -1 behind a MatMul. Names of tensors or of the layers that compute them, with
+            ``*``, ``?`` and ``[…]`` as in a shell; a name counts more than a pattern.
+        allow_nonfinite: count NaN and infinities of the data and the activations, and decide ranges from the
+            finite values, rather than refuse them.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
@@ -72,6 +77,8 @@ class CalibrationSettings:
     batch_size: int = 32
     samples: int | None = None
     checkpoint_every: float = 30.0
+    activation_axis: dict[str, int] = field(default_factory=dict)
+    allow_nonfinite: bool = False
 
 
 @dataclass(frozen=True)

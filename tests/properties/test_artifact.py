@@ -14,8 +14,8 @@ from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_byt
 from ptq_cli.collectors.codec import flatten
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.registry import make_collector
 from ptq_cli.core.errors import CalibrationFileError
-from ptq_cli.core.granularity import PerAxis
 
 RNG = np.random.default_rng(29)
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -35,8 +35,13 @@ CALIBRATION = Calibration(
         "relu": statistics_of(HistogramCollector(), np.maximum(VALUES, 0)),
         "none": HistogramCollector().statistics(),
         "range": statistics_of(MaxCollector(), VALUES),
-        "channels": statistics_of(MaxCollector(PerAxis(1)), VALUES),
-        "no channels": MaxCollector(PerAxis(1)).statistics(),
+        "channels": statistics_of(make_collector("histogram", axis=1), VALUES),
+        "ranges of channels": statistics_of(make_collector("max", axis=1), VALUES),
+        "no channels": make_collector("histogram", axis=1).statistics(),
+        "not finite": statistics_of(
+            make_collector("histogram", axis=1, allow_nonfinite=True),
+            np.float32([[np.nan, 1.0], [np.inf, -np.inf]]),
+        ),
     },
 )
 CONTENT = calibration_bytes(CALIBRATION)
@@ -148,7 +153,7 @@ INTEGERS = st.integers(-3, 200) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**6
 @QUICK
 @given(
     index=st.integers(0, len(ENTRIES) - 1),
-    key=st.sampled_from(["name", "count", "zeros", "axis", "channels", "bins"]),
+    key=st.sampled_from(sorted(ENTRIES[0])),
     value=INTEGERS | JSON,
 )
 def test_signed_entry_with_any_value_is_refused_or_harmless(tmp_path, index, key, value):
@@ -164,6 +169,19 @@ def test_signed_entry_with_any_value_is_refused_or_harmless(tmp_path, index, key
     for item in found.values():
         assert item.count >= 0 and np.isfinite([item.low, item.high]).all() and item.low <= item.high
         assert item.histogram is None or item.histogram.counts.sum() + item.zeros == item.count
+        assert item.nonfinite.total >= 0
+        usable_channels(item)
+
+
+def usable_channels(item):
+    if item.channels is None:
+        return
+    assert item.channels.count.sum() == item.count and np.isfinite(item.channels.amax).all()
+    for channel in item.channels.each():
+        assert channel.low <= channel.high
+        if channel.histogram is not None:
+            assert channel.histogram.counts.sum() + channel.zeros == channel.count
+            assert np.isfinite(channel.histogram.upper_edges()).all()
 
 
 @QUICK
@@ -189,3 +207,4 @@ def test_signed_array_with_any_value_is_refused_or_usable(tmp_path, name, positi
             assert item.histogram.counts.min(initial=1) > 0
             assert (np.diff(item.histogram.keys.astype(np.int64)) > 0).all()
             assert np.isfinite(item.histogram.upper_edges()).all()
+        usable_channels(item)

@@ -1,5 +1,7 @@
 """Statistics are a commutative monoid: the same bytes for every batch size, order and grouping."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +9,7 @@ from hypothesis import strategies as st
 
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
-from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.registry import COLLECTORS, make_collector
-from ptq_cli.core.granularity import PerAxis
 
 FLOATS = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -17,7 +17,10 @@ FLOATS = st.one_of(
     st.floats(-8, 8, width=32),
 )
 BATCHES = st.lists(st.lists(FLOATS, max_size=12), min_size=1, max_size=6)
-MAKERS = {**COLLECTORS, "max per axis": lambda: MaxCollector(PerAxis(1))}
+MAKERS = {**COLLECTORS}
+for method in COLLECTORS:
+    MAKERS[f"{method}, channels"] = partial(make_collector, method, axis=1)
+    MAKERS[f"{method}, channels last"] = partial(make_collector, method, axis=-1)
 
 each_collector = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -29,6 +32,25 @@ def statistics_of(make, *batches):
         values = np.asarray(batch, np.float32)
         assert collector.update(np.stack([values, -values], axis=1))
     return collector.statistics()
+
+
+ANY = st.one_of(FLOATS, st.sampled_from([np.nan, np.inf, -np.inf]))
+
+
+@pytest.mark.parametrize("method", COLLECTORS)
+@given(batches=st.lists(st.lists(ANY, max_size=12), min_size=1, max_size=6), data=st.data())
+def test_counts_of_what_is_not_finite_merge_as_all_else(method, batches, data):
+    make = partial(make_collector, method, axis=1, allow_nonfinite=True)
+    joined = [value for batch in batches for value in batch]
+    wanted = statistics_of(make, joined)
+
+    shuffled = data.draw(st.permutations(batches))
+
+    assert saved(statistics_of(make, *shuffled)) == saved(wanted)
+    assert saved(grouped([statistics_of(make, batch) for batch in shuffled], data.draw)) == saved(wanted)
+    assert wanted.nonfinite.nan == 2 * np.count_nonzero(np.isnan(joined))
+    assert wanted.nonfinite.positive == wanted.nonfinite.negative == np.count_nonzero(np.isinf(joined))
+    assert wanted.count + wanted.nonfinite.total == 2 * len(joined)
 
 
 def saved(statistics):

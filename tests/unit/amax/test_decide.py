@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,15 @@ from ptq_cli.amax.decide import (
     decide_range,
     resolve_method,
 )
+from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.registry import METHODS
+from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
@@ -102,16 +107,29 @@ def test_decision_says_by_which_method_and_from_how_many_candidates():
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 def test_channels_are_decided_one_by_one(method, symmetric):
     settings = AmaxSettings(method)
-    channels = [statistics_of(OUTLIER * factor) for factor in (1, 0.25, 0)]
+    values = np.outer(np.random.default_rng(3).normal(size=20_000), [1, 0.25, 0]).astype(np.float32)
+    collector = ChannelCollector(1)
+    collector.update(values)
 
-    found = decide_channels(channels, settings, UINT8, axis=1, symmetric=symmetric)
+    found = decide_channels(collector.statistics(), settings, UINT8, symmetric=symmetric)
 
-    assert found.scale.shape == found.zero_point.shape == (3,)
-    assert found.granularity == PerAxis(1)
-    alone = [decide_parameters(item, settings, UINT8, symmetric) for item in channels]
-    assert found.scale.tolist() == [float(item.scale) for item in alone]
-    assert found.zero_point.tolist() == [int(item.zero_point) for item in alone]
-    assert found.scale[2] == 1
+    assert [item.method for item in found] == [method] * 3
+    for item, column in zip(found, values.T, strict=True):
+        whole = statistics_of(column)
+        alone = replace(whole, histogram=from_values(column, CHANNEL_BITS))
+        assert item == decide(alone, settings, UINT8, symmetric=symmetric)
+        fine = decide(whole, settings, UINT8, symmetric=symmetric)
+        # Bins of 2^-9 of the largest octave cost a percentile as much, and next to no error.
+        if method in ("max", "percentile"):
+            nearby = pytest.approx((fine.choice.low, fine.choice.high), abs=float(whole.high) / 2**8)
+            assert (item.choice.low, item.choice.high) == nearby
+        if method == "mse":
+            errors = (
+                expected_error(whole, whole.histogram, found_by.parameters) for found_by in (item, fine)
+            )
+            mse, least = (error.mse for error in errors)
+            assert mse <= 1.01 * least
+    assert found[2].choice.amax == 0 and found[2].parameters.scale == 1
 
 
 def test_asymmetric_covers_the_range():

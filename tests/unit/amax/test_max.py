@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from ptq_cli.amax.max import max_amax
 from ptq_cli.collectors.max import MaxCollector
-from ptq_cli.core.granularity import PerAxis
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1)
 
@@ -36,10 +35,5 @@ def test_examples(values, amax):
     assert max_amax(statistics_of(values)) == amax
 
 
-def test_of_channels_is_that_of_the_tensor():
-    assert max_amax(statistics_of([[1.0, -5.0], [3.0, 2.0]], MaxCollector(PerAxis(1)))) == 5.0
-
-
 def test_of_nothing_is_zero():
     assert max_amax(MaxCollector().statistics()) == 0.0
-    assert max_amax(MaxCollector(PerAxis(0)).statistics()) == 0.0

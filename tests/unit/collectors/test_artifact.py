@@ -18,9 +18,9 @@ from ptq_cli.collectors.artifact import (
 from ptq_cli.collectors.codec import flatten, unflatten
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.registry import make_collector
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
-from ptq_cli.core.granularity import PerAxis
 
 RNG = np.random.default_rng(31)
 VALUES = RNG.normal(size=(16, 3)).astype(np.float32)
@@ -46,15 +46,21 @@ STATISTICS = {
     "never seen": HistogramCollector().statistics(),
     "range": statistics_of(MaxCollector()),
     "range, never seen": MaxCollector().statistics(),
-    "channels": statistics_of(MaxCollector(PerAxis(-1))),
-    "channels, never seen": MaxCollector(PerAxis(0)).statistics(),
+    "ranges of channels": statistics_of(make_collector("max", axis=-1)),
+    "channels": statistics_of(make_collector("histogram", axis=1)),
+    "channels, never seen": make_collector("histogram", axis=-1).statistics(),
+    "not finite": statistics_of(
+        make_collector("histogram", axis=1, allow_nonfinite=True),
+        np.array([[np.nan, 1.0, -3.0], [np.inf, -np.inf, 0.0]], np.float32),
+    ),
+    "never finite": statistics_of(make_collector("max", allow_nonfinite=True), np.full(3, np.nan)),
     "/ünïcode/\u2603\ud800\n": statistics_of(HistogramCollector(), VALUES * 1e30),
 }
 CALIBRATION = Calibration(PROVENANCE, STATISTICS)
 ARRAYS, ENTRIES = flatten(STATISTICS)
 HEADER = {
     "format": "ptq.calibration",
-    "format_version": 2,
+    "format_version": 3,
     "provenance": vars(PROVENANCE),
     "tensors": ENTRIES,
 }
@@ -104,18 +110,20 @@ def test_file_is_plain_safetensors(tmp_path):
 
     with safe_open(tmp_path / "c.safetensors", "numpy") as opened:
         header = json.loads(opened.metadata()["ptq"])
-        assert set(opened.keys()) == {"keys", "counts", "minimum", "maximum"}
+        channel = {f"channel_{name}" for name in ("count", "zeros", "minimum", "maximum")}
+        channel |= {"channel_bins", "channel_keys", "channel_counts"}
+        assert set(opened.keys()) == {"keys", "counts", "minimum", "maximum"} | channel
         assert opened.get_tensor("counts").dtype == np.int64
-    assert (header["format"], header["format_version"]) == ("ptq.calibration", 2)
+    assert (header["format"], header["format_version"]) == ("ptq.calibration", 3)
     assert header["provenance"]["samples"] == 16
 
 
-@pytest.mark.parametrize("version", [3, 1, "2", None])
+@pytest.mark.parametrize("version", [4, 2, "3", None])
 def test_other_format_version_names_both(tmp_path, version):
     # A newer ptq may keep other arrays; the version is what the user has to hear about.
     content = signed({**HEADER, "format_version": version}, {"other": np.zeros(1, np.float32)})
 
-    assert message_of(tmp_path / "c", content) == f"'FILE' has format version {version}, this ptq reads 2"
+    assert message_of(tmp_path / "c", content) == f"'FILE' has format version {version}, this ptq reads 3"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +212,22 @@ WRONG_HEADERS = {
         changed(X, zeros=100),
         "tensor 'x': its bins do not hold as many values as it counts",
     ),
-    "axis that is no number": (changed(X, axis=[1]), "tensor 'x': 'axis' is [1]"),
-    "axis without channels": (changed(X, axis=0), "tensor 'x': 'channels' is None"),
+    "axis that is no number": (changed(X, axis=[1], channels=0), "tensor 'x': 'axis' is [1]"),
+    "axis without channels": (changed(X, axis=1), "tensor 'x': 'channels' is None"),
+    "channels without axis": (changed(X, channels=1), "tensor 'x': 'axis' is None"),
+    "channels of the samples": (changed(X, channels=3, axis=0), "tensor 'x': it has 3 channels of axis 0"),
+    "axis beyond any": (changed(X, channels=3, axis=64), "tensor 'x': it has 3 channels of axis 64"),
+    "channels beyond any": (changed(X, channels=10**9, axis=1), f"tensor 'x': it has {10**9} channels"),
+    "channels beyond the arrays": (changed(X, channels=900, axis=1), "tensor 'x': 900 values are wanted, "),
+    "no channels of many values": (
+        changed(X, channels=0, axis=1),
+        "tensor 'x': its channels are not those of its values",
+    ),
+    "negative count of NaN": (changed(X, nan=-1), "tensor 'x': 'nan' is -1"),
+    "infinities that are no number": (
+        changed(X, positive_infinities=0.5),
+        "tensor 'x': 'positive_infinities' is 0.5",
+    ),
 }
 
 
@@ -270,6 +292,66 @@ def test_arrays_that_cannot_be_are_damaged(tmp_path, arrays, message):
     found = message_of(tmp_path / "c", signed({**HEADER, "tensors": ONE_ENTRIES}, arrays))
 
     assert found.startswith(f"'FILE' is damaged: {message}")
+
+
+CHANNELS = {"x": STATISTICS["channels"]}
+CHANNEL_ARRAYS, CHANNEL_ENTRIES = flatten(CHANNELS)
+
+
+def of_channels(name, index, value):
+    array = CHANNEL_ARRAYS[name].copy()
+    array[index] = value
+    return {**CHANNEL_ARRAYS, name: array}
+
+
+def swapped(name):
+    array = CHANNEL_ARRAYS[name].copy()
+    array[:2] = array[1::-1]
+    return {**CHANNEL_ARRAYS, name: array}
+
+
+WRONG_CHANNELS = {
+    "negative count": (of_channels("channel_count", 0, -1), "a channel has fewer than no values"),
+    "negative zeros": (of_channels("channel_zeros", 0, -1), "a channel has fewer than no values"),
+    "other count": (of_channels("channel_count", 0, 15), "its channels are not those of its values"),
+    "other zeros": (of_channels("channel_zeros", 0, 1), "its channels are not those of its values"),
+    "overflowing counts": (
+        of_channels("channel_count", slice(None), 2**63 - 1),
+        "its channels are not those of its values",
+    ),
+    "wider range": (of_channels("channel_maximum", 0, 99), "its channels are not those of its values"),
+    "NaN": (of_channels("channel_minimum", 1, np.nan), "its range is not finite and ordered"),
+    "negative bins": (of_channels("channel_bins", 0, -1), "a channel has fewer than no bins"),
+    "bins beyond the arrays": (of_channels("channel_bins", 0, 2**62), f"{2**62 + 32} values are wanted, "),
+    "bin of NaN": (of_channels("channel_keys", 0, 255 << 11), "a bin is no bin, or holds nothing"),
+    "empty bin": (of_channels("channel_counts", 0, 0), "a bin is no bin, or holds nothing"),
+    "overflowing bins": (
+        of_channels("channel_counts", slice(0, 3), 2**63 - 1),
+        "its channels' bins do not hold as many values as it counts",
+    ),
+    "bins out of order": (swapped("channel_keys"), "its channels' bins are not in order"),
+    "bin that is too fine": (
+        of_channels("channel_keys", -1, CHANNEL_ARRAYS["channel_keys"][-1] + 1),
+        "its channels' bins are not in order",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), WRONG_CHANNELS.values(), ids=WRONG_CHANNELS)
+def test_channels_that_cannot_be_are_damaged(tmp_path, arrays, message):
+    found = message_of(tmp_path / "c", signed({**HEADER, "tensors": CHANNEL_ENTRIES}, arrays))
+
+    assert found.startswith(f"'FILE' is damaged: tensor 'x': {message}")
+
+
+def test_values_in_another_channel_than_counted_are_noticed(tmp_path):
+    two = {"x": statistics_of(make_collector("histogram", axis=1), np.float32([[1, 2], [1, 2], [1, 2]]))}
+    arrays, entries = flatten(two)
+    arrays["channel_counts"] = np.array([2, 4])
+
+    found = message_of(tmp_path / "c", signed({**HEADER, "tensors": entries}, arrays))
+
+    assert found.endswith("tensor 'x': a channel's bins do not hold as many values as it counts")
 
 
 def test_statistics_of_no_tensor_round_trip():

@@ -223,7 +223,7 @@ def test_tensors_are_counted_side_by_side(monkeypatch):
         def statistics(self):
             return None
 
-    monkeypatch.setattr(collect_module, "make_collector", lambda method: Waiting())
+    monkeypatch.setattr(collect_module, "make_collector", lambda method, **_rest: Waiting())
 
     collect(
         lambda inputs: [np.ones(4, np.float32)] * 2,

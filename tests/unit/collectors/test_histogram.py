@@ -55,7 +55,7 @@ def test_counts_what_the_definition_counts(array):
     assert found.count == found.zeros + found.histogram.counts.sum()
     if values.size:
         assert (found.minimum, found.maximum) == (values.min(), values.max())
-    assert found.axis is None and found.minimum.shape == found.maximum.shape == ()
+    assert found.channels is None and found.minimum.shape == found.maximum.shape == ()
 
 
 @pytest.mark.parametrize("array", [pytest.param(a, id=name) for name, a in ARRAYS.items() if np.size(a)])

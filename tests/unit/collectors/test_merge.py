@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.merge import Part, merge_calibrations
+from ptq_cli.collectors.registry import make_collector
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
-from ptq_cli.core.granularity import PerAxis
 
 RNG = np.random.default_rng(5)
 BATCHES = [RNG.normal(scale=2.0**index, size=(4, 3)).astype(np.float32) for index in range(7)]
@@ -28,12 +26,11 @@ PROVENANCE = Provenance(
 
 
 def count(batches):
-    makers = {
-        "histogram": HistogramCollector,
-        "range": MaxCollector,
-        "axis": lambda: MaxCollector(PerAxis(1)),
+    collectors = {
+        "histogram": make_collector("histogram"),
+        "range": make_collector("max"),
+        "axis": make_collector("histogram", axis=1),
     }
-    collectors = {name: make() for name, make in makers.items()}
     for batch in batches:
         for collector in collectors.values():
             assert collector.update(batch)

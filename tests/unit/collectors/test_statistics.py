@@ -3,7 +3,7 @@ import pytest
 
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.collectors.registry import make_collector
 
 
 def statistics(collector, values):
@@ -22,20 +22,33 @@ def test_merge_adds_counts_and_widens_ranges():
 
 
 def test_merge_per_axis_keeps_channels_apart():
-    one = statistics(MaxCollector(PerAxis(1)), [[1.0, -5.0]])
-    two = statistics(MaxCollector(PerAxis(1)), [[-1.0, 7.0]])
+    one = statistics(make_collector("max", axis=1), [[1.0, -5.0]])
+    two = statistics(make_collector("max", axis=1), [[-1.0, 7.0]])
 
     merged = one.merge(two)
 
-    assert merged.minimum.tolist() == [-1.0, -5.0] and merged.maximum.tolist() == [1.0, 7.0]
+    assert merged.channels.minimum.tolist() == [-1.0, -5.0]
+    assert merged.channels.maximum.tolist() == [1.0, 7.0]
+    assert (merged.low, merged.high) == (-5.0, 7.0)
+
+
+def test_channels_of_two_axes_do_not_merge():
+    one, two = (statistics(make_collector("max", axis=axis), np.ones((1, 2, 2))) for axis in (1, 2))
+
+    with pytest.raises(ValueError, match=r"^the channels of axis 1 and those of axis 2 do not merge$"):
+        one.merge(two)
 
 
 @pytest.mark.parametrize(
     ("one", "two"),
     [
         pytest.param(MaxCollector(), HistogramCollector(), id="with and without histogram"),
-        pytest.param(MaxCollector(), MaxCollector(PerAxis(0)), id="per tensor and per axis"),
-        pytest.param(MaxCollector(PerAxis(1)), MaxCollector(PerAxis(0)), id="two axes"),
+        pytest.param(MaxCollector(), make_collector("max", axis=1), id="per tensor and per axis"),
+        pytest.param(
+            make_collector("max", axis=1),
+            make_collector("histogram", axis=1),
+            id="channels with and without histogram",
+        ),
     ],
 )
 def test_statistics_that_were_kept_differently_do_not_merge(one, two):
@@ -45,8 +58,8 @@ def test_statistics_that_were_kept_differently_do_not_merge(one, two):
 
 @pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3), (2, 3)])
 def test_different_numbers_of_channels_do_not_merge(first, second):
-    one = statistics(MaxCollector(PerAxis(1)), np.ones((1, first)))
-    two = statistics(MaxCollector(PerAxis(1)), np.ones((1, second)))
+    one = statistics(make_collector("max", axis=1), np.ones((1, first)))
+    two = statistics(make_collector("max", axis=1), np.ones((1, second)))
 
     with pytest.raises(ValueError, match=f"^axis 1 had {first} channels and now has {second}$"):
         one.merge(two)

@@ -1,0 +1,93 @@
+"""Along which axis the channels of which activation are measured: what ``--activation-axis`` asks for."""
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from ptq_cli.amax.overrides import matches, nearest_match
+from ptq_cli.collectors.channel_collector import require_axis
+from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
+from ptq_cli.plan.sites import Plan
+
+Names = tuple[str, ...]
+
+
+def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return the axis of each measured tensor whose channels are asked for.
+
+    A tensor is meant by its own name and by that of the layer that computes it; a name counts more than a
+    pattern that matches. Tensors that take their parameters from another are not measured, and so not meant.
+
+    Args:
+        model: the float model.
+        plan: what is measured.
+        wanted: axes by name or pattern.
+
+    Returns:
+        The axes, counted from the first one where the tensor's rank is known.
+
+    Raises:
+        RecipeValueError: a name or pattern matches no measured tensor; the message has the nearest name.
+        ActivationAxisError: a tensor has no such axis, or it is that of the samples; or two axes of one
+            tensor are asked for.
+    """
+    values = {value.name or "": value for value in _values(model.graph)}
+    tensors = {source: _names(values[source]) for source in plan.measured}
+    _require_matches(wanted, tensors, plan)
+    axes = {}
+    for source, names in tensors.items():
+        asked = {key: axis for key, axis in wanted.items() if key in names}
+        asked = asked or {key: axis for key, axis in wanted.items() if matches(key, names)}
+        if len(set(asked.values())) > 1:
+            one, other = sorted(asked, key=lambda key: asked[key])[:: len(asked) - 1]
+            raise ActivationAxisError(
+                f"'{one}' asks for axis {asked[one]} of tensor '{source}', '{other}' for axis {asked[other]}",
+                hint=f"name '{source}' itself: a name counts more than a pattern",
+            )
+        if asked:
+            axes[source] = _checked(values[source], next(iter(asked.values())), model)
+    return axes
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs
+
+
+def _names(value: ir.Value) -> Names:
+    producer = value.producer()
+    return tuple(filter(None, (value.name, producer.name if producer is not None else None)))
+
+
+def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, Names], plan: Plan) -> None:
+    known = list(dict.fromkeys(name for names in tensors.values() for name in names))
+    for key in wanted:
+        if matches(key, known):
+            continue
+        sharing = next((site for name, site in plan.activations.items() if matches(key, (name,))), None)
+        if sharing is not None:
+            raise RecipeValueError(
+                f"activation_axis '{key}': '{sharing.tensor}' takes its range from '{sharing.source}', "
+                "and is not measured itself",
+                hint=f"name '{sharing.source}', and the axis that the channels have there",
+            )
+        raise RecipeValueError(
+            f"activation_axis '{key}' matches no activation that is quantized{nearest_match(key, known)}",
+            hint="ptq inspect lists the layers; * stands for any part of a name",
+        )
+
+
+def _checked(value: ir.Value, axis: int, model: ir.Model) -> int:
+    if value.shape is None:
+        return axis  # The first batch will tell.
+    name, sizes = value.name or "", list(value.shape)
+    found = require_axis(axis, tuple(size if isinstance(size, int) else None for size in sizes), name)
+    batch = {item.shape[0] for item in model.graph.inputs if item.shape is not None and len(item.shape)}
+    size = sizes[found]
+    if isinstance(size, ir.SymbolicDim) and size.value is not None and size in batch:
+        raise ActivationAxisError(
+            f"axis {axis} of tensor '{name}' is that of its samples, which are no channels",
+            hint="name the axis of its channels",
+        )
+    return found
