@@ -98,12 +98,29 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
     say(f"amax by method, {CHOSEN} what ptq export uses; clipped and zeros: share of all values")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+    _print_channels(tensors)
     for note in notes(view, tensors):
         say(note)
 
 
+def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
+    from ptq_cli.cli.calibration_tables import listed
+    from ptq_cli.cli.channel_tables import channels_table
+    from ptq_cli.cli.output import print_table, say, tell
+
+    table = channels_table(tensors)
+    if not table.rows:
+        return
+    columns = tuple(range(1, len(table.header)))
+    left_out = print_table(table, right=columns, whole=columns, optional=(5, 1, 4))
+    say("largest magnitude by channel; imbalance: the largest over the median; ptq explain shows each")
+    if left_out:
+        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+
+
 def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> dict[str, Any]:
     from ptq_cli.cli.calibration_tables import tensor_values
+    from ptq_cli.cli.channel_tables import measured_values
 
     return {
         "run": str(view.run.path),
@@ -111,5 +128,8 @@ def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> dict[
         "samples": view.samples,
         "target": view.target,
         "missing": list(view.missing),
-        "tensors": [tensor_values(tensor) for tensor in tensors],
+        "tensors": [
+            {**tensor_values(tensor), "channels": measured_values(tensor.statistics.channels)}
+            for tensor in tensors
+        ],
     }

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.amax.registry import METHODS
+from ptq_cli.cli.summaries import nonfinite_counts, nonfinite_values
 from ptq_cli.pipeline.calibration_view import shown_name
 from ptq_cli.report.summary import Table
 
@@ -84,8 +85,14 @@ def _tensor_row(tensor: "TensorView", methods: tuple[str, ...]) -> tuple[str, ..
         format_clipped(tensor.clipped, statistics.count),
         *(_amax_cell(tensor, method) for method in methods),
         zeros,
-        "dead" if tensor.dead else format_range(statistics.low, statistics.high),
+        _range_cell(tensor),
     )
+
+
+def _range_cell(tensor: "TensorView") -> str:
+    if tensor.statistics.rangeless:
+        return "not finite"
+    return "dead" if tensor.dead else format_range(tensor.statistics.low, tensor.statistics.high)
 
 
 def _amax_cell(tensor: "TensorView", method: str) -> str:
@@ -149,12 +156,23 @@ def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[st
             f"note: ptq export needs {first.chosen} for '{shown_name(first.name)}'{more}, and will refuse"
         )
     found += [f"note: '{shown_name(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
+    found += [nonfinite_note(tensor) for tensor in tensors if tensor.statistics.nonfinite.total]
     for tensor in tensors:
         single = [name for name in kept if tensor.methods[name].choice.candidates == 1 and not tensor.dead]
         if single:
             name = shown_name(tensor.name)
             found.append(f"note: {listed(single)} had one candidate only for '{name}': its whole range")
     return found
+
+
+def nonfinite_note(tensor: "TensorView") -> str:
+    """Say how many of a tensor's values were not finite, and what came of it."""
+    statistics, total = tensor.statistics, tensor.statistics.nonfinite.total
+    name, counts = shown_name(tensor.name), nonfinite_counts(statistics.nonfinite)
+    if statistics.rangeless:
+        return f"warning: '{name}' held {counts} and no finite value; ptq export will refuse"
+    share = format_share(total, statistics.count + total)
+    return f"warning: '{name}' held {counts} ({share} of its values); its range is that of the finite ones"
 
 
 def listed(names: "tuple[str, ...] | list[str]") -> str:
@@ -179,6 +197,7 @@ def tensor_values(tensor: "TensorView") -> dict[str, Any]:
         "min": statistics.low,
         "max": statistics.high,
         "dead": tensor.dead,
+        **nonfinite_values(statistics.nonfinite),
         "chosen": tensor.chosen,
         "percentile": tensor.settings.percentile,
         "methods": {name: _method_values(view) for name, view in tensor.methods.items()},

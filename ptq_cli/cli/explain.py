@@ -9,6 +9,7 @@ import click
 from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration_view import TensorView
     from ptq_cli.pipeline.explain import Explanation, NodeView
 
 
@@ -94,10 +95,26 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     say(f"{CHOSEN} what ptq export uses; mse and SQNR are expected from the histogram")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+    _print_channels(tensor, found.calibration.target)
     for note in notes(found.calibration, (tensor,)):
         say(note)
     if plot is not None:
         say(f"wrote {shown_path(plot)}")
+
+
+def _print_channels(tensor: "TensorView", target: str) -> None:
+    from ptq_cli.cli.channel_tables import channel_lines, channel_table
+    from ptq_cli.cli.output import PIPE_WIDTH, print_table, say
+
+    if tensor.channels is None:
+        return
+    say("")
+    width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
+    for line in channel_lines(tensor.channels, target, width):
+        say(line)
+    columns = tuple(range(6))
+    table = channel_table(tensor, tensor.channels)
+    print_table(table, right=columns, whole=columns, optional=(3, 4, 5))
 
 
 def _node(node: "NodeView") -> str:
@@ -108,9 +125,12 @@ def _node(node: "NodeView") -> str:
 
 def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:
     from ptq_cli.cli.calibration_tables import tensor_values
+    from ptq_cli.cli.channel_tables import decided_values
 
+    channels = found.tensor.channels
     return {
         **tensor_values(found.tensor),
+        "channels": decided_values(channels) if channels is not None else None,
         "run": str(found.calibration.run.path),
         "dtype": str(found.spec.dtype),
         "shape": list(found.spec.shape),

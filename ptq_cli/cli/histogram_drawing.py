@@ -35,7 +35,7 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
     if histogram is None:
         return ["no histogram: this calibration kept only ranges"]
     if not histogram.counts.size:
-        return ["no histogram: there is no value but 0"]
+        return [f"no histogram: there is no {'finite value' if statistics.rangeless else 'value but 0'}"]
     low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
     columns = max(width - MARGIN - 1, NARROWEST)
     edges = np.linspace(low, high, columns + 1)

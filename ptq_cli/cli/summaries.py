@@ -18,6 +18,7 @@ from ptq_cli.report.summary import (
 )
 
 if TYPE_CHECKING:
+    from ptq_cli.collectors.statistics import NonFinite
     from ptq_cli.pipeline.calibrate import CalibrationResult
     from ptq_cli.pipeline.export import ExportResult
     from ptq_cli.pipeline.merge import MergeResult
@@ -33,9 +34,36 @@ def print_calibration(result: "CalibrationResult") -> None:
     say(f"calibrated {tensors} on {samples}{part}, kept: {result.method}")
     if result.parity is not None:
         say(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
+    if result.channels:
+        total = counted(sum(result.channels.values()), "channel")
+        say(f"and {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
     for name in result.dead:
         say(f"note: '{name}' was 0 in every sample")
+    for name, nonfinite in result.nonfinite.items():
+        say(f"warning: '{name}' held {nonfinite_counts(nonfinite)}; they are left out of its range")
     say(f"wrote {shown_path(result.run.calibration)}")
+
+
+def nonfinite_counts(nonfinite: "NonFinite") -> str:
+    """Write how many values were not finite.
+
+    Example:
+        >>> from ptq_cli.collectors.statistics import NonFinite
+        >>> nonfinite_counts(NonFinite(nan=1200, negative=1))
+        '1,200 NaN and 1 -Inf'
+    """
+    counts = ((nonfinite.nan, "NaN"), (nonfinite.positive, "+Inf"), (nonfinite.negative, "-Inf"))
+    parts = [f"{count:,} {name}" for count, name in counts if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def nonfinite_values(nonfinite: "NonFinite") -> dict[str, int]:
+    """Return how many values were not finite, for JSON."""
+    return {
+        "nan": nonfinite.nan,
+        "positive_infinities": nonfinite.positive,
+        "negative_infinities": nonfinite.negative,
+    }
 
 
 def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
@@ -49,6 +77,8 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "parity": result.parity,
         "dead": list(result.dead),
         "shards": result.shards or None,
+        "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
+        "channels": dict(result.channels),
     }
 
 

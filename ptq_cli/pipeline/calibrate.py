@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.selection import WHOLE, Selection, Shard, parse_shard
@@ -10,7 +10,7 @@ from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_byt
 from ptq_cli.collectors.checkpoint import CheckpointWriter, advance, discard_checkpoint, load_checkpoint
 from ptq_cli.collectors.collect import AfterBatch, Snapshot
 from ptq_cli.collectors.share import Share
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics import NonFinite, TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
@@ -42,6 +42,8 @@ class CalibrationResult:
         parity: largest relative difference of the ONNX model to PyTorch, or None where ONNX is the source.
         dead: names of tensors that were always 0.
         shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
+        nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
+        channels: tensors of which each channel was measured, with the number of channels.
     """
 
     run: RunDirectory
@@ -52,6 +54,8 @@ class CalibrationResult:
     parity: float | None
     dead: tuple[str, ...]
     shards: str = ""
+    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,9 @@ def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: Ru
         provenance.method,
         len(seen),
         model.parity,
-        tuple(name for name, item in seen.items() if item.count and item.low == item.high == 0.0),
+        tuple(name for name, item in seen.items() if item.dead),
         provenance.share.describe() if provenance.share is not None else "",
+        {name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
+        {name: item.channels.size for name, item in seen.items() if item.channels is not None},
     )
     return Calibrated(result, model.content, calibration, files)

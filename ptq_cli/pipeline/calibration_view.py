@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.decide import Decision, resolve_method
+from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
 from ptq_cli.amax.expected_error import ExpectedError, count_clipped, expected_error
 from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
+from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.ranges import decide_activations, tensor_settings
 from ptq_cli.pipeline.resolve import Request
@@ -69,7 +71,22 @@ class TensorView:
     @property
     def dead(self) -> bool:
         """Whether it was 0 in every sample."""
-        return self.statistics.low == self.statistics.high == 0.0
+        return self.statistics.dead
+
+    @cached_property
+    def channels(self) -> ChannelsView | None:
+        """What the chosen method makes of each channel, decided when it is asked for; None if not measured.
+
+        Edge case:
+            Where the chosen method lacks statistics, ``max`` decides.
+        """
+        channels = self.statistics.channels
+        if channels is None:
+            return None
+        method = self.chosen if self.chosen in self.methods else "max"
+        settings = replace(self.settings, method=method)
+        found = decide_channels(channels, settings, self.site.format, symmetric=self.site.symmetric)
+        return ChannelsView(channels, method, found)
 
     @property
     def zeros(self) -> int | None:

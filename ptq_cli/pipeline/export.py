@@ -13,7 +13,7 @@ from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.files import write_together
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
-from ptq_cli.pipeline.ranges import decide_activations, tensor_settings, unsearched
+from ptq_cli.pipeline.ranges import decide_activations, require_ranges, tensor_settings, unsearched
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
@@ -93,6 +93,7 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         MissingStageError: nothing was calibrated.
         StaleCalibrationError: the model or a setting has changed since.
         MissingStatisticError: the amax method needs statistics that were not kept.
+        NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
     """
     recipe, calibration = load_run(request, run)
@@ -113,6 +114,7 @@ def make_export(
     model = ir.from_proto(onnx.load_model_from_string(float_model))
     plan = make_plan(model, load_target(recipe.quantization.target))
     settings = tensor_settings(model, plan, recipe)
+    require_ranges(plan, calibration)
     decisions = decide_activations(plan, settings.activations, calibration)
     parameters = decide_all(
         model,

@@ -1,6 +1,6 @@
 """How the tapped model is run: as fast as it can be, or below a limit of memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.collectors.channels import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
@@ -23,6 +24,8 @@ from ptq_cli.runtime.taps import tap
 
 STATISTICS_BYTES = 200_000
 """Of a tensor with a histogram: its table and what was settled of it."""
+CHANNEL_BYTES = 50_000
+"""Of a channel with a histogram: likewise."""
 SESSION_BYTES = 6 << 20
 """Of a session whatever its weights: its graph, its threads, its kernels."""
 COPIES_OF_WEIGHTS = 3
@@ -36,6 +39,7 @@ def open_forward(
     data: Dataset,
     batch_size: int,
     progress: ProgressCallback,
+    axes: Mapping[str, int],
 ) -> Forward:
     """Return how batches are run for the values of ``taps``.
 
@@ -46,6 +50,7 @@ def open_forward(
         data: its first batch tells the sizes, where there is a limit.
         batch_size: samples of a batch.
         progress: is told the plan, where there is a limit.
+        axes: tensors of which each channel is measured, with their axis.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -62,7 +67,7 @@ def open_forward(
     if limit is None:
         fixed = fixed_batch_size(model.inputs) is not None
         return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
-    plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit)
+    plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit, axes)
     progress(Progress("calibrate", 0, None, note=f"below {format_size(limit)} of memory: {plan}"))
     models = [
         TappedModel(tap(model.model, group), group, threads=threads, samples=plan.samples, ahead=plan.ahead)
@@ -98,7 +103,13 @@ def _open_on_device(
 
 
 def _plan(
-    model: FloatModel, taps: Sequence[str], recipe: Recipe, batch: Batch, threads: int, limit: int
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    batch: Batch,
+    threads: int,
+    limit: int,
+    axes: Mapping[str, int],
 ) -> MemoryPlan:
     reached = most_resident_bytes()
     whole = fixed_batch_size(model.inputs) is not None or not samples_are_apart(model, batch)
@@ -112,7 +123,7 @@ def _plan(
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),
-        fixed=COPIES_OF_WEIGHTS * weights + STATISTICS_BYTES * len(taps) + waiting,
+        fixed=COPIES_OF_WEIGHTS * weights + _statistics_bytes(model, taps, axes, each) + waiting,
         session=SESSION_BYTES + 2 * weights,  # as they are, and as its operators want them
         scratch=max(grown // least - 2 * weights, 3 * max(each.values())),
         taps=each,
@@ -120,6 +131,20 @@ def _plan(
     useful = max(least, min(batch.size, PIECE_BYTES // max(1, sum(each.values()))))
     ahead = min(threads, MOST_AHEAD) if threads > 1 else 0
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, ahead=ahead)
+
+
+def _statistics_bytes(
+    model: FloatModel, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
+) -> int:
+    shapes = {value.name: value.shape for node in model.model.graph for value in node.outputs}
+    shapes |= {value.name: value.shape for value in model.model.graph.inputs}
+    channels = 0
+    for name, axis in axes.items():
+        shape = shapes[name]
+        size = shape[axis] if shape is not None else None
+        # Where it is not known, at the most as many as a sample has values.
+        channels += size if isinstance(size, int) else min(MOST_CHANNELS, each.get(name, 0) // 4)
+    return STATISTICS_BYTES * len(taps) + CHANNEL_BYTES * channels
 
 
 def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
@@ -135,6 +160,7 @@ def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
         if not one.ndim or two.shape != (2 * len(one), *one.shape[1:]):
             return False
         wanted, found = one.astype(np.float64), two[: len(one)].astype(np.float64)
-        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max(initial=0.0)):
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
+        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True):
             return False
     return True

@@ -107,7 +107,7 @@ def measure(
     if axes:
         compile_channels()
     return collect(
-        open_forward(model, taps, recipe, bound, batch_size, progress),
+        open_forward(model, taps, recipe, bound, batch_size, progress, axes),
         batches if allow_nonfinite else checked(batches),
         inputs=inputs,
         taps=taps,

@@ -9,7 +9,7 @@ from ptq_cli.amax.decide import AUTO, Decision, decide
 from ptq_cli.amax.overrides import require_matches, settings_for
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target import load_target
@@ -111,6 +111,21 @@ def decide_activations(
             statistics, settings[site.source], site.format, symmetric=site.symmetric
         )
     return decisions
+
+
+def require_ranges(plan: Plan, calibration: Calibration) -> None:
+    """Raise if a tensor that is quantized never had a finite value: nothing says what its range is.
+
+    Raises:
+        NonFiniteActivationError: there is one.
+    """
+    for source in plan.measured:
+        statistics = calibration.statistics.get(source)
+        if statistics is not None and statistics.rangeless:
+            raise NonFiniteActivationError(
+                f"tensor '{source}' had no finite value in any sample: there is no range to decide",
+                hint="mend the float model, or calibrate on other samples; ptq explain shows the counts",
+            )
 
 
 def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:

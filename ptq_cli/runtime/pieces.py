@@ -81,8 +81,8 @@ def begins_with(both: Array, first: Array, times: int) -> bool:
     if both.shape[0] != times * first.shape[0]:
         return _same(both, first)  # It does not depend on the samples at all.
     wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
-    largest = float(np.abs(wanted).max(initial=0.0))
-    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest))
+    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True))
 
 
 def _same(one: Array, other: Array) -> bool:
