@@ -12,9 +12,21 @@ RELATIVE_TOLERANCE = 1e-3
 
 
 def require_parity(
-    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], what: str
+    expected: Sequence[Array],
+    found: Sequence[Array],
+    names: Sequence[str],
+    what: str,
+    *,
+    allow_nan: bool = False,
 ) -> float:
     """Compare the outputs of the source and of the ONNX model on the same batch.
+
+    Args:
+        expected: the source's outputs.
+        found: the ONNX model's.
+        names: of the outputs.
+        what: the source's name, for messages.
+        allow_nan: NaN in both outputs at the same place is no difference.
 
     Returns:
         The largest difference, relative to the largest magnitude of its output.
@@ -39,19 +51,22 @@ def require_parity(
                 f"{format_shape(got.shape)} in ONNX",
                 hint="the model may depend on the batch size; try another --batch-size",
             )
-        worst = max(worst, _require_close(wanted, got, name, what))
+        worst = max(worst, _require_close(wanted, got, name, what, allow_nan=allow_nan))
     return worst
 
 
-def _require_close(wanted: Array, got: Array, name: str, what: str) -> float:
+def _require_close(wanted: Array, got: Array, name: str, what: str, *, allow_nan: bool) -> float:
     if wanted.size == 0:
         return 0.0
     reference, other = wanted.astype(np.float64), got.astype(np.float64)
+    if allow_nan:
+        numbers = ~(np.isnan(reference) & np.isnan(other))
+        reference, other = reference[numbers], other[numbers]
     largest = float(np.max(np.abs(reference), initial=0.0))
     with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison below says so
         difference = np.abs(reference - other)
     difference[reference == other] = 0.0
-    relative = float(np.max(difference)) / max(largest, 1e-6)
+    relative = float(np.max(difference, initial=0.0)) / max(largest, 1e-6)
     if not relative <= RELATIVE_TOLERANCE:
         raise ParityError(
             f"'{what}': output '{name}' of the ONNX model differs from PyTorch's by {np.max(difference):.3g} "

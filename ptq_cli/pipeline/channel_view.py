@@ -39,7 +39,7 @@ class ChannelsView:
     @property
     def amax(self) -> npt.NDArray[np.float64]:
         """What the method decided for each channel; shape (C,)."""
-        return np.array([item.choice.amax for item in self.decisions])
+        return np.array([item.choice.amax for item in self.decisions]) + 0.0  # No -0.0.
 
     @property
     def imbalance(self) -> float | None:

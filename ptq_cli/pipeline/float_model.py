@@ -84,7 +84,9 @@ def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | Non
             example = {name: array[:1] for name, array in example.items()}
             expected = source.run(example) or expected
         session = Session(content, threads=recipe.runtime.threads)
-        parity = require_parity(expected, session.run(example), session.outputs, what)
+        found = session.run(example)
+        allow_nan = recipe.calibration.allow_nonfinite
+        parity = require_parity(expected, found, session.outputs, what, allow_nan=allow_nan)
     return FloatModel(source.file, model, content, inputs, parity)
 
 

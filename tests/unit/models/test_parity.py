@@ -59,3 +59,14 @@ def test_integers_bools_and_empty_outputs_are_compared():
     assert require_parity(outputs, [item.copy() for item in outputs], ["a", "b", "c"], "m.pt") == 0.0
     with pytest.raises(ParityError, match="output 'b'"):
         require_parity(outputs, [outputs[0], ~outputs[1], outputs[2]], ["a", "b", "c"], "m.pt")
+
+
+def test_nan_in_both_is_no_difference_where_it_is_allowed():
+    wanted, found = np.float32([np.nan, 1.0]), np.float32([np.nan, 1.0001])
+
+    assert require_parity([wanted], [found], ["y"], "m.pt", allow_nan=True) == pytest.approx(1e-4, rel=0.01)
+    assert require_parity([wanted[:1]], [found[:1]], ["y"], "m.pt", allow_nan=True) == 0
+    with pytest.raises(ParityError):
+        require_parity([wanted], [found], ["y"], "m.pt")
+    with pytest.raises(ParityError):
+        require_parity([wanted], [np.float32([1.0, np.nan])], ["y"], "m.pt", allow_nan=True)

@@ -1,0 +1,122 @@
+"""``--allow-nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.collectors.artifact import load_calibration
+from ptq_cli.collectors.statistics import NonFinite
+
+ALLOWED = "calibrate model.onnx --data bad.npz --allow-nonfinite"
+
+
+@pytest.fixture
+def bad(folder: Path) -> Path:
+    with np.load(folder / "calib.npz") as arrays:
+        x = arrays["x"].copy()
+    x[3, 1, 2, 4] = np.nan
+    x[7, 0, 0, 0], x[9, 2, 5, 5] = np.inf, -np.inf
+    np.savez(folder / "bad.npz", x=x)
+    return folder
+
+
+def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
+    return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
+
+
+def test_without_the_flag_they_are_refused(bad: Path, refuse: Any) -> None:
+    refuse(
+        "calibrate model.onnx --data bad.npz --run new", "PTQ-DATA-008", "input 'x' holds nan at [1, 2, 4]"
+    )
+
+
+def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any) -> None:
+    outcome = ptq(ALLOWED)
+
+    assert outcome.status == 0
+    assert "warning: 'x' held 1 NaN, 1 +Inf and 1 -Inf; they are left out of its range" in outcome.out
+    with np.load(bad / "bad.npz") as arrays:
+        x = arrays["x"]
+    found = statistics_in(bad)["x"]
+    assert found.nonfinite == NonFinite(1, 1, 1)
+    assert (found.low, found.high) == (x[np.isfinite(x)].min(), x[np.isfinite(x)].max())
+    assert found.count == x.size - 3
+
+
+def test_the_same_bytes_however_it_is_cut(bad: Path, ptq: Any) -> None:
+    axis = "--activation-axis *=1"
+    assert ptq(f"{ALLOWED} {axis}").status == 0
+    wanted = (bad / "ptq-run" / "calibration.safetensors").read_bytes()
+
+    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 1/2 --run one").status == 0
+    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 2/2 --run two").status == 0
+    assert ptq("merge two one --run both").status == 0
+    assert ptq(f"{ALLOWED} {axis} --batch-size 1 --threads 1 --max-memory 8GiB --run cut").status == 0
+
+    assert (bad / "both" / "calibration.safetensors").read_bytes() == wanted
+    assert statistics_in(bad, "cut") == statistics_in(bad)
+
+
+def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
+    assert ptq(ALLOWED).status == 0
+
+    for words in ("calibration show", "explain x"):
+        assert "warning: 'x' held 1 NaN, 1 +Inf and 1 -Inf (0.13 % of its values)" in ptq(words).out
+    tensor = json.loads(ptq("calibration show --json").out)["tensors"][0]
+    assert [tensor[key] for key in ("nan", "positive_infinities", "negative_infinities")] == [1, 1, 1]
+    assert json.loads(ptq("explain x --json").out)["nan"] == 1
+    result = json.loads(ptq(f"{ALLOWED} --json").out)["nonfinite"]
+    assert result["x"] == {"nan": 1, "positive_infinities": 1, "negative_infinities": 1}
+    assert ptq("export").status == 0
+
+
+def test_recipe_allows_them_too(bad: Path, ptq: Any) -> None:
+    (bad / "ptq.toml").write_text(
+        "[model]\npath = 'model.onnx'\n[calibration]\ndata = 'bad.npz'\nallow_nonfinite = true\n"
+    )
+
+    assert ptq("calibrate").status == 0 and ptq("export").status == 0
+
+
+def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, refuse: Any) -> None:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("Log", ["x"], ["log"], "log"),
+            helper.make_node("MatMul", ["log", "w"], ["y"], "fc"),
+        ],
+        "log",
+        [value("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [value("y", TensorProto.FLOAT, ["n", 3, 8, 4])],
+        [numpy_helper.from_array(np.ones((8, 4), np.float32), "w")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(proto, folder / "log.onnx")
+    with np.load(folder / "calib.npz") as arrays:
+        negative = np.count_nonzero(arrays["x"] < 0)
+    refuse("calibrate log.onnx --data calib.npz --run new", "PTQ-CALIB-001", "tensor 'log' is nan at ")
+
+    assert ptq("calibrate log.onnx --data calib.npz --run new --allow-nonfinite").status == 0
+
+    assert statistics_in(folder, "new")["log"].nonfinite == NonFinite(nan=negative)
+
+
+@pytest.mark.parametrize("method", ["histogram", "max"])
+def test_without_any_finite_value_the_export_says_so(
+    folder: Path, ptq: Any, refuse: Any, method: str
+) -> None:
+    np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
+    assert ptq(f"{ALLOWED} --method {method} --activation-axis x=1").status == 0
+
+    shown, explained = ptq("calibration show"), ptq("explain x")
+
+    for outcome in (shown, explained):
+        assert outcome.status == 0
+        assert "'x' held 768 NaN and no finite value; ptq export will refuse" in outcome.out
+    assert "not finite" in shown.out and "0, 1, 2: without any finite value" in explained.out
+    refuse("export", "PTQ-CALIB-001", "tensor 'x' had no finite value in any sample")
