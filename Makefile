@@ -44,6 +44,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.amax
 	$(BIN)/python -m benchmarks.amax_accuracy
 	$(BIN)/python -m benchmarks.checkpoints
+	$(BIN)/python -m benchmarks.channels
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,6 +27,8 @@ ZERO_SLOTS = 8
 
 _PIECE = 1 << 10
 _SIDE_BY_SIDE = 16
+_LONG = 256
+"""Values of a channel that lie in a row in memory are counted where they are, if they are so many."""
 _INFINITY = 0x7F800000
 _LOWEST = -0x7F800001
 
@@ -49,9 +51,19 @@ def count_channels(
         exponent of the largest octave so far, the range as ``find_range`` tells it, and how many values.
     """
     outer, groups, inner, beside = bits.shape
+    slots = np.empty(_PIECE, np.uint16)
+    if beside == 1 and inner >= _LONG:
+        runs = bits.reshape(
+            outer, groups, inner
+        )  # A slice of it lies in a row, which the compiler must know.
+        for group in range(groups):
+            for row in range(outer):
+                for start in range(0, inner, _PIECE):
+                    values = runs[row, group, start : start + _PIECE]
+                    count_channel(values, table, group, tops, low, high, counts, slots, with_bins)
+        return
     # Rows a power of two apart would share the few lines of one set of the first-level cache.
     gathered = np.empty((_SIDE_BY_SIDE, _PIECE + 16), np.uint32)
-    slots = np.empty(_PIECE, np.uint16)
     for group in range(groups):
         for start in range(0, beside, _SIDE_BY_SIDE):
             width = min(_SIDE_BY_SIDE, beside - start)
@@ -65,20 +77,13 @@ def count_channels(
                     gather(part, gathered[:, filled : filled + size])
                     filled += size
                     done += size
-                    if filled == _PIECE or (row == outer - 1 and done == inner):
-                        for index in range(width):
-                            count_channel(
-                                gathered[index, :filled],
-                                table,
-                                first + index,
-                                tops,
-                                low,
-                                high,
-                                counts,
-                                slots,
-                                with_bins,
-                            )
-                        filled = 0
+                    if filled < _PIECE and (row < outer - 1 or done < inner):
+                        continue
+                    for index in range(width):
+                        values = gathered[index, :filled]
+                        channel = first + index
+                        count_channel(values, table, channel, tops, low, high, counts, slots, with_bins)
+                    filled = 0
 
 
 @compiled
@@ -119,7 +124,7 @@ def count_channel(
     """Count values of one channel.
 
     Shapes:
-        values: (N,), overwritten where some are not finite. slots: at least (N,). Others: as above.
+        values: (N,). slots: at least (N,). Others: as above.
     """
     least, most = find_range(values.view(np.int32))
     if least <= _LOWEST or most >= _INFINITY:
@@ -143,17 +148,18 @@ def count_channel(
 
 @compiled
 def keep_finite(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # pragma: no cover - compiled
-    """Move the finite values to the front, and return them.
+    """Return the finite values.
 
     Shapes:
         values: (N,).
     """
+    finite = np.empty_like(values)
     kept = 0
     for index in range(values.size):
         if values[index] & np.uint32(0x7FFFFFFF) < np.uint32(_INFINITY):
-            values[kept] = values[index]
+            finite[kept] = values[index]
             kept += 1
-    return values[:kept]
+    return finite[:kept]
 
 
 @compiled

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ptq_cli
 from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors.artifact import load_calibration
+from ptq_cli.core.progress import Progress
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --activation-axis relu=1 --activation-axis x=-3"
 
@@ -227,3 +228,27 @@ def test_axis_whose_length_differs_between_batches_is_refused(folder: Path, refu
         "PTQ-CALIB-006",
         "axis 1 of tensor 'x' had 5 channels and now has 7",
     )
+
+
+def test_a_calibration_that_was_ended_continues(folder: Path, ptq: Any) -> None:
+    settings: dict[str, Any] = {"data": "calib.npz", "batch_size": 2, "activation_axis": {"*": -1, "relu": 1}}
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "calibrate" and progress.done >= 8:
+            raise KeyboardInterrupt
+
+    ptq_cli.calibrate("model.onnx", run="whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        ptq_cli.calibrate("model.onnx", run="ended", checkpoint_every=0.0, progress=stop, **settings)
+    told: list[Progress] = []
+    ptq_cli.calibrate("model.onnx", run="ended", progress=told.append, **settings)
+
+    assert any("continuing an earlier calibration after 6 samples" in step.note for step in told)
+    assert statistics_in(folder, "ended") == statistics_in(folder, "whole")
+
+
+def test_flags_may_be_given_in_any_order(folder: Path, ptq: Any) -> None:
+    flags = "--activation-axis x=1 --activation-axis relu=1"
+    assert ptq(f"calibrate model.onnx --data calib.npz {flags}").status == 0
+
+    assert ptq("export").status == 0

@@ -1,0 +1,119 @@
+"""How long counting each channel takes, beside counting the tensor as a whole, and what it keeps.
+
+python -m benchmarks.channels            print the table
+python -m benchmarks.channels --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.timing import Work, median_ratio
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.channel_kernels import CHANNEL_SLOTS
+from ptq_cli.collectors.channels import ChannelStatistics
+from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.registry import Collector, make_collector
+from ptq_cli.runtime.session import usable_cores
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+BEGIN, END = "<!-- channels:begin -->", "<!-- channels:end -->"
+ROUNDS = 9
+CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
+    ("convolution, early", (8, 64, 112, 112), 1),
+    ("convolution, middle", (16, 512, 28, 28), 1),
+    ("convolution, last of a ResNet-50", (32, 2048, 7, 7), 1),
+    ("transformer, hidden", (32, 64, 768), -1),
+    ("transformer, feed-forward", (32, 64, 3072), -1),
+    ("transformer, heads", (32, 12, 64, 64), 1),
+)
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure counting each channel.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    lines = [
+        f"`python -m benchmarks.channels --write`, {platform.machine()}, one of {usable_cores()} cores; "
+        f"processor time, medians of {ROUNDS} rounds in which the collectors take turns, on normal values "
+        "behind a ReLU. The ratio is that of `--activation-axis` to none: the tensor is counted as a whole "
+        "besides.",
+        "",
+        "| tensor | shape, axis | as a whole | each channel too | histogram | max | table | in the file |",
+        "|---|---|---|---|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in rows()),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """Measure, and yield a row a case."""
+    random = np.random.default_rng(0)
+    for name, shape, axis in CASES:
+        values = np.maximum(random.standard_normal(shape), 0).astype(np.float32)
+        each = ChannelCollector(axis)
+        collectors: list[Collector] = [
+            HistogramCollector(),
+            make_collector("histogram", axis=axis),
+            MaxCollector(),
+            make_collector("max", axis=axis),
+        ]
+        works = [partial(collector.update, values) for collector in collectors]
+        whole, both, least, most = take_turns(works)
+        each.update(values)
+        channels = each.statistics()
+        yield (
+            name,
+            f"{'·'.join(map(str, shape))}, {axis}",
+            f"{1e9 * median(whole) / values.size:.2f} ns",
+            f"{1e9 * median(both) / values.size:.2f} ns",
+            f"{median_ratio(both, whole):.1f}",
+            f"{median_ratio(most, least):.1f}",
+            f"{channels.size * CHANNEL_SLOTS * 4 / 1e6:.1f} MB",
+            f"{file_bytes(channels) / 1e6:.1f} MB",
+        )
+
+
+def take_turns(works: Sequence[Work]) -> list[list[float]]:
+    """Return each one's seconds of processor time in each round, after one warm-up of each.
+
+    Counting takes one thread: so what else the machine does takes no part in it.
+    """
+    for work in works:
+        work()
+    times = [[processor_seconds(work) for work in works] for _ in range(ROUNDS)]
+    return [list(column) for column in zip(*times, strict=True)]
+
+
+def processor_seconds(work: Work) -> float:
+    """Return how long one call keeps a core busy."""
+    start = time.thread_time()
+    work()
+    return time.thread_time() - start
+
+
+def file_bytes(channels: ChannelStatistics) -> int:
+    """Return how many bytes of a calibration file the channels' histograms take."""
+    histograms = channels.histograms
+    return (
+        0
+        if histograms is None
+        else sum(array.nbytes for array in (histograms.sizes, histograms.keys, histograms.counts))
+    )
+
+
+if __name__ == "__main__":
+    main()
