@@ -294,66 +294,6 @@ def test_arrays_that_cannot_be_are_damaged(tmp_path, arrays, message):
     assert found.startswith(f"'FILE' is damaged: {message}")
 
 
-CHANNELS = {"x": STATISTICS["channels"]}
-CHANNEL_ARRAYS, CHANNEL_ENTRIES = flatten(CHANNELS)
-
-
-def of_channels(name, index, value):
-    array = CHANNEL_ARRAYS[name].copy()
-    array[index] = value
-    return {**CHANNEL_ARRAYS, name: array}
-
-
-def swapped(name):
-    array = CHANNEL_ARRAYS[name].copy()
-    array[:2] = array[1::-1]
-    return {**CHANNEL_ARRAYS, name: array}
-
-
-WRONG_CHANNELS = {
-    "negative count": (of_channels("channel_count", 0, -1), "a channel has fewer than no values"),
-    "negative zeros": (of_channels("channel_zeros", 0, -1), "a channel has fewer than no values"),
-    "other count": (of_channels("channel_count", 0, 15), "its channels are not those of its values"),
-    "other zeros": (of_channels("channel_zeros", 0, 1), "its channels are not those of its values"),
-    "overflowing counts": (
-        of_channels("channel_count", slice(None), 2**63 - 1),
-        "its channels are not those of its values",
-    ),
-    "wider range": (of_channels("channel_maximum", 0, 99), "its channels are not those of its values"),
-    "NaN": (of_channels("channel_minimum", 1, np.nan), "its range is not finite and ordered"),
-    "negative bins": (of_channels("channel_bins", 0, -1), "a channel has fewer than no bins"),
-    "bins beyond the arrays": (of_channels("channel_bins", 0, 2**62), f"{2**62 + 32} values are wanted, "),
-    "bin of NaN": (of_channels("channel_keys", 0, 255 << 11), "a bin is no bin, or holds nothing"),
-    "empty bin": (of_channels("channel_counts", 0, 0), "a bin is no bin, or holds nothing"),
-    "overflowing bins": (
-        of_channels("channel_counts", slice(0, 3), 2**63 - 1),
-        "its channels' bins do not hold as many values as it counts",
-    ),
-    "bins out of order": (swapped("channel_keys"), "its channels' bins are not in order"),
-    "bin that is too fine": (
-        of_channels("channel_keys", -1, CHANNEL_ARRAYS["channel_keys"][-1] + 1),
-        "its channels' bins are not in order",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arrays", "message"), WRONG_CHANNELS.values(), ids=WRONG_CHANNELS)
-def test_channels_that_cannot_be_are_damaged(tmp_path, arrays, message):
-    found = message_of(tmp_path / "c", signed({**HEADER, "tensors": CHANNEL_ENTRIES}, arrays))
-
-    assert found.startswith(f"'FILE' is damaged: tensor 'x': {message}")
-
-
-def test_values_in_another_channel_than_counted_are_noticed(tmp_path):
-    two = {"x": statistics_of(make_collector("histogram", axis=1), np.float32([[1, 2], [1, 2], [1, 2]]))}
-    arrays, entries = flatten(two)
-    arrays["channel_counts"] = np.array([2, 4])
-
-    found = message_of(tmp_path / "c", signed({**HEADER, "tensors": entries}, arrays))
-
-    assert found.endswith("tensor 'x': a channel's bins do not hold as many values as it counts")
-
-
 def test_statistics_of_no_tensor_round_trip():
     assert unflatten(flatten({})[1], flatten({})[0]) == {}
 

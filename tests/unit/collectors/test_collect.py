@@ -14,7 +14,6 @@ from ptq_cli.collectors import collect as collect_module
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collect import collect
 from ptq_cli.collectors.registry import COLLECTORS, make_collector
-from ptq_cli.collectors.statistics import NonFinite
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.runtime.forward import Forward, Pass
@@ -93,57 +92,6 @@ def saved(result):
 @pytest.mark.parametrize("method", COLLECTORS)
 def test_batch_size_and_threads_leave_the_bytes_as_they_are(method, size, threads):
     assert saved(run_collect(size=size, threads=threads, method=method)) == saved(run_collect(method=method))
-
-
-AXES = {"conv": 1, "relu": -3, "x": 1}
-
-
-@pytest.mark.parametrize("size", [1, 5, 12], ids=lambda size: f"batches of {size}")
-@pytest.mark.parametrize("threads", [1, 3], ids=lambda threads: f"{threads} threads")
-@pytest.mark.parametrize("method", COLLECTORS)
-def test_channels_are_counted_alike_in_any_batches_and_from_a_checkpoint(method, size, threads):
-    whole = run_collect(method=method, axes=AXES)
-    first, _ = run_collect(images=IMAGES[:5], size=size, method=method, axes=AXES)
-    cut = run_collect(size=size, threads=threads, method=method, axes=AXES)
-    rest, _ = run_collect(images=IMAGES[5:], size=size, method=method, axes=AXES, initial=first)
-
-    assert saved(cut) == saved(whole) == saved((rest, 12))
-    channels = whole[0]["relu"].channels
-    assert (channels.axis, channels.size) == (1, 3)
-    np.testing.assert_allclose(channels.maximum, direct_conv(IMAGES).max(axis=(0, 2, 3)), rtol=1e-5)
-
-
-def test_channels_are_counted_in_the_model_order():
-    plain = RNG.normal(size=(12, 3, 4)).astype(np.float32)
-    turned = Pass(("a", "b"), lambda _: [plain.transpose(0, 2, 1).copy()] * 2, in_model_order=back)
-
-    found, _ = collect(
-        Forward((turned,)),
-        batches(IMAGES, 12),
-        inputs=[],
-        taps=["a", "b"],
-        method="max",
-        threads=1,
-        axes={"a": 1},
-    )
-
-    assert found["a"].channels.maximum.tolist() == plain.max(axis=(0, 2)).tolist()
-    assert found["b"].channels is None and found["b"].high == plain.max()
-
-
-def back(name, array):
-    return array.transpose(0, 2, 1)
-
-
-def test_what_is_not_finite_is_counted_where_that_is_allowed():
-    taps = ("conv", "relu", "log")
-    found, samples = run_collect(taps=taps, size=5, allow_nonfinite=True)
-
-    dead = np.count_nonzero(direct_conv(IMAGES) <= 0)
-    assert samples == 12
-    assert found["log"].nonfinite == NonFinite(negative=dead)
-    assert found["log"].count == found["conv"].count - dead
-    assert saved((found, 12)) == saved(run_collect(taps=taps, size=12, threads=3, allow_nonfinite=True))
 
 
 def test_order_of_samples_leaves_the_bytes_as_they_are():
