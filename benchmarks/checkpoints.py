@@ -41,20 +41,20 @@ PROVENANCE = Provenance("", "", "", {}, {}, "histogram", 0, Share(1, {1: 0}, 32,
 
 @dataclass
 class Timed:
-    """A checkpoint writer, and the seconds of each call that wrote."""
+    """A checkpoint writer, and the seconds that each of its checkpoints took."""
 
-    write: CheckpointWriter
-    path: Path
+    writer: CheckpointWriter
     seconds: list[float] = field(default_factory=list)
 
-    def __call__(self, batches: int, samples: int, snapshot: Snapshot) -> None:
-        """Write a checkpoint if it is due, and note how long it took."""
-        before = self.path.stat().st_mtime_ns if self.path.exists() else 0
+    def is_due(self) -> bool:
+        """Tell whether it is time for one."""
+        return self.writer.is_due()
+
+    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+        """Write one, and note how long it took."""
         start = time.perf_counter()
-        self.write(batches, samples, snapshot)
-        took = time.perf_counter() - start
-        if self.path.exists() and self.path.stat().st_mtime_ns != before:
-            self.seconds.append(took)
+        self.writer.write(batches, samples, snapshot)
+        self.seconds.append(time.perf_counter() - start)
 
 
 def main() -> None:
@@ -97,12 +97,12 @@ def rows(scratch: Path) -> Iterator[str]:
     }
     path = scratch / "checkpoint"
     for name, (subject, recipe) in subjects.items():
-        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print), path)
-        statistics, _ = measure(subject, recipe, silent, after_batch=timed)
+        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
+        statistics, _ = measure(subject, recipe, silent, checkpoints=timed)
         yield row(name, len(statistics), path, timed.seconds)
-    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print), path)
+    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
     for _ in range(5):
-        timed(1, 1, many_tensors())
+        timed.write(1, 1, many_tensors())
     yield row(f"{MANY_TENSORS:,} tensors, two-sided", MANY_TENSORS, path, timed.seconds)
     yield often(*subjects["CNN sample"], path)
 
@@ -138,11 +138,11 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
 def often(subject: Subject, recipe: Recipe, path: Path) -> str:
     """Return the row of a calibration that is asked for a checkpoint each second, and may write fewer."""
     path.unlink()
-    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print), path)
+    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print))
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:
-        tensors, seen = measure(subject, recipe, silent, after_batch=timed)
+        tensors, seen = measure(subject, recipe, silent, checkpoints=timed)
         samples += seen
     share = sum(timed.seconds) / (time.perf_counter() - start)
     count = len(timed.seconds)

@@ -6,6 +6,7 @@ It answers each line of its input with one of JSON: seconds by the clock and of 
 of its memory so far.
 """
 
+import itertools
 import json
 import os
 import re
@@ -21,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.core.progress import silent
+from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.float_model import make_float_model, open_source
 from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve
@@ -92,13 +92,16 @@ def _forward(threads: int | None) -> Callable[[Path, str, int | None], Job]:
         if threads is not None:
             options.intra_op_num_threads = threads
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(
-            subject.model.content, options, providers=["CPUExecutionProvider"]
-        )
 
         def job() -> Moment:
+            # A new one each time, as a calibration has: its first run is slower than those that follow.
+            session = onnxruntime.InferenceSession(
+                subject.model.content, options, providers=["CPUExecutionProvider"]
+            )
+            batches = _batches(subject)
+            first = next(batches)
             start = Moment()
-            for inputs in _batches(subject):
+            for inputs in itertools.chain([first], batches):
                 session.run(None, inputs)
             return start
 
@@ -110,28 +113,20 @@ def _forward(threads: int | None) -> Callable[[Path, str, int | None], Job]:
 def _ptq(method: str) -> Callable[[Path, str, int | None], Job]:
     def ready(model: Path, data: str, samples: int | None) -> Job:
         subject, recipe = _subject(model, data, samples, method=method)
-        started: list[Moment] = []
-        _tell_first_read(subject.dataset, started)
 
         def job() -> Moment:
-            started.clear()
-            measure(subject, recipe, silent)
+            started: list[Moment] = []
+
+            def note(progress: Progress) -> None:
+                if not progress.done:
+                    started.append(Moment())  # The first batch is there, and how it is run was found out.
+
+            measure(subject, recipe, note)
             return started[0]
 
         return job
 
     return ready
-
-
-def _tell_first_read(dataset: Dataset, started: list[Moment]) -> None:
-    """Note when the data are first asked for: that is where start-up ends."""
-    batches = dataset.batches
-
-    def told(*arguments: Any, **keywords: Any) -> Any:
-        started.append(Moment())
-        return batches(*arguments, **keywords)
-
-    dataset.batches = told  # type: ignore[method-assign]
 
 
 def _onnxruntime(method: str) -> Callable[[Path, str, int | None], Job]:

@@ -55,9 +55,13 @@ class _Bar:
                 bar_format="{desc} …" if progress.done == 0 else None,
             )
         if self._bar is not None:
+            begins = progress.done > 0 and self._bar.bar_format is not None
             if progress.done:
+                self._bar.bar_format = None  # Now there is something to draw a bar of.
                 self._bar.set_postfix_str(format_size(resident_bytes()), refresh=False)
             self._bar.update(progress.done - self._bar.n)
+            if begins:
+                self._bar.refresh()
 
     def close(self) -> None:
         if self._bar is not None:

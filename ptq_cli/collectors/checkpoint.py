@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 
 
 class CheckpointWriter:
-    """Writes a checkpoint after a batch, once it is due; called as the ``after_batch`` of ``collect``.
+    """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
 
     Args:
         path: of the checkpoint.
@@ -50,11 +50,13 @@ class CheckpointWriter:
         self._due = self._start + every
         self._spent = 0.0
 
-    def __call__(self, batches: int, samples: int, snapshot: Snapshot) -> None:
-        """Write a checkpoint if one is due, or tell that it cannot be written."""
+    def is_due(self) -> bool:
+        """Tell whether it is time for one."""
+        return self._clock() >= self._due
+
+    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+        """Write a checkpoint, or tell that it cannot be written."""
         start = self._clock()
-        if start < self._due:
-            return
         try:
             save_calibration(Calibration(advance(self._begun, batches, samples), snapshot()), self._path)
         except OutputFileError as error:

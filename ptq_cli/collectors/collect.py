@@ -1,29 +1,41 @@
-"""Feed collectors from a running model: what is counted, is run and is decoded overlap.
+"""Feed collectors from a running model: several pieces of the data are run and counted at once.
 
-Each stage works on its own batch: one is counted while the next is run and another decoded. All that callers
-are told, and all that can fail, comes in the order of the batches.
+Each thread takes a piece through: it runs it, and counts what it ran while that is still in the processor's
+cache. Meanwhile the next batch is decoded. All that callers are told, and all that can fail, comes in the
+order of the batches.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from math import prod
+from typing import Protocol, Self
 
 import numpy as np
 
 from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.collectors.counting import MakeCollector
-from ptq_cli.collectors.registry import Collector, make_collector
+from ptq_cli.collectors.feeding import Feeding
+from ptq_cli.collectors.registry import make_collector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.forward import Forward, Pass, Piece, Run, Tensor, pieces, run_ahead
+from ptq_cli.runtime.forward import Forward, Pass, Piece, Run, pieces, work_ahead
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
-AfterBatch = Callable[[int, int, Snapshot], None]
-"""Is told how many batches and samples were counted, and can ask for the statistics so far."""
+AfterBatch = Callable[[int, int], None]
+"""Is told how many batches and samples were counted."""
+
+
+class Checkpoints(Protocol):
+    """What keeps the statistics of the batches so far."""
+
+    def is_due(self) -> bool:
+        """Tell whether the statistics after the batch that is begun last are wanted."""
+
+    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+        """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
 
 
 def collect(
@@ -38,6 +50,7 @@ def collect(
     prefetch: int = 0,
     progress: ProgressCallback = silent,
     after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
     make_tapped: MakeCollector = make_collector,
     axes: Mapping[str, int] | None = None,
@@ -54,8 +67,9 @@ def collect(
         threads: how many tensors are counted at once, at least 1; the result does not depend on it.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
         total: how many samples there will be, if known.
-        progress: is told after each batch.
+        progress: is told before the first run, and after each batch.
         after_batch: is called after each batch, once all its tensors are counted.
+        checkpoints: is given the statistics after a batch where it wants them.
         initial: statistics of batches that were counted before, which are merged with these.
         make_tapped: makes the collectors of the tapped tensors, which may be on a device; see ``counting``.
         axes: tensors of which each channel's statistics are kept besides, with their axis.
@@ -72,68 +86,105 @@ def collect(
     forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
     axes = axes or {}
     makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
-    collectors: dict[str, Collector] = {
-        name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
-        for name, make in makers.items()
-    }
+    feeding = Feeding(
+        {
+            name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
+            for name, make in makers.items()
+        }
+    )
+    work = _Work(forward, inputs, axes, feeding, threads)
+    due = _Due(checkpoints)
     number = samples = 0
 
     def snapshot() -> dict[str, TensorStatistics]:
-        statistics = {name: collector.statistics() for name, collector in collectors.items()}
+        statistics = feeding.statistics()
         if initial is None:
             return statistics
         return {name: item.merge(initial[name]) for name, item in statistics.items()}
 
-    with (
-        ThreadPoolExecutor(threads, "count") as pool,
-        closing(decoded_ahead(batches, prefetch)) as decoded,
-        closing(run_ahead(pieces(decoded, forward), forward)) as computed,
-    ):
-        for piece, arrays in computed:
-            measured = dict(zip(piece.turn.taps, arrays, strict=True))
-            if piece.first:
-                measured |= {name: piece.batch.inputs[name] for name in inputs}
-            _count(collectors, measured, piece, pool, threads, axes)
-            measured.clear()
-            piece.turn.recycle(arrays)
-            del arrays
-            samples += piece.batch.size if piece.done else 0
-            if not piece.last:
-                continue
-            number += 1
-            progress(Progress("calibrate", samples, total))
-            if after_batch is not None:
-                after_batch(number, samples, snapshot)
+    with closing(decoded_ahead(batches, prefetch)) as decoded, work:
+        # What may be done with batches is found out with the first one; not before that is there a piece.
+        parts = _announced(pieces(decoded, forward), lambda: progress(Progress("calibrate", 0, total)))
+        with closing(work_ahead(parts, work.run_and_count, forward.at_once, due.after)) as worked:
+            for piece, error in worked:
+                if error is not None:
+                    raise error
+                samples += piece.batch.size if piece.done else 0
+                if not piece.last:
+                    continue
+                number += 1
+                progress(Progress("calibrate", samples, total))
+                if after_batch is not None:
+                    after_batch(number, samples)
+                if checkpoints is not None and piece is due.piece:
+                    checkpoints.write(number, samples, snapshot)
     return snapshot(), samples
 
 
-def _count(
-    collectors: Mapping[str, Collector],
-    arrays: Mapping[str, Tensor],
-    piece: Piece,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    axes: Collection[str],
-) -> None:
-    """Let each collector have its array, the largest first, as many at once as there are threads."""
-    left = iter(sorted(arrays, key=lambda name: -prod(arrays[name].shape)))
-    bad: list[str] = []
+class _Work:
+    """Runs a piece and counts what it ran, in any of several threads."""
 
-    def work() -> None:
-        # Each tensor has its own collector, so that nothing is shared but the list of what is left to do.
-        for name in left:
-            # A tensor may be in blocks of channels; where the channels do not matter, that is no matter.
-            array = piece.turn.in_model_order(name, arrays[name]) if name in axes else arrays[name]
-            if not collectors[name].update(array):
-                bad.append(name)
+    def __init__(
+        self,
+        forward: Forward,
+        inputs: Sequence[str],
+        in_order: Collection[str],
+        feeding: Feeding,
+        threads: int,
+    ) -> None:
+        self._inputs = inputs
+        self._in_order = in_order
+        self._feeding = feeding
+        self._helpers = max(0, threads - forward.at_once)
+        self._pool = ThreadPoolExecutor(max(1, self._helpers), "count")
 
-    workers = [pool.submit(work) for _ in range(min(threads, len(arrays)) - 1)]
-    work()
-    for worker in workers:
-        worker.result()
-    if bad:
-        name = next(name for name in collectors if name in bad)  # the first in graph order
-        raise _non_finite(name, piece.turn.in_model_order(name, arrays[name]), piece)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
+        """Return what is wrong with the piece's tensors, if anything is."""
+        arrays = piece.turn.run(piece.batch.inputs)
+        measured = dict(zip(piece.turn.taps, arrays, strict=True))
+        # A tensor may be in blocks of channels; where the channels do not matter, that is no matter.
+        measured |= {name: piece.turn.in_model_order(name, measured[name]) for name in self._of_order(piece)}
+        if piece.first:
+            measured |= {name: piece.batch.inputs[name] for name in self._inputs}
+        bad = self._feeding.count(measured, self._pool, self._helpers)
+        error = None
+        if bad is not None:
+            given = measured[bad]
+            array = given if bad in self._in_order else piece.turn.in_model_order(bad, given)
+            error = _non_finite(bad, array, piece)
+        measured.clear()
+        piece.turn.recycle(arrays)
+        return error
+
+    def _of_order(self, piece: Piece) -> Iterator[str]:
+        return (name for name in piece.turn.taps if name in self._in_order)
+
+
+class _Due:
+    """Notes after which piece the statistics are wanted."""
+
+    def __init__(self, checkpoints: Checkpoints | None) -> None:
+        self._checkpoints = checkpoints
+        self.piece: Piece | None = None
+
+    def after(self, piece: Piece) -> bool:
+        """Tell whether they are wanted after a piece."""
+        if piece.last and self._checkpoints is not None and self._checkpoints.is_due():
+            self.piece = piece
+        return piece is self.piece
+
+
+def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator[Piece]:
+    for index, piece in enumerate(parts):
+        if not index:
+            announce()
+        yield piece
 
 
 def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationError:

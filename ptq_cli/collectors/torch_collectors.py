@@ -12,6 +12,7 @@ from ptq_cli.collectors.registry import Collector, make_collector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.collectors.torch_kernels import LEAST_TOP, count_keys, count_values, find_range, new_table
 from ptq_cli.core.errors import RuntimeFailedError, require_known
+from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.on_device import as_array
 
 
@@ -121,8 +122,8 @@ class _OnHost:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 
-    def update(self, tensor: torch.Tensor) -> bool:
-        return self._collector.update(as_array(tensor))
+    def update(self, tensor: torch.Tensor | Array) -> bool:
+        return self._collector.update(as_array(tensor) if isinstance(tensor, torch.Tensor) else tensor)
 
     def statistics(self) -> TensorStatistics:
         return self._collector.statistics()

@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.calibdata.selection import WHOLE, Selection, Shard, parse_shard
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.checkpoint import CheckpointWriter, advance, discard_checkpoint, load_checkpoint
-from ptq_cli.collectors.collect import AfterBatch, Snapshot
+from ptq_cli.collectors.collect import AfterBatch, Checkpoints
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import NonFinite, TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
@@ -176,7 +176,7 @@ def make_calibration(
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
     writer = CheckpointWriter(run.checkpoint, begun, recipe.calibration.checkpoint_every, tell)
     initial = earlier.statistics if earlier is not None else None
-    calibration = measure_part(subject, recipe, begun, progress, after_batch=writer, initial=initial)
+    calibration = measure_part(subject, recipe, begun, progress, checkpoints=writer, initial=initial)
     return assemble(subject, calibration, recipe, run)
 
 
@@ -204,7 +204,8 @@ def measure_part(
     begun: Provenance,
     progress: ProgressCallback,
     *,
-    after_batch: AfterBatch,
+    after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
 ) -> Calibration:
     """Run what is left of a shard through the model.
@@ -215,6 +216,7 @@ def measure_part(
         begun: which shard, and how much of it was seen before.
         progress: is told after each batch.
         after_batch: is called after each batch.
+        checkpoints: is given the statistics after a batch where it wants them.
         initial: the statistics of what was seen before.
 
     Raises:
@@ -226,17 +228,26 @@ def measure_part(
     ((number, done),) = begun.share.batches.items()
     batches = 0
 
-    def count_batch(count: int, samples: int, snapshot: Snapshot) -> None:
+    def count_batch(count: int, samples: int) -> None:
         nonlocal batches
         batches = count
-        after_batch(count, samples, snapshot)
+        if after_batch is not None:
+            after_batch(count, samples)
 
     def shift(step: Progress) -> None:
         total = begun.samples + step.total if step.total is not None else None
         progress(replace(step, done=begun.samples + step.done, total=total))
 
     selection = Selection(Shard(number, begun.share.count), done)
-    statistics, samples = measure(subject, recipe, shift, selection, after_batch=count_batch, initial=initial)
+    statistics, samples = measure(
+        subject,
+        recipe,
+        shift,
+        selection,
+        after_batch=count_batch,
+        checkpoints=checkpoints,
+        initial=initial,
+    )
     provenance = advance(begun, batches, samples, finished=True)
     require_samples_seen(provenance)
     return Calibration(provenance, statistics)

@@ -18,7 +18,6 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ptq_cli.calibdata.selection import Shard
 from ptq_cli.collectors.artifact import Calibration, calibration_bytes, parse_calibration
-from ptq_cli.collectors.collect import Snapshot
 from ptq_cli.collectors.merge import Part, merge_calibrations
 from ptq_cli.core.errors import RanksError
 from ptq_cli.pipeline.ranks import Ranks
@@ -37,13 +36,13 @@ class Group:
         self._talk = talk
         self._group = group
 
-    def after_batch(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+    def after_batch(self, batches: int, samples: int) -> None:
         """Say that a batch is done, and raise what another rank has raised.
 
         Raises:
             PtqError: another rank's.
         """
-        del batches, samples, snapshot
+        del batches, samples
         self._talk.go_on()
 
     def wait_for_all(self, place: str) -> None:

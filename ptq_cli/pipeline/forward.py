@@ -19,7 +19,7 @@ from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.sizes import tapped_sizes
-from ptq_cli.runtime.tapped import MOST_AHEAD, PIECE_BYTES, TappedModel
+from ptq_cli.runtime.tapped import PIECE_BYTES, TappedModel, most_at_once
 from ptq_cli.runtime.taps import tap
 
 STATISTICS_BYTES = 200_000
@@ -70,10 +70,12 @@ def open_forward(
     plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit, axes)
     progress(Progress("calibrate", 0, None, note=f"below {format_size(limit)} of memory: {plan}"))
     models = [
-        TappedModel(tap(model.model, group), group, threads=threads, samples=plan.samples, ahead=plan.ahead)
+        TappedModel(
+            tap(model.model, group), group, threads=threads, samples=plan.samples, at_once=plan.at_once
+        )
         for group in plan.groups
     ]
-    return Forward(tuple(part.one_pass() for part in models), plan.ahead, models[0].split)
+    return Forward(tuple(part.one_pass() for part in models), plan.at_once, models[0].split)
 
 
 def _open_on_device(
@@ -129,8 +131,8 @@ def _plan(
         taps=each,
     )
     useful = max(least, min(batch.size, PIECE_BYTES // max(1, sum(each.values()))))
-    ahead = min(threads, MOST_AHEAD) if threads > 1 else 0
-    return plan_memory(needs, limit, most_samples=useful, least_samples=least, ahead=ahead)
+    at_once = most_at_once(threads, whole_batches=whole)
+    return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
 
 
 def _statistics_bytes(

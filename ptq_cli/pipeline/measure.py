@@ -11,7 +11,7 @@ from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 from ptq_cli.collectors.channel_collector import compile_channels
-from ptq_cli.collectors.collect import AfterBatch, collect
+from ptq_cli.collectors.collect import AfterBatch, Checkpoints, collect
 from ptq_cli.collectors.counting import counting_on
 from ptq_cli.collectors.histogram import compile_kernel
 from ptq_cli.collectors.statistics import TensorStatistics
@@ -79,6 +79,7 @@ def measure(
     selection: Selection = EVERY_BATCH,
     *,
     after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run the data through the model; return the statistics of the plan's tensors and the sample count.
@@ -89,6 +90,7 @@ def measure(
         progress: is told after each batch.
         selection: which batches.
         after_batch: is called after each batch; see ``collect``.
+        checkpoints: is given statistics; see ``collect``.
         initial: statistics to begin with; their samples are not counted again.
     """
     model, dataset = subject.model, subject.dataset
@@ -118,6 +120,7 @@ def measure(
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         after_batch=after_batch,
+        checkpoints=checkpoints,
         initial=initial,
         make_tapped=counting_on(device),
         axes=axes,

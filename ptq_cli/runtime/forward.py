@@ -1,9 +1,10 @@
 """What feeds the collectors: something that runs a batch and returns its tapped tensors."""
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.tensors import Array
@@ -11,6 +12,7 @@ from ptq_cli.core.tensors import Array
 Tensor = Any
 """An array, or a tensor on the device that the model runs on; both have a ``shape``."""
 Run = Callable[[Mapping[str, Array]], Sequence[Tensor]]
+Result = TypeVar("Result")
 
 
 def whole(batch: Batch) -> Sequence[Batch]:
@@ -35,7 +37,7 @@ class Pass:
 
     Attributes:
         taps: their names.
-        run: returns them for a batch; from several threads at once where ``Forward.ahead`` is above 1.
+        run: returns them for a batch; from several threads at once where ``Forward.at_once`` is above 1.
         recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
         in_model_order: a tapped tensor, as ``run`` returned it, on the host in the model's shape and order.
     """
@@ -52,12 +54,12 @@ class Forward:
 
     Attributes:
         passes: each piece takes all of them, one after the other; together they give all tapped tensors.
-        ahead: how many runs may be under way while the tensors of another are counted; 0 runs in turn.
+        at_once: how many threads run pieces, each of which also counts what it ran.
         split: cuts a batch into the pieces that are run.
     """
 
     passes: tuple[Pass, ...]
-    ahead: int = 0
+    at_once: int = 1
     split: Callable[[Batch], Sequence[Batch]] = whole
 
 
@@ -94,22 +96,33 @@ def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
             start += part.size
 
 
-def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece, Sequence[Tensor]]]:
-    """Yield each piece with its tapped tensors, in order, while the next ones are run in other threads.
+def work_ahead(
+    parts: Iterator[Piece], work: Callable[[Piece], Result], at_once: int, stop_after: Callable[[Piece], bool]
+) -> Generator[tuple[Piece, Result]]:
+    """Yield each piece with what work on it returned, in order, while the next ones are worked on.
+
+    Args:
+        parts: the pieces; the next ones are asked for while others are worked on.
+        work: runs in other threads, for as many pieces at once as ``at_once`` says; 1 works in turn, in this.
+        at_once: as many threads.
+        stop_after: is asked of each piece whether no later one may be begun before it was yielded.
 
     Raises:
-        PtqError: a run failed; the pieces before it were yielded.
+        PtqError: the work on a piece failed; the pieces before it were yielded.
     """
-    if not forward.ahead:
+    if at_once <= 1:
         for piece in parts:
-            yield piece, piece.turn.run(piece.batch.inputs)
+            stop_after(piece)
+            yield piece, work(piece)
         return
-    pending: list[tuple[Piece, Future[Sequence[Tensor]]]] = []
-    with ThreadPoolExecutor(forward.ahead, "forward") as pool:
+    pending: deque[tuple[Piece, Future[Result]]] = deque()
+    with ThreadPoolExecutor(at_once, "forward") as pool:
         try:
             for piece in parts:
-                pending.append((piece, pool.submit(piece.turn.run, piece.batch.inputs)))
-                if len(pending) > forward.ahead:
+                pending.append((piece, pool.submit(work, piece)))
+                # One more than are worked on, so that no thread has to wait for its next piece.
+                limit = 0 if stop_after(piece) else at_once
+                while len(pending) > limit:
                     yield _first(pending)
             while pending:
                 yield _first(pending)
@@ -118,6 +131,6 @@ def run_ahead(parts: Iterator[Piece], forward: Forward) -> Generator[tuple[Piece
                 future.cancel()
 
 
-def _first(pending: list[tuple[Piece, Future[Sequence[Tensor]]]]) -> tuple[Piece, Sequence[Tensor]]:
-    piece, future = pending.pop(0)
+def _first(pending: deque[tuple[Piece, Future[Result]]]) -> tuple[Piece, Result]:
+    piece, future = pending.popleft()
     return piece, future.result()

@@ -38,25 +38,27 @@ class MemoryPlan:
 
     Attributes:
         samples: of a piece.
-        ahead: runs that are under way at once.
+        at_once: runs that are under way at once.
         groups: the tapped tensors of each pass.
         peak: the estimate, in bytes.
     """
 
     samples: int
-    ahead: int
+    at_once: int
     groups: tuple[tuple[str, ...], ...]
     peak: int
 
     def __str__(self) -> str:
         passes = "in one pass" if len(self.groups) == 1 else f"in {len(self.groups)} passes"
-        runs = "one run at a time" if self.ahead < 2 else f"{self.ahead} runs at once"
+        runs = "one run at a time" if self.at_once < 2 else f"{self.at_once} runs at once"
         pieces = f"pieces of {self.samples} sample{'s' * (self.samples != 1)}"
         tensors = sum(len(group) for group in self.groups)
         return f"{tensors} tensors {passes}, {pieces}, {runs}: about {format_size(self.peak)} at the most"
 
 
-def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: int, ahead: int) -> MemoryPlan:
+def plan_memory(
+    needs: Needs, limit: int, *, most_samples: int, least_samples: int, at_once: int
+) -> MemoryPlan:
     """Return the fastest plan below a limit: large pieces in one pass, or smaller ones, or several passes.
 
     Args:
@@ -64,16 +66,16 @@ def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: i
         limit: in bytes.
         most_samples: of a piece.
         least_samples: of a piece; all of a batch's where it cannot be cut.
-        ahead: most runs at once.
+        at_once: most runs at once.
 
     Raises:
         MemoryLimitError: not even one tensor at a time fits; the message says what would.
 
     Example:
         >>> needs = Needs(reached=90, base=100, fixed=10, session=20, scratch=5, taps={"a": 30, "b": 30})
-        >>> str(plan_memory(needs, 400, most_samples=8, least_samples=1, ahead=0))
+        >>> str(plan_memory(needs, 400, most_samples=8, least_samples=1, at_once=1))
         '2 tensors in one pass, pieces of 1 sample, one run at a time: about 270 B at the most'
-        >>> plan_memory(needs, 250, most_samples=8, least_samples=1, ahead=0).groups
+        >>> plan_memory(needs, 250, most_samples=8, least_samples=1, at_once=1).groups
         (('a',), ('b',))
     """
     if limit < needs.reached:
@@ -83,7 +85,7 @@ def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: i
             hint=f"--max-memory {-(-_least(needs, least_samples) // 2**20)}MiB",
         )
     whole = (tuple(needs.taps),)
-    for runs in dict.fromkeys((ahead, 0)):
+    for runs in dict.fromkeys((at_once, min(at_once, 2), 1)):
         samples = most_samples
         while samples >= least_samples:
             peak = _peak(needs, whole, samples, runs)
@@ -94,9 +96,9 @@ def plan_memory(needs: Needs, limit: int, *, most_samples: int, least_samples: i
             samples = max(samples // 2, least_samples)
     for count in range(2, len(needs.taps) + 1):
         groups = _divide(needs.taps, count)
-        peak = _peak(needs, groups, least_samples, 0)
+        peak = _peak(needs, groups, least_samples, 1)
         if peak <= limit:
-            return MemoryPlan(least_samples, 0, groups, peak)
+            return MemoryPlan(least_samples, 1, groups, peak)
     least = _least(needs, least_samples)
     raise MemoryLimitError(
         f"{format_size(limit)} of memory are not enough: about {format_size(least)} are needed with one "
@@ -132,14 +134,14 @@ def require_host_memory(reached: int, more: int, limit: int) -> int:
 
 def _least(needs: Needs, samples: int) -> int:
     divided = (_divide(needs.taps, count) for count in range(1, len(needs.taps) + 1))
-    return max(needs.reached, min(_peak(needs, groups, samples, 0) for groups in divided))
+    return max(needs.reached, min(_peak(needs, groups, samples, 1) for groups in divided))
 
 
-def _peak(needs: Needs, groups: tuple[tuple[str, ...], ...], samples: int, ahead: int) -> int:
+def _peak(needs: Needs, groups: tuple[tuple[str, ...], ...], samples: int, at_once: int) -> int:
     largest = max((sum(needs.taps[name] for name in group) for group in groups), default=0)
-    # A first run has its tensors twice, to learn their shapes; later, one set is counted while more are made.
-    tensors = 2 * max(ahead, 1) * samples * largest
-    work = needs.fixed + len(groups) * needs.session + max(ahead, 1) * samples * needs.scratch + tensors
+    # A first run has its tensors twice, to learn their shapes.
+    tensors = 2 * at_once * samples * largest
+    work = needs.fixed + len(groups) * needs.session + at_once * samples * needs.scratch + tensors
     return needs.base + int(SPARE * work)
 
 

@@ -17,6 +17,9 @@ from ptq_cli.runtime.session import Session
 DEVICE_PIECE_BYTES = 512 << 20
 """Tapped tensors of one run; two runs are held. Enough to keep a GPU at work, whatever the batch size is."""
 
+AT_ONCE = 2
+"""One is run while the tensors of another are counted."""
+
 
 class DeviceModel:
     """Runs pieces of batches on a device, one while the tensors of another are counted there.
@@ -53,7 +56,7 @@ class DeviceModel:
         the memory again as soon as nobody holds the tensor.
         """
         turn = Pass(self._taps, self.run, in_model_order=lambda _name, tensor: as_array(tensor))
-        return Forward((turn,), 1, self.split)
+        return Forward((turn,), AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:
         """Return the tapped tensors, on the device.

@@ -14,10 +14,12 @@ from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.pieces import Cutter, Signature, begins_with, signature
 from ptq_cli.runtime.session import Session
 
-PIECE_BYTES = 48 << 20
-"""Tapped tensors of one run. More of them leave the caches before they are counted: on a ResNet-50, batches
-of 32, whose tensors take 2 GB, cost twice the forward pass, and single images a fifth more than it."""
-MOST_AHEAD = 2
+PIECE_BYTES = 8 << 20
+"""Tapped tensors of one run. More of them leave the caches before they are counted; with fewer, what a run
+costs whatever its size begins to show: 4 MiB and 16 MiB are both a tenth slower on a small ResNet."""
+MOST_AT_ONCE = 8
+MOST_WHOLE_AT_ONCE = 2
+"""Where batches cannot be cut, their tensors take far more memory."""
 
 
 class TappedModel:
@@ -37,7 +39,7 @@ class TappedModel:
         whole_batches: bool = False,
         piece_bytes: int = PIECE_BYTES,
         samples: int | None = None,
-        ahead: int | None = None,
+        at_once: int | None = None,
     ) -> None:
         """Open the model.
 
@@ -48,16 +50,15 @@ class TappedModel:
             whole_batches: the model fixes the size of a batch.
             piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
             samples: of a piece, where that is planned already; then as little memory is taken as can be.
-            ahead: runs that are under way at once, where that is planned.
+            at_once: runs that are under way at once, where that is planned.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
         """
         self._taps = tuple(taps)
-        usual = min(threads, MOST_AHEAD) if threads > 1 else 0
-        self._ahead = usual if ahead is None else ahead
+        self._at_once = at_once or most_at_once(threads, whole_batches=whole_batches)
         # Each of the runs that are under way at once brings a thread of its own.
-        workers = threads - max(self._ahead, 1) + 1
+        workers = threads - self._at_once + 1
         self._blocked: BlockedTaps | None = None
         if samples is None:
             self._session, self._blocked = open_tapped(content, workers)
@@ -73,7 +74,7 @@ class TappedModel:
 
     def forward(self) -> Forward:
         """Return how batches are run."""
-        return Forward((self.one_pass(),), self._ahead, self.split)
+        return Forward((self.one_pass(),), self._at_once, self.split)
 
     def one_pass(self) -> Pass:
         """Return the pass that gives the tapped tensors."""
@@ -146,3 +147,13 @@ class TappedModel:
         kinds: list[Kind] = [(array.dtype, array.shape) for array in arrays]
         self._kinds[signature(inputs)] = kinds
         return kinds
+
+
+def most_at_once(threads: int, *, whole_batches: bool) -> int:
+    """Return how many pieces are run at once, each in a thread of its own.
+
+    Example:
+        >>> most_at_once(2, whole_batches=False), most_at_once(16, whole_batches=False)
+        (2, 8)
+    """
+    return min(threads, MOST_WHOLE_AT_ONCE if whole_batches else MOST_AT_ONCE)

@@ -55,10 +55,11 @@ def path(tmp_path):
 def written_after(path, every, seconds_a_batch, batches, cost=0.0):
     """After which batches a checkpoint is written."""
     clock, told, found = Clock(cost), [], []
-    write = CheckpointWriter(path, BEGUN, every, told.append, clock)
+    writer = CheckpointWriter(path, BEGUN, every, told.append, clock)
     for batch in range(1, batches + 1):
         clock.now += seconds_a_batch
-        write(batch, 4 * batch, clock.snapshot)
+        if writer.is_due():
+            writer.write(batch, 4 * batch, clock.snapshot)
         if path.exists():
             found.append(batch)
             path.unlink()
@@ -85,7 +86,7 @@ def test_slow_ones_are_farther_apart(path):
 
 def test_it_holds_what_was_seen_so_far(path):
     clock = Clock()
-    CheckpointWriter(path, BEGUN, 0, print, clock)(3, 11, clock.snapshot)
+    CheckpointWriter(path, BEGUN, 0, print, clock).write(3, 11, clock.snapshot)
     found = load_calibration(path)
     assert found.provenance == replace(BEGUN, samples=19, share=Share(3, {2: 5}, 4, finished=False))
     assert found.statistics == clock.snapshot()
@@ -95,7 +96,7 @@ def test_it_holds_what_was_seen_so_far(path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     clock, told = Clock(), []
-    write = CheckpointWriter(path, BEGUN, 0, told.append, clock)
+    write = CheckpointWriter(path, BEGUN, 0, told.append, clock).write
     write(1, 4, clock.snapshot)
     good = path.read_bytes()
 
@@ -123,7 +124,7 @@ def test_a_full_disk_from_the_start_is_told_without_a_last_one(path, monkeypatch
 
     clock, told = Clock(), []
     monkeypatch.setattr(Path, "write_bytes", full)
-    CheckpointWriter(path, BEGUN, 0, told.append, clock)(1, 4, clock.snapshot)
+    CheckpointWriter(path, BEGUN, 0, told.append, clock).write(1, 4, clock.snapshot)
     assert told[0].startswith("no checkpoint was written, and calibration goes on: ")
 
 

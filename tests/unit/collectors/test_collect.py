@@ -82,6 +82,19 @@ def test_histogram_holds_each_tensor():
     assert statistics["relu"].zeros == np.count_nonzero(direct_conv(IMAGES) <= 0)
 
 
+class Always:
+    """Wants the statistics after each batch."""
+
+    def __init__(self):
+        self.taken = []
+
+    def is_due(self):
+        return True
+
+    def write(self, batches, samples, snapshot):
+        self.taken.append((batches, samples, snapshot()))
+
+
 def saved(result):
     statistics, samples = result
     return calibration_bytes(Calibration(Provenance("", "", "", {}, {}, "", samples), statistics))
@@ -161,16 +174,12 @@ def test_what_was_counted_before_is_merged(method):
 @pytest.mark.parametrize("start", [0, 4], ids=["from the start", "after earlier batches"])
 def test_a_snapshot_holds_all_batches_so_far(start):
     initial = run_collect(images=IMAGES[:start])[0] if start else None
-    taken = []
-    run_collect(
-        images=IMAGES[start:],
-        initial=initial,
-        after_batch=lambda batches, samples, snapshot: taken.append((batches, samples, snapshot())),
-    )
+    checkpoints = Always()
+    run_collect(images=IMAGES[start:], initial=initial, checkpoints=checkpoints)
 
     sizes = range(4, len(IMAGES) - start + 1, 4)
     expected = [run_collect(images=IMAGES[: start + size])[0] for size in sizes]
-    assert taken == [(size // 4, size, item) for size, item in zip(sizes, expected, strict=True)]
+    assert checkpoints.taken == [(size // 4, size, item) for size, item in zip(sizes, expected, strict=True)]
 
 
 def test_unknown_method_is_refused_before_anything_runs():
@@ -187,7 +196,7 @@ def test_progress_is_told_after_each_batch(total):
 
     run_collect(size=5, total=total, progress=told.append)
 
-    assert told == [Progress("calibrate", done, total) for done in (5, 10, 12)]
+    assert told == [Progress("calibrate", done, total) for done in (0, 5, 10, 12)]
 
 
 def test_only_the_named_inputs_are_measured():
@@ -235,16 +244,16 @@ def test_tensors_are_counted_side_by_side(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("at_once", [1, 2, 3])
 @pytest.mark.parametrize("piece", [1, 2, 4])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(ahead, piece, prefetch):
+def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(at_once, piece, prefetch):
     def split(batch):
         return [cut(batch, start, min(start + piece, batch.size)) for start in range(0, batch.size, piece)]
 
-    session, told, snapshots = Session(tap(make_model(), ("conv", "relu")), threads=1), [], []
+    session, told, checkpoints = Session(tap(make_model(), ("conv", "relu")), threads=1), [], Always()
     found = collect(
-        Forward((Pass(("conv", "relu"), session.run),), ahead, split),
+        Forward((Pass(("conv", "relu"), session.run),), at_once, split),
         batches(IMAGES, 5),
         inputs=["x"],
         taps=("conv", "relu"),
@@ -252,24 +261,23 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
         threads=2,
         prefetch=prefetch,
         progress=told.append,
-        after_batch=lambda number, samples, snapshot: snapshots.append(
-            (number, samples, snapshot()["x"].count)
-        ),
+        checkpoints=checkpoints,
     )
 
     assert saved(found) == saved(run_collect())
-    assert told == [Progress("calibrate", done, None) for done in (5, 10, 12)]
-    # A snapshot holds the batches that were told of, and nothing of those that are under way.
-    assert snapshots == [(1, 5, 5 * 72), (2, 10, 10 * 72), (3, 12, 12 * 72)]
+    assert told == [Progress("calibrate", done, None) for done in (0, 5, 10, 12)]
+    # A snapshot holds the batches that were told of, and nothing of later ones.
+    counts = [(number, samples, statistics["x"].count) for number, samples, statistics in checkpoints.taken]
+    assert counts == [(1, 5, 5 * 72), (2, 10, 10 * 72), (3, 12, 12 * 72)]
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
-def test_passes_leave_the_bytes_and_the_reports_as_they_are(ahead):
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
     sessions = {name: Session(tap(make_model(), (name,)), threads=1) for name in ("conv", "relu")}
     passes, told = tuple(Pass((name,), session.run) for name, session in sessions.items()), []
 
     found = collect(
-        Forward(passes, ahead),
+        Forward(passes, at_once),
         batches(IMAGES, 5),
         inputs=["x"],
         taps=("conv", "relu"),
@@ -279,7 +287,7 @@ def test_passes_leave_the_bytes_and_the_reports_as_they_are(ahead):
     )
 
     assert saved(found) == saved(run_collect())
-    assert [progress.done for progress in told] == [5, 10, 12]
+    assert [progress.done for progress in told] == [0, 5, 10, 12]
 
 
 def test_message_counts_samples_from_the_start_of_the_batch():
@@ -287,7 +295,7 @@ def test_message_counts_samples_from_the_start_of_the_batch():
         return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
 
     forward = Forward(
-        (Pass(("bad",), run),), 1, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]
+        (Pass(("bad",), run),), 2, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]
     )
     with pytest.raises(NonFiniteActivationError) as caught:
         collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)

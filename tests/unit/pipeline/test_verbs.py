@@ -31,6 +31,7 @@ def test_calibrate(run: RunDirectory, request_with: RequestWith) -> None:
     result = run_calibrate(request_with(batch_size=4), run, told.append)
     assert (result.samples, result.method, result.parity, result.dead) == (10, "histogram", None, ())
     assert [(step.done, step.total) for step in told if step.stage == "calibrate"] == [
+        (0, 10),
         (4, 10),
         (8, 10),
         (10, 10),

@@ -21,24 +21,24 @@ NEEDS = Needs(
 
 
 def plan(limit, **rest):
-    return plan_memory(NEEDS, limit * MB, **{"most_samples": 8, "least_samples": 1, "ahead": 2, **rest})
+    return plan_memory(NEEDS, limit * MB, **{"most_samples": 8, "least_samples": 1, "at_once": 2, **rest})
 
 
 @pytest.mark.parametrize(
-    ("limit", "samples", "ahead", "groups"),
+    ("limit", "samples", "at_once", "groups"),
     [
         (10_000, 8, 2, 1),
         (1_500, 2, 2, 1),
         (600, 1, 2, 1),
-        (350, 1, 0, 1),
-        (270, 1, 0, 2),
-        (248, 1, 0, 2),
+        (350, 1, 1, 1),
+        (270, 1, 1, 2),
+        (248, 1, 1, 2),
     ],
 )
-def test_smaller_pieces_come_before_fewer_runs_and_these_before_more_passes(limit, samples, ahead, groups):
+def test_smaller_pieces_come_before_fewer_runs_and_these_before_more_passes(limit, samples, at_once, groups):
     found = plan(limit)
 
-    assert (found.samples, found.ahead, len(found.groups)) == (samples, ahead, groups)
+    assert (found.samples, found.at_once, len(found.groups)) == (samples, at_once, groups)
     assert found.peak <= limit * MB
 
 
@@ -54,14 +54,14 @@ def test_a_limit_that_cannot_be_met_says_what_would():
     assert caught.value.message.startswith("200 MB of memory are not enough: about 238 MB are needed")
     assert plan(250)  # The hint, in MiB, is rounded up.
     assert caught.value.hint == "--max-memory 227MiB"
-    assert plan_memory(NEEDS, 227 * 2**20, most_samples=1, least_samples=1, ahead=0)
+    assert plan_memory(NEEDS, 227 * 2**20, most_samples=1, least_samples=1, at_once=1)
 
 
 def test_what_opening_the_model_took_counts_too():
     needs = replace(NEEDS, reached=300 * MB)
 
     with pytest.raises(MemoryLimitError, match="300 MB were taken to open the model") as caught:
-        plan_memory(needs, 299 * MB, most_samples=1, least_samples=1, ahead=0)
+        plan_memory(needs, 299 * MB, most_samples=1, least_samples=1, at_once=1)
 
     assert caught.value.hint == "--max-memory 287MiB"
 
@@ -88,14 +88,14 @@ SIZES = st.dictionaries(st.text("abc", min_size=1), st.integers(1, 100), min_siz
 
 
 @given(st.integers(0, 50), SIZES, st.integers(1, 5000), st.integers(1, 9), st.integers(0, 2))
-def test_the_estimate_keeps_the_limit_and_no_tensor_is_lost(base, taps, limit, most, ahead):
+def test_the_estimate_keeps_the_limit_and_no_tensor_is_lost(base, taps, limit, most, at_once):
     needs = Needs(0, base, 3, 5, 7, taps)
     try:
-        found = plan_memory(needs, limit, most_samples=most, least_samples=1, ahead=ahead)
+        found = plan_memory(needs, limit, most_samples=most, least_samples=1, at_once=at_once)
     except MemoryLimitError:
         assert limit < base + 1.1 * (3 + 5 + 7 + 2 * sum(taps.values())) + 1
         return
 
     assert found.peak <= limit
     assert sorted(name for group in found.groups for name in group) == sorted(taps)
-    assert 1 <= found.samples <= most and found.ahead <= ahead
+    assert 1 <= found.samples <= most and found.at_once <= at_once
