@@ -108,8 +108,9 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
 
 @pytest.mark.parametrize("method", ["histogram", "max"])
 def test_without_any_finite_value_the_export_says_so(
-    folder: Path, ptq: Any, refuse: Any, method: str
+    folder: Path, ptq: Any, refuse: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     assert ptq(f"{ALLOWED} --method {method} --activation-axis x=1").status == 0
 
