@@ -96,6 +96,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
         [['input']]
     """
     names = match_names(dataset, [spec.name for spec in inputs])
+    dataset = dataset.only(names.values())
     fixed_batch_size(inputs)
     for wanted in inputs:
         found = dataset.specs[names[wanted.name]]
@@ -134,6 +135,9 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
         dataset: the data; one array without a name fits a model with one input.
         wanted: names of the model's inputs.
 
+    Edge case:
+        An array that is no input is passed over where the data allow for more than the model takes.
+
     Raises:
         DataNameError: an input has no array, or an array no input.
     """
@@ -146,7 +150,14 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
             )
         return {wanted[0]: ANONYMOUS}
     names = {name: name for name in wanted}
-    _require_names(dataset.specs, names, f"'{dataset.source}'")
+    if len(wanted) == 1 and wanted[0] not in dataset.specs and dataset.default_input is not None:
+        names = {wanted[0]: dataset.default_input}
+    found = {name: spec for name, spec in dataset.specs.items() if name in names.values()}
+    _require_names(
+        found if dataset.extras_allowed and len(found) == len(names) else dataset.specs,
+        names,
+        f"'{dataset.source}'",
+    )
     return names
 
 

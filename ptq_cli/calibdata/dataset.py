@@ -1,7 +1,8 @@
 """What every source of samples is to the rest of ptq."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Self
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
@@ -22,6 +23,9 @@ class Dataset(ABC):
             for it uses the name ``""``.
         has_labels: whether each batch carries labels.
         class_names: name of each class by its label; empty if the source does not know.
+        extras_allowed: whether arrays that are no input of the model are passed over. Where they are not, an
+            array too many is taken for a misspelt name.
+        default_input: the array that a model with one input takes if none has that input's name, or None.
     """
 
     source: str
@@ -29,6 +33,17 @@ class Dataset(ABC):
     specs: dict[str, TensorSpec]
     has_labels: bool
     class_names: tuple[str, ...]
+    extras_allowed: bool = False
+    default_input: str | None = None
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same data with these arrays alone, where the others then need not be read.
+
+        Edge case:
+            A source that reads all arrays in any case returns itself.
+        """
+        del names
+        return self
 
     @abstractmethod
     def digest(self) -> str:

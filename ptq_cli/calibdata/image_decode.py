@@ -1,4 +1,4 @@
-"""One image file becomes pixels: decoded, converted, resized, cropped.
+"""One encoded image becomes pixels: decoded, converted, resized, cropped.
 
 The EXIF orientation is not applied: torchvision, timm and TensorFlow train without it, and calibration has
 to see what the model was trained on. Resizing is Pillow's bilinear with antialiasing, torchvision's default
@@ -50,7 +50,16 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
         >>> decode_image(path, "image 'red.png'", ImageSettings(crop=[1, 1])).tolist()
         [[[255, 0, 0]]]
     """
-    image = _load(path, name, "L" if settings.mode == "L" else "RGB")
+    return decode_bytes(_read(path, name), name, settings)
+
+
+def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an encoded image; everything but the file is as in ``decode_image``.
+
+    Raises:
+        DamagedSampleError, DataFormatError, RecipeValueError: as of ``decode_image``.
+    """
+    image = _load(content, name, "L" if settings.mode == "L" else "RGB")
     height, width = resized((image.height, image.width), settings.resize, name)
     if (width, height) != image.size:
         image = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -65,17 +74,23 @@ def image_size(path: str, name: str) -> tuple[int, int]:
         InputFileError: the file cannot be read.
         DamagedSampleError: the header is damaged, or tells of a decompression bomb.
     """
+    return encoded_size(_read(path, name), name)
+
+
+def encoded_size(content: bytes, name: str) -> tuple[int, int]:
+    """Return height and width from an encoded image's header, without decoding.
+
+    Raises:
+        DamagedSampleError: the header is damaged, or tells of a decompression bomb.
+    """
     try:
-        with Image.open(io.BytesIO(_read(path, name)), formats=_FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return image.height, image.width
-    except PtqError:
-        raise
     except Exception as error:
         raise _damaged(name, error) from error
 
 
-def _load(path: str, name: str, mode: str) -> Image.Image:
-    content = _read(path, name)
+def _load(content: bytes, name: str, mode: str) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         _refuse_bomb(image)

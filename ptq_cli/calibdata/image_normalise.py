@@ -1,8 +1,12 @@
 """A batch of pixels becomes the model's input: scale, mean, std and layout, over the whole batch at once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.calibdata.image_settings import CHANNELS
+from ptq_cli.core.errors import DataShapeError
 from ptq_cli.recipe.schema import ImageSettings
 
 
@@ -35,3 +39,50 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
     if any(value != 1 for value in settings.std):
         result /= np.array(settings.std, np.float32).reshape(channel_shape)
     return result
+
+
+def normalise_images(
+    images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str], settings: ImageSettings, source: str
+) -> npt.NDArray[np.float32]:
+    """Return decoded images as one normalised batch.
+
+    Args:
+        images: as ``decode_bytes`` returns them.
+        names: what each is to the user.
+        settings: checked ones.
+        source: what the user named; the message of an error has it.
+
+    Shapes:
+        result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
+
+    Raises:
+        DataShapeError: two images differ in size.
+
+    Example:
+        >>> pixels = np.zeros((2, 3, 3), np.uint8)
+        >>> normalise_images([pixels, pixels], ["a", "b"], ImageSettings(), "it").shape
+        (2, 3, 2, 3)
+    """
+    for image, name in zip(images, names, strict=True):
+        require_size_of_first(image.shape, images[0].shape, name, names[0], source)
+    pixels = np.stack(images)
+    return normalise(pixels.reshape(*pixels.shape[:3], CHANNELS[settings.mode]), settings)
+
+
+def require_size_of_first(
+    found: tuple[int, ...], first: tuple[int, ...], name: str, first_name: str, source: str
+) -> None:
+    """Check that an image can be put into one batch with the first.
+
+    Shapes:
+        found, first: begin with height and width.
+
+    Raises:
+        DataShapeError: they differ in size.
+    """
+    if found[:2] != first[:2]:
+        raise DataShapeError(
+            f"images of '{source}' differ in size: '{first_name}' is {list(first[:2])}, "
+            f"'{name}' is {list(found[:2])}",
+            hint="set image.resize, or image.crop after it, to [height, width]",
+        )

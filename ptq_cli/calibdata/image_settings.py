@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
+
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError, did_you_mean
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.recipe.schema import ImageSettings
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
@@ -55,6 +58,22 @@ def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
         if len(sizes) == 2:
             return sizes[0], sizes[1]
     return None
+
+
+def image_spec(name: str, size: tuple[int, int], settings: ImageSettings) -> TensorSpec:
+    """Return what a batch of images of one size is to the model.
+
+    Shapes:
+        size: height and width.
+
+    Example:
+        >>> str(image_spec("x", (32, 24), ImageSettings(mode="L", layout="NHWC")))
+        'x: float32[?, 32, 24, 1]'
+    """
+    height, width = size
+    channels = CHANNELS[settings.mode]
+    shape = (None, channels, height, width) if settings.layout == "NCHW" else (None, height, width, channels)
+    return TensorSpec(name, np.dtype(np.float32), shape)
 
 
 def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, int]:

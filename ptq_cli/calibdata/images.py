@@ -9,11 +9,16 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.image_decode import decode_image, image_size
 from ptq_cli.calibdata.image_listing import digest_listing, list_images, printable
-from ptq_cli.calibdata.image_normalise import normalise
-from ptq_cli.calibdata.image_settings import CHANNELS, check_image_settings, fixed_size, resized
+from ptq_cli.calibdata.image_normalise import normalise, require_size_of_first
+from ptq_cli.calibdata.image_settings import (
+    CHANNELS,
+    check_image_settings,
+    fixed_size,
+    image_spec,
+    resized,
+)
 from ptq_cli.calibdata.selection import Selection
-from ptq_cli.core.errors import DataShapeError
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.schema import ImageSettings
 
 
@@ -46,7 +51,7 @@ class ImageDataset(Dataset):
         self._labels = np.array(listing.labels[:samples], np.int64)
         self.count: int = len(self._names)
         self._size = fixed_size(settings) or self._size_of_first()
-        self.specs = {ANONYMOUS: self._spec()}
+        self.specs = {ANONYMOUS: image_spec(ANONYMOUS, self._size, settings)}
 
     def digest(self) -> str:
         """SHA-256 of the names and sizes of all images of the folder; none is opened."""
@@ -67,12 +72,8 @@ class ImageDataset(Dataset):
 
     def _decode(self, name: str, row: npt.NDArray[np.uint8]) -> None:
         image = decode_image(f"{self.source}/{name}", self._where(name), self._settings)
-        if image.shape[:2] != row.shape[:2]:
-            raise DataShapeError(
-                f"images of '{self.source}' differ in size: '{printable(self._names[0])}' is "
-                f"{list(row.shape[:2])}, '{printable(name)}' is {list(image.shape[:2])}",
-                hint="set image.resize, or image.crop after it, to [height, width]",
-            )
+        first = printable(self._names[0])
+        require_size_of_first(image.shape, row.shape, printable(name), first, self.source)
         row[...] = image.reshape(row.shape)
 
     def _where(self, name: str) -> str:
@@ -82,10 +83,3 @@ class ImageDataset(Dataset):
         first = self._names[0]
         size = image_size(f"{self.source}/{first}", self._where(first))
         return resized(size, self._settings.resize, self._where(first))
-
-    def _spec(self) -> TensorSpec:
-        height, width = self._size
-        channels = CHANNELS[self._settings.mode]
-        nchw = self._settings.layout == "NCHW"
-        shape = (None, channels, height, width) if nchw else (None, height, width, channels)
-        return TensorSpec(ANONYMOUS, np.dtype(np.float32), shape)

@@ -68,12 +68,13 @@ class ArrayHeader:
         return TensorSpec(name, self.dtype.newbyteorder("="), (None, *self.shape[1:]))
 
 
-def read_header(stream: IO[bytes], where: str) -> ArrayHeader:
+def read_header(stream: IO[bytes], where: str, *, one_sample: bool = False) -> ArrayHeader:
     """Read the header; the stream is then at the first value.
 
     Args:
         stream: at the start of an ``.npy``.
         where: what it is to the user, such as ``"array 'x' of 'calib.npz'"``; messages begin with it.
+        one_sample: the array is a single sample; the result has an axis of size 1 before its own.
 
     Raises:
         DataFormatError: no ``.npy``, a damaged header, Python objects, a dtype that is no number, or
@@ -92,6 +93,9 @@ def read_header(stream: IO[bytes], where: str) -> ArrayHeader:
     """
     shape, fortran_order, dtype, start = _parse(stream, where)
     _require_numbers(dtype, where)
+    if one_sample:
+        fortran_order = fortran_order and len(shape) > 1
+        shape = (1, *shape)
     if not shape:
         raise DataShapeError(
             f"{where} is a single value, an axis for the samples is wanted",

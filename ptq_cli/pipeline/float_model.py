@@ -151,7 +151,7 @@ def _require_same_shapes(example: Example, shapes: Mapping[str, list[int]], sour
 
 def _first_samples(dataset: Dataset, names: Sequence[str]) -> Example:
     keys = match_names(dataset, names)
-    batch = next(dataset.batches(EXAMPLE_SAMPLES))
+    batch = next(dataset.only(keys.values()).batches(EXAMPLE_SAMPLES))
     example = {name: batch.inputs[key] for name, key in keys.items()}
     if batch.size >= EXAMPLE_SAMPLES:
         return example
