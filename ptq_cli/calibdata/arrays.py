@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import Dataset, indexed_names
 from ptq_cli.calibdata.labels import as_labels
-from ptq_cli.calibdata.npy_header import ArrayHeader
+from ptq_cli.calibdata.npy_header import ArrayHeader, Readable
 from ptq_cli.calibdata.selection import Selection
 from ptq_cli.core.errors import DataFormatError, InputFileError
 from ptq_cli.core.files import sha256_file
@@ -80,7 +80,7 @@ class ArrayDataset(Dataset):
         return read_rows(stream, header, rows, self._where(name))
 
 
-def read_rows(stream: IO[bytes], header: ArrayHeader, rows: int, where: str) -> Array:
+def read_rows(stream: Readable, header: ArrayHeader, rows: int, where: str) -> Array:
     """Read the next rows, in native byte order.
 
     Shapes:
@@ -106,7 +106,7 @@ def read_rows(stream: IO[bytes], header: ArrayHeader, rows: int, where: str) -> 
     return array.astype(header.dtype.newbyteorder("="), copy=False)
 
 
-def _fill(stream: IO[bytes], target: memoryview, where: str) -> None:
+def _fill(stream: Readable, target: memoryview, where: str) -> None:
     done = 0
     while done < len(target):
         part = stream.read(min(_CHUNK_BYTES, len(target) - done))

@@ -152,12 +152,8 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     names = {name: name for name in wanted}
     if len(wanted) == 1 and wanted[0] not in dataset.specs and dataset.default_input is not None:
         names = {wanted[0]: dataset.default_input}
-    found = {name: spec for name, spec in dataset.specs.items() if name in names.values()}
-    _require_names(
-        found if dataset.extras_allowed and len(found) == len(names) else dataset.specs,
-        names,
-        f"'{dataset.source}'",
-    )
+    if not (dataset.extras_allowed and all(key in dataset.specs for key in names.values())):
+        _require_names(dataset.specs, names, f"'{dataset.source}'")
     return names
 
 

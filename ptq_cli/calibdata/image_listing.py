@@ -108,6 +108,16 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def is_image(name: str) -> bool:
+    """Tell by its suffix whether a file is an image.
+
+    Example:
+        >>> is_image("1.JPG"), is_image("notes.txt")
+        (True, False)
+    """
+    return name.lower().endswith(SUFFIXES)
+
+
 def _walk(root: str, folder: str, real_root: str) -> Iterator[str]:
     pending = [folder]
     while pending:
@@ -131,7 +141,7 @@ def _scan(root: str, folder: str, real_root: str) -> tuple[list[str], list[str]]
                         names.append(name)
                 elif entry.is_dir():
                     folders.append(name)
-                elif _is_image(entry.name):
+                elif is_image(entry.name):
                     names.append(name)
     except OSError as error:
         raise InputFileError(
@@ -147,7 +157,7 @@ def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: s
             f"'{printable(name)}' of '{root}' is a link to a folder, which is not followed",
             hint="links to folders can run in circles; move or copy the folder there",
         )
-    if not _is_image(entry.name):
+    if not is_image(entry.name):
         return False
     target = os.path.realpath(entry.path)
     if not target.startswith(os.path.join(real_root, "")):  # noqa: PTH118 - adds the separator only where missing
@@ -156,7 +166,3 @@ def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: s
             hint="copy the image into the folder",
         )
     return True
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES)

@@ -14,6 +14,9 @@ LAYOUTS = ("NCHW", "NHWC")
 MAX_PIXELS = 89_478_485
 """Pillow's own limit against decompression bombs: 256 MiB of RGB."""
 
+MAX_IMAGE_BYTES = 3 * MAX_PIXELS + (1 << 20)
+"""Of an encoded image: the largest that is decoded would take as much without compression."""
+
 
 def check_image_settings(settings: ImageSettings) -> None:
     """Check everything about the settings that needs no image.
@@ -60,11 +63,11 @@ def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
     return None
 
 
-def image_spec(name: str, size: tuple[int, int], settings: ImageSettings) -> TensorSpec:
+def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSettings) -> TensorSpec:
     """Return what a batch of images of one size is to the model.
 
     Shapes:
-        size: height and width.
+        size: height and width, None where the images decide.
 
     Example:
         >>> str(image_spec("x", (32, 24), ImageSettings(mode="L", layout="NHWC")))

@@ -6,7 +6,7 @@ import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -27,6 +27,13 @@ _READERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): npy_format.read_array_header_1_0,
     (2, 0): npy_format.read_array_header_2_0,
 }
+
+
+class Readable(Protocol):
+    """A stream that is read forward."""
+
+    def read(self, count: int, /) -> bytes:
+        """Return the next ``count`` bytes; fewer at the end."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class ArrayHeader:
         return TensorSpec(name, self.dtype.newbyteorder("="), (None, *self.shape[1:]))
 
 
-def read_header(stream: IO[bytes], where: str, *, one_sample: bool = False) -> ArrayHeader:
+def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> ArrayHeader:
     """Read the header; the stream is then at the first value.
 
     Args:
@@ -134,7 +141,7 @@ def require_size(header: ArrayHeader, size: int, where: str) -> None:
         )
 
 
-def _parse(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _parse(stream: Readable, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     prefix = stream.read(_PREFIX_BYTES)
     version = (prefix[6], prefix[7]) if len(prefix) == _PREFIX_BYTES else None
     if version is None or not prefix.startswith(npy_format.MAGIC_PREFIX):

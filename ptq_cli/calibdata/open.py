@@ -1,7 +1,9 @@
 """What the user named as data is told apart by its content, and opened."""
 
+import importlib.util
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.calibdata.callables import CallableDataset
@@ -9,14 +11,19 @@ from ptq_cli.calibdata.dataset import Dataset, require_samples
 from ptq_cli.calibdata.images import ImageDataset
 from ptq_cli.calibdata.npy import NpyDataset
 from ptq_cli.calibdata.npz import NpzDataset
-from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
+from ptq_cli.calibdata.shard_files import expand_ranges, has_range, list_shards, require_files
+from ptq_cli.calibdata.tar import GZIP_MAGIC, TarDataset
+from ptq_cli.calibdata.tar_header import BLOCK_BYTES, is_tar_header
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
 from ptq_cli.core.files import require_file
 from ptq_cli.recipe.schema import ImageSettings
 
-KINDS = "an .npz, an .npy, a folder of images, or file.py:callable"
+KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, or file.py:callable"
 
 _NPY_MAGIC = b"\x93NUMPY"
+_PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+_OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 # An identifier after the last colon and a module or a .py before it: C:\data.npz is no entry point.
 _ENTRY_POINT = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*", re.DOTALL)
@@ -26,9 +33,10 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
     """Open data of any kind that ptq reads; the content decides which, not the suffix.
 
     Args:
-        source: an ``.npz``, an ``.npy``, a folder of images, ``file.py:callable`` or
+        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards or Parquet
+            files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
             ``package.module:callable``.
-        image: how images become arrays; for a folder only.
+        image: how images become arrays.
         samples: use only the first so many; None for all.
 
     Raises:
@@ -37,7 +45,8 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
         EmptyDataError: it has no sample.
         DataShapeError: its arrays disagree on the number of samples.
         LabelError: its labels are not one integer a sample.
-        DamagedSampleError: the first image of a folder cannot be decoded.
+        DamagedSampleError: the first image cannot be decoded.
+        UsageError: it is Parquet, and pyarrow is not installed.
         EntryPointError: the callable cannot be imported, or raised.
         RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
 
@@ -58,6 +67,8 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
         return _open_path(source, path, image, samples)
     if _ENTRY_POINT.fullmatch(source):
         return CallableDataset(source, samples)
+    if has_range(source):
+        return _open_files(source, expand_ranges(source), image, samples)
     raise InputFileError(
         f"data '{source}' does not exist", hint=f"name {KINDS}; paths start at the current folder"
     )
@@ -72,26 +83,56 @@ def _is_there(path: Path) -> bool:
 
 def _open_path(source: str, path: Path, image: ImageSettings, samples: int | None) -> Dataset:
     if path.is_dir():
+        if files := list_shards(source):
+            return _open_files(source, files, image, samples)
         return ImageDataset(os.fspath(path), image, samples)
     require_file(path, "data")
     if not path.is_file():
         raise InputFileError(f"data '{source}' is neither a file nor a folder", hint=f"name {KINDS}")
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(8)
-    except OSError as error:
-        raise InputFileError(f"data '{source}' cannot be read: {error.strerror}") from error
+    start = _start_of(source)
     if start.startswith(_NPY_MAGIC):
         return NpyDataset(source, samples)
     if start.startswith(_ZIP_MAGICS):
         return NpzDataset(source, samples)
-    raise _unknown_format(source, start)
+    return _open_files(source, [source], image, samples)
+
+
+def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples: int | None) -> Dataset:
+    """Open files of one kind; the first tells which, and each is checked as it is read."""
+    require_files(files)
+    start = _start_of(files[0])
+    if start.startswith(_PARQUET_MAGIC):
+        if importlib.util.find_spec("pyarrow") is None:
+            raise UsageError(
+                f"data '{source}' is Parquet, which needs pyarrow, and that is not installed",
+                hint="pip install 'ptq-cli[parquet]'",
+            )
+        from ptq_cli.calibdata.parquet import ParquetDataset
+
+        return ParquetDataset(source, files, image, samples)
+    if start.startswith(GZIP_MAGIC) or is_tar_header(start):
+        return TarDataset(source, files, image, samples)
+    raise _unknown_format(files[0], start[:8])
+
+
+def _start_of(file: str) -> bytes:
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(BLOCK_BYTES)
+    except OSError as error:
+        raise InputFileError(f"data '{file}' cannot be read: {error.strerror}") from error
 
 
 def _unknown_format(source: str, start: bytes) -> DataFormatError:
     if not start:
         return DataFormatError(f"data '{source}' is an empty file, {KINDS} is wanted")
     hint = "save arrays with numpy.savez"
+    for magic, compression in _OTHER_COMPRESSIONS.items():
+        if start.startswith(magic):
+            return DataFormatError(
+                f"data '{source}' is compressed by {compression}, which is not read",
+                hint="decompress it, or compress a tar archive with gzip",
+            )
     if source.endswith(".py"):
         hint = f"name the callable too: {source}:batches"
     elif start.startswith(_IMAGE_MAGICS):

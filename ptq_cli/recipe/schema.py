@@ -59,7 +59,8 @@ class CalibrationSettings:
     """``[calibration]``: what is run through the model, and what is kept of it.
 
     Attributes:
-        data: an npz, an npy, an image folder, or ``file.py:callable`` that yields batches.
+        data: an npz, an npy, an image folder, tar shards, Parquet files, or ``file.py:callable`` that yields
+            batches.
         method: the collector, ``"histogram"`` or ``"max"``.
         batch_size: samples a batch; it does not change the result.
         samples: use only the first so many; all if there is no number.

@@ -1,15 +1,46 @@
 """Builders of data files; every random number is seeded."""
 
-from collections.abc import Callable, Mapping
+import io
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 SaveNpz = Callable[..., str]
 SaveImages = Callable[..., str]
 SaveCode = Callable[[str], str]
+SaveTar = Callable[..., str]
+SaveParquet = Callable[..., str]
+
+
+def npy(array: object, **options: object) -> bytes:
+    """The bytes of an ``.npy`` file."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array), **options)  # type: ignore[call-overload]
+    return stream.getvalue()
+
+
+def png(value: int, size: tuple[int, int] = (4, 4)) -> bytes:
+    """The bytes of an image of one grey."""
+    stream = io.BytesIO()
+    Image.new("RGB", size, (value, value, value)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def tar_bytes(members: Iterable[tuple[str, bytes]], mode: str = "w", **options: object) -> bytes:
+    """The bytes of a tar archive, as Python's own writer makes it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=mode, **options) as archive:  # type: ignore[call-overload]
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
 
 
 @pytest.fixture
@@ -52,5 +83,29 @@ def save_code(tmp_path: Path) -> SaveCode:
         path = tmp_path / "data.py"
         path.write_text(f"import numpy as np\n{body}")
         return f"{path}:batches"
+
+    return save
+
+
+@pytest.fixture
+def save_tar(tmp_path: Path) -> SaveTar:
+    """Save members, by name in their order, as a tar archive; return its path."""
+
+    def save(members: Mapping[str, bytes], name: str = "train.tar", mode: str = "w") -> str:
+        path = tmp_path / name
+        path.write_bytes(tar_bytes(members.items(), mode))
+        return str(path)
+
+    return save
+
+
+@pytest.fixture
+def save_parquet(tmp_path: Path) -> SaveParquet:
+    """Save columns as a Parquet file of small row groups; return its path."""
+
+    def save(columns: Mapping[str, object], name: str = "train.parquet", rows: int = 3) -> str:
+        path = tmp_path / name
+        pq.write_table(pa.table(dict(columns)), path, row_group_size=rows)
+        return str(path)
 
     return save

@@ -1,0 +1,133 @@
+"""The headers of a tar archive, read with suspicion."""
+
+from dataclasses import dataclass
+
+from ptq_cli.core.errors import DataFormatError
+
+BLOCK_BYTES = 512
+
+REGULAR_TYPES = (b"0", b"\0", b"7")
+FOLDER_TYPES = (b"5",)
+PAX, PAX_GLOBAL, LONG_NAME = b"x", b"g", b"L"
+
+_REFUSED = {
+    b"1": "a link",
+    b"2": "a symbolic link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a pipe",
+    b"S": "a sparse file",
+    b"K": "a link",
+}
+_POSIX_MAGIC = b"ustar\0"
+_CHECKSUM = slice(148, 156)
+
+
+@dataclass(frozen=True)
+class TarHeader:
+    """What the header of a member says.
+
+    Attributes:
+        name: path in the archive, as bytes.
+        size: bytes of content.
+        kind: the type flag.
+    """
+
+    name: bytes
+    size: int
+    kind: bytes
+
+
+def padded(size: int) -> int:
+    """Return the bytes that content of this size takes in whole blocks.
+
+    Example:
+        >>> padded(0), padded(1), padded(512)
+        (0, 512, 512)
+    """
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def is_tar_header(block: bytes) -> bool:
+    """Tell whether a file's first bytes are those of a tar archive: a header, or the end of an empty one.
+
+    Example:
+        >>> is_tar_header(bytes(512)), is_tar_header(b"x" * 512), is_tar_header(b"")
+        (True, False, False)
+    """
+    return len(block) == BLOCK_BYTES and (not any(block) or _has_checksum(block))
+
+
+def parse_header(block: bytes, where: str) -> TarHeader | None:
+    """Return what a block of 512 bytes says, or None for the end of the archive.
+
+    Args:
+        block: fewer bytes are a truncated archive.
+        where: what the archive is to the user; messages begin with it.
+
+    Raises:
+        DataFormatError: it is truncated, or no header.
+    """
+    if len(block) < BLOCK_BYTES:
+        raise DataFormatError(f"{where} is truncated inside a header", hint="make or fetch it again")
+    if not any(block):
+        return None
+    if not _has_checksum(block):
+        raise DataFormatError(f"{where} is damaged: a header has a wrong checksum", hint="fetch it again")
+    name = _text(block[:100])
+    if block[257:263] == _POSIX_MAGIC and (prefix := _text(block[345:500])):
+        name = prefix + b"/" + name
+    return TarHeader(name, _number(block[124:136], where), block[156:157])
+
+
+def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
+    r"""Return the records of a pax extended header: ``"%d %s=%s\n" % (length, key, value)`` each.
+
+    Raises:
+        DataFormatError: they are damaged.
+
+    Example:
+        >>> parse_records(b"12 path=a/b\n11 size=42\n", "it")
+        {b'path': b'a/b', b'size': b'42'}
+    """
+    records = {}
+    while content:
+        digits, _, _ = content[:8].partition(b" ")
+        length = int(digits) if digits.isdigit() else 0
+        key, equals, value = content[len(digits) + 1 : length].partition(b"=")
+        if not key or not equals or not value.endswith(b"\n") or length > len(content):
+            raise DataFormatError(f"{where} has a damaged extended header", hint="make or fetch it again")
+        records[key] = value[:-1]
+        content = content[length:]
+    return records
+
+
+def refused_kind(kind: bytes) -> str:
+    """Return what a type flag stands for, with an article.
+
+    Example:
+        >>> refused_kind(b"2"), refused_kind(b"Z")
+        ('a symbolic link', "of unknown type b'Z'")
+    """
+    return _REFUSED.get(kind, f"of unknown type {kind!r}")
+
+
+def _has_checksum(block: bytes) -> bool:
+    stored = _text(block[_CHECKSUM]).strip()
+    if not stored or len(stored) > 8 or stored.strip(b"01234567"):
+        return False
+    # The checksum is taken as if its own field held spaces.
+    return int(stored, 8) == sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
+
+
+def _number(field: bytes, where: str) -> int:
+    if field[0] == 0x80:  # GNU's base 256, for what needs more than eleven octal digits
+        return int.from_bytes(field[1:], "big")
+    digits = _text(field).strip()
+    if digits.strip(b"01234567"):
+        raise DataFormatError(f"{where} is damaged: a header has the size {field!r}", hint="fetch it again")
+    return int(digits or b"0", 8)
+
+
+def _text(field: bytes) -> bytes:
+    return field.partition(b"\0")[0]
