@@ -112,6 +112,11 @@ def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples
         return ParquetDataset(source, files, image, samples)
     if start.startswith(GZIP_MAGIC) or is_tar_header(start):
         return TarDataset(source, files, image, samples)
+    if start.startswith((_NPY_MAGIC, *_ZIP_MAGICS)):
+        raise DataFormatError(
+            f"data '{files[0]}' is one of several files, which are tar shards or Parquet files",
+            hint="put the arrays of an .npz into one file, or use tar and Parquet",
+        )
     raise _unknown_format(files[0], start[:8])
 
 

@@ -40,7 +40,9 @@ IMAGE = (
     click.option("--layout", metavar="LAYOUT", help="NCHW or NHWC.  [default: NCHW]"),
 )
 CALIBRATION = (
-    click.option("--data", metavar="PATH", help="Calibration set: npz, npy, images, tar, parquet, FILE.PY:NAME."),
+    click.option(
+        "--data", metavar="PATH", help="Calibration set: npz, npy, images, tar, parquet, FILE.PY:NAME."
+    ),
     click.option("--method", metavar="NAME", help="What to keep: histogram or max.  [default: histogram]"),
     click.option("--samples", type=int, metavar="N", help="Use only the first N calibration samples."),
 )

@@ -3,6 +3,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ptq_cli.calibdata.callables import CallableDataset
@@ -10,8 +12,12 @@ from ptq_cli.calibdata.images import ImageDataset
 from ptq_cli.calibdata.npy import NpyDataset
 from ptq_cli.calibdata.npz import NpzDataset
 from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.calibdata.parquet import ParquetDataset
+from ptq_cli.calibdata.tar import TarDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
 from ptq_cli.recipe.schema import ImageSettings
+
+from .conftest import npy, tar_bytes
 
 IMAGE = ImageSettings()
 
@@ -84,6 +90,9 @@ def test_empty_zip(tmp_path):
 UNKNOWN = {
     "text": ("x.npz", b"hello world", "begins with b'hello wo', an .npz", "numpy.savez"),
     "empty": ("x.npy", b"", "is an empty file", ""),
+    "xz": ("x.tar.xz", b"\xfd7zXZ\0aa", "is compressed by xz, which is not read", "decompress it"),
+    "zstd": ("x.tar.zst", b"\x28\xb5\x2f\xfd", "is compressed by zstd", "decompress it"),
+    "bzip2": ("x.tar.bz2", b"BZh9aaaa", "is compressed by bzip2", "compress a tar archive with gzip"),
     "jpeg": ("x.jpg", b"\xff\xd8\xff\xe0abcd", "in no known format", "name the folder that the image is in"),
     "python": ("d.py", b"import numpy", "in no known format", "name the callable too: .*d.py:batches"),
     "pickle": ("x.npz", b"\x80\x04\x95aaaaaa", "in no known format", "numpy.savez"),
@@ -96,6 +105,46 @@ def test_file_of_no_known_kind(tmp_path, name, content, message, hint):
     with pytest.raises(DataFormatError, match=message) as error:
         open_dataset(str(tmp_path / name), IMAGE)
     assert re.search(hint, error.value.hint)
+
+
+def test_shards_by_content(tmp_path):
+    (tmp_path / "a").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
+    (tmp_path / "b.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))], "w:gz"))
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "c")
+    kinds = [type(open_dataset(str(tmp_path / name), IMAGE)) for name in ("a", "b.tar", "c")]
+    assert kinds == [TarDataset, TarDataset, ParquetDataset]
+
+
+def test_an_empty_archive(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar_bytes([]))
+    with pytest.raises(EmptyDataError, match="holds no sample"):
+        open_dataset(str(tmp_path / "x.tar"), IMAGE)
+
+
+def test_a_pattern_whose_files_are_missing(tmp_path):
+    (tmp_path / "t-0.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
+    with pytest.raises(InputFileError, match=r"t-1\.tar' does not exist"):
+        open_dataset(str(tmp_path / "t-{0..2}.tar"), IMAGE)
+
+
+def test_a_pattern_is_for_shards(tmp_path):
+    for index in range(2):
+        np.savez(tmp_path / f"x-{index}.npz", x=np.zeros(3))
+    with pytest.raises(DataFormatError, match=r"x-0\.npz' is one of several") as error:
+        open_dataset(str(tmp_path / "x-{0..1}.npz"), IMAGE)
+    assert "tar and Parquet" in error.value.hint
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    (tmp_path / "t-{0..2}.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
+    assert isinstance(open_dataset(str(tmp_path / "t-{0..2}.tar"), IMAGE), TarDataset)
+
+
+def test_a_file_of_another_kind_among_shards(tmp_path):
+    (tmp_path / "t-0.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "t-1.tar")
+    with pytest.raises(DataFormatError, match=r"data '.*t-1\.tar' .*wrong checksum|truncated"):
+        list(open_dataset(str(tmp_path), IMAGE).batches(1))
 
 
 def test_pipe_is_not_waited_for(tmp_path):

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from ptq_cli.calibdata.rebatch import rebatch
 from ptq_cli.calibdata.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.schema import ImageSettings
+
+from .conftest import npy, tar_bytes
 
 SELECTIONS = [
     Selection(Shard(1, 3)),
@@ -88,6 +92,18 @@ def as_lists(batches):
     ]
 
 
+SOURCES = [
+    "stored.npz",
+    "packed.npz",
+    "x.npy",
+    "data.py:batches",
+    "x.tar",
+    "t-{0..1}.tar",
+    "x.parquet",
+    "p-{0..1}.parquet",
+]
+
+
 def every_source(tmp_path: Path) -> list[str]:
     rng = np.random.default_rng(3)
     arrays = {"a": rng.normal(size=(23, 2)).astype(np.float32), "label": np.arange(23)}
@@ -102,10 +118,20 @@ def every_source(tmp_path: Path) -> list[str]:
         "        buffer[:, 0] = np.arange(start, start + 5)\n"
         "        yield {'x': buffer, 'label': buffer[:, 0].astype(int)}\n"
     )
-    return [str(tmp_path / name) for name in ("stored.npz", "packed.npz", "x.npy", "data.py:batches")]
+    samples = [
+        (f"{row}.{name}.npy", npy(values[row])) for row in range(23) for name, values in arrays.items()
+    ]
+    (tmp_path / "x.tar").write_bytes(tar_bytes(samples))
+    (tmp_path / "t-0.tar").write_bytes(tar_bytes(samples[:14]))
+    (tmp_path / "t-1.tar").write_bytes(tar_bytes(samples[14:], "w:gz"))
+    table = pa.table({"a": arrays["a"].tolist(), "label": arrays["label"]})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=5)
+    pq.write_table(table[:8], tmp_path / "p-0.parquet", row_group_size=5)
+    pq.write_table(table[8:], tmp_path / "p-1.parquet")
+    return [str(tmp_path / name) for name in SOURCES]
 
 
-@pytest.mark.parametrize("source", range(4), ids=["stored", "compressed", "npy", "callable"])
+@pytest.mark.parametrize("source", range(len(SOURCES)), ids=SOURCES)
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
 @pytest.mark.parametrize("selection", SELECTIONS, ids=IDS)
 def test_the_batches_of_a_selection_are_those_of_the_whole(tmp_path, source, batch_size, selection):
