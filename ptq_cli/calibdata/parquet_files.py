@@ -1,6 +1,7 @@
 """Parquet files, read a few rows at a time by pyarrow."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from ptq_cli.calibdata.parquet_columns import Column, column_of
 from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
 
 _BUFFER_BYTES = 1 << 20
-"""Pages are read as they are needed; without a buffer a column of the whole row group is."""
+"""Pages are read as they are needed; without a buffer, or with pre_buffer, a whole row group is."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,16 @@ def open_part(path: str) -> ParquetPart:
     where = f"data '{printable(path)}'"
     with _parquet_errors(where), pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
+        total = metadata.num_rows
         groups = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
     for name in schema.names:
         if schema.names.count(name) > 1:
             raise DataFormatError(f"{where} has two columns named '{name}'", hint="write it again")
-    if any(rows < 0 for rows in groups):
-        raise DataFormatError(f"{where} is damaged: a row group has {min(groups)} rows")
+    if sum(groups) != total or any(rows < 0 for rows in groups):
+        raise DataFormatError(
+            f"{where} is damaged: its row groups have {sum(groups)} rows, the file {total}",
+            hint="fetch or write it again",
+        )
     found = [column_of(field) for field in schema]
     columns = {column.name: column for column in found if column is not None}
     return ParquetPart(path, columns, {field.name: str(field.type) for field in schema}, groups)
@@ -125,7 +130,8 @@ def read_group(part: ParquetPart, group: int, columns: Sequence[Column], batch_s
     done = 0
     with contextlib.ExitStack() as stack:
         with _parquet_errors(part.where):
-            file = stack.enter_context(pq.ParquetFile(part.path, buffer_size=_BUFFER_BYTES))
+            file = pq.ParquetFile(part.path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            stack.enter_context(file)
             _require_sizes(file.metadata.row_group(group), columns, part.where)
             batches = file.iter_batches(
                 batch_size, [group], [column.read for column in columns], use_threads=False
@@ -147,17 +153,13 @@ def read_group(part: ParquetPart, group: int, columns: Sequence[Column], batch_s
 
 
 def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[Column], where: str) -> None:
-    for index in range(group.num_columns):
-        chunk = group.column(index)
-        for column in columns:
-            if column.dtype is None or chunk.path_in_schema.partition(".")[0] != column.name:
-                continue
-            bytes_a_row = chunk.num_values * column.dtype.itemsize // max(group.num_rows, 1)
-            if bytes_a_row > MAX_SAMPLE_BYTES:
-                raise DataFormatError(
-                    f"column '{column.name}' of {where} declares samples of {bytes_a_row} bytes, "
-                    "2 GiB is the limit"
-                )
+    # What the footer says of a single column is left alone: pyarrow ends the process where that is damaged.
+    declared = group.total_byte_size // max(group.num_rows, 1)
+    for column in columns:
+        if column.dtype is not None:
+            declared = max(declared, column.dtype.itemsize * math.prod(size or 1 for size in column.shape))
+    if declared > MAX_SAMPLE_BYTES:
+        raise DataFormatError(f"{where} declares samples of {declared} bytes, 2 GiB is the limit")
 
 
 @contextlib.contextmanager
