@@ -1,10 +1,13 @@
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from ptq_cli.calibdata.image_listing import SUFFIXES, digest_listing, list_images, printable
+from ptq_cli.calibdata.images import ImageDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
+from ptq_cli.recipe.schema import ImageSettings
 
 
 @pytest.fixture
@@ -137,3 +140,29 @@ def test_digest_depends_on_names_and_sizes_only(make, tmp_path):
 def test_digest_of_a_file_that_vanished(make):
     with pytest.raises(InputFileError, match=r"image 'gone\.png' cannot be read: No such file"):
         digest_listing(make("1.png"), ["gone.png"])
+
+
+def test_nothing_is_opened(make, monkeypatch):
+    opened = []
+
+    def forbid(path, *_arguments, **_options):
+        opened.append(path)
+        raise AssertionError
+
+    root = make(*(f"{name}/{index}.jpg" for name in "ab" for index in range(50)))
+    for target in ("os.open", "builtins.open", "io.open", "PIL.Image.open"):
+        monkeypatch.setattr(target, forbid)
+    dataset = ImageDataset(root, ImageSettings(resize=[4, 4]))
+    assert dataset.count == 100
+    dataset.digest()
+    assert not opened
+
+
+def test_a_name_is_all_that_is_held_of_an_image(make):
+    root = make(*(f"{index:05}.jpg" for index in range(3000)))
+    tracemalloc.start()
+    listing = list_images(root)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(listing.names) == 3000
+    assert held < 100 * 3000

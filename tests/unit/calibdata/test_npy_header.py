@@ -39,6 +39,20 @@ def test_spec_is_of_native_byte_order():
     assert ArrayHeader(np.dtype(">f4"), (5, 3), 0).spec("x").dtype == np.dtype("float32")
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_one_sample_has_an_axis_before_its_own(shape):
+    assert read_header(stream_of(np.zeros(shape, np.float32)), "it", one_sample=True).shape == (1, *shape)
+
+
+def test_one_sample_in_fortran_order():
+    with pytest.raises(DataFormatError, match="it is stored in Fortran order"):
+        read_header(stream_of(np.asfortranarray(np.zeros((2, 3)))), "it", one_sample=True)
+    assert read_header(stream_with(header_text("(3,)", fortran="True")), "it", one_sample=True).shape == (
+        1,
+        3,
+    )
+
+
 HOSTILE = {
     "code": "__import__('os').abort()",
     "no_dict": "[1, 2]",
