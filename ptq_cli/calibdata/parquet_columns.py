@@ -121,9 +121,9 @@ def as_images(
     if pa.types.is_struct(array.type):
         array = array.flatten()[array.type.get_field_index(_BYTES)]
         if array.null_count:
-            row = name_of(_first_null(array))
+            without = name_of(_first_null(array))
             raise DataFormatError(
-                f"image '{column.name}' of {row} has no bytes, and its path is not followed",
+                f"image '{column.name}' of {without} has no bytes, and its path is not followed",
                 hint="embed the images in the Parquet files",
             )
     images = []
