@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.errors import QuantizerValueError
 
 MIN_BITS = 2
 MAX_BITS = 16
@@ -21,7 +21,7 @@ class IntegerFormat:
             (-127…127 for int8). An unsigned format has no narrow range.
 
     Raises:
-        RecipeValueError: bits outside 2…16, or an unsigned format with a narrow range.
+        QuantizerValueError: bits outside 2…16, or an unsigned format with a narrow range.
 
     Example:
         >>> IntegerFormat(8, signed=True, narrow_range=True)
@@ -38,11 +38,11 @@ class IntegerFormat:
 
     def __post_init__(self) -> None:
         if not MIN_BITS <= self.bits <= MAX_BITS:
-            raise RecipeValueError(
+            raise QuantizerValueError(
                 f"{self.bits} bits is outside {MIN_BITS} to {MAX_BITS}", hint="8 bits is the usual choice"
             )
         if self.narrow_range and not self.signed:
-            raise RecipeValueError("an unsigned format has no narrow range", hint="use a signed format")
+            raise QuantizerValueError("an unsigned format has no narrow range", hint="use a signed format")
 
     @property
     def qmin(self) -> int:

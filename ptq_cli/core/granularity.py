@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.errors import AxisError
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PerAxis:
     | MatMul (K, N)     | 1    | (N,)    | K            |
 
     Raises:
-        RecipeValueError: (each method) the tensor has no such axis.
+        AxisError: (each method) the tensor has no such axis.
 
     Example:
         >>> PerAxis(0).scale_shape((4, 3, 5, 5)), PerAxis(0).broadcast_shape((4, 3, 5, 5))
@@ -65,7 +65,7 @@ class PerAxis:
     def _kept(self, shape: tuple[int, ...]) -> int:
         rank = len(shape)
         if not -rank <= self.axis < rank:
-            raise RecipeValueError(f"axis {self.axis} is outside a tensor of shape {shape}")
+            raise AxisError(f"axis {self.axis} is outside a tensor of shape {shape}")
         return self.axis % rank
 
 
