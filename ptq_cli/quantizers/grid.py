@@ -1,84 +1,35 @@
-"""ONNX's QuantizeLinear and DequantizeLinear in PyTorch.
+"""What the uniform quantizers share: how parameters are read, checked and laid out against a tensor.
 
-The twin of ``ptq_cli.core.arithmetic``, which defines the arithmetic; tests hold the two and ONNX Runtime
-together bit for bit. The integers are kept as float32, which holds them exactly up to 24 bits, so that
-NaN survives into the result instead of turning into some integer.
+What depends on values is checked in eager mode only: a compiled graph has no branch on them. There a NaN
+stays a NaN, and a negative amax gives a meaningless result rather than an error.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 
 Real = torch.Tensor | float | Sequence[float]
 """A parameter: a tensor, or plain numbers."""
 
-
-@dataclass(frozen=True)
-class Grid:
-    """The values that a quantized tensor can take: ``(q - zero_point) * scale`` for ``q`` in [qmin, qmax].
-
-    Shapes:
-        all: float32, on the tensor's device, broadcasting against it.
-
-    Units:
-        scale: real units per integer step, as in ONNX.
-    """
-
-    scale: torch.Tensor
-    zero_point: torch.Tensor
-    qmin: torch.Tensor
-    qmax: torch.Tensor
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def to_integers(x: torch.Tensor, grid: Grid) -> torch.Tensor:
-    """Return ``saturate(round_half_even(x / scale) + zero_point)`` as float32.
+def integer_format(bits: int, unsigned: bool, narrow_range: bool) -> IntegerFormat:
+    """Return the format; an unsigned one ignores ``narrow_range``, which has no meaning there.
 
-    Shapes:
-        x: float32 of any shape; the result has the same.
-
-    Edge case:
-        ±inf saturates; NaN stays NaN.
-
-    Source:
-        ONNX QuantizeLinear, opset 13.
+    Raises:
+        QuantizerValueError: bits is outside 2 to 16.
 
     Example:
-        >>> one = torch.tensor(1.0)
-        >>> to_integers(torch.tensor([0.75, -9.0]), Grid(one / 2, one, -4 * one, 3 * one)).tolist()
-        [3.0, -4.0]
+        >>> integer_format(8, unsigned=True, narrow_range=True)
+        IntegerFormat(bits=8, signed=False, narrow_range=False)
     """
-    # A true division: a product with the reciprocal misses many ties. ATen takes that short cut when the
-    # divisor is a CPU scalar and x is on a GPU, which is why a grid lives on the tensor's device.
-    steps = torch.round(x / grid.scale)
-    # Saturating before the addition keeps it exact; float32 would round zero_point + 2^24.
-    return torch.clamp(steps, grid.qmin - grid.zero_point, grid.qmax - grid.zero_point) + grid.zero_point
-
-
-def to_values(q: torch.Tensor, grid: Grid) -> torch.Tensor:
-    """Return ``(q - zero_point) * scale``.
-
-    Shapes:
-        q: float32 integers of any shape; the result has the same.
-
-    Edge case:
-        A product beyond float32 is ±inf, as in ONNX Runtime.
-
-    Source:
-        ONNX DequantizeLinear, opset 13.
-
-    Example:
-        >>> one = torch.tensor(1.0)
-        >>> to_values(torch.tensor([3.0, -4.0]), Grid(one / 2, one, -4 * one, 3 * one)).tolist()
-        [1.0, -2.5]
-    """
-    return (q - grid.zero_point) * grid.scale
+    return IntegerFormat(bits, signed=not unsigned, narrow_range=narrow_range and not unsigned)
 
 
 def integer_dtype(format: IntegerFormat) -> torch.dtype:
@@ -103,70 +54,105 @@ def granularity_of(axis: int | None) -> Granularity:
     return PerTensor() if axis is None else PerAxis(axis)
 
 
-def read_parameter(
-    name: str, value: Real, x: torch.Tensor, granularity: Granularity
-) -> npt.NDArray[np.float64]:
-    """Return a parameter as float64, which holds every float dtype exactly, after checking its shape.
+def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granularity) -> torch.Tensor:
+    """Return a parameter without its gradient history, laid out to broadcast against ``x``.
+
+    Plain numbers become float64, on the CPU: they are rounded once, when what is made of them becomes
+    float32. A tensor of fewer bits becomes float32, where it lies.
 
     Shapes:
-        value: ``granularity.scale_shape(x.shape)``; the result has the same.
+        value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
 
     Raises:
-        UsageError: the shape is another.
-        RecipeValueError: the granularity's axis is none of the tensor's.
+        QuantizerShapeError: the shape is another.
+        AxisError: the granularity's axis is none of the tensor's.
 
     Example:
         >>> read_parameter("amax", [1.0, 2.0], torch.zeros(2, 3), PerAxis(0)).tolist()
-        [1.0, 2.0]
+        [[1.0], [2.0]]
     """
-    if isinstance(value, torch.Tensor):
-        array = value.detach().to("cpu", torch.float64).numpy()
-    else:
-        array = np.asarray(value, dtype=np.float64)
+    tensor = (
+        value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    )
     wanted = granularity.scale_shape(tuple(x.shape))
-    if array.shape != wanted:
-        raise UsageError(
-            f"{name} has shape {array.shape}, {wanted} is wanted for {granularity} of shape {tuple(x.shape)}",
+    if tuple(tensor.shape) != wanted:
+        raise QuantizerShapeError(
+            f"{name} has shape {tuple(tensor.shape)}, {wanted} is wanted for {granularity} of shape "
+            f"{tuple(x.shape)}",
             hint="pass one value for the tensor with axis=None, or one for each index along axis",
         )
-    return array
+    if tensor.dtype is not torch.float64:
+        tensor = tensor.to(torch.float32)
+    return tensor.reshape(granularity.broadcast_shape(tuple(x.shape)))
 
 
-def broadcast_against(x: torch.Tensor, parameter: npt.ArrayLike, granularity: Granularity) -> torch.Tensor:
-    """Return a parameter as float32 on the tensor's device, shaped to broadcast against it.
-
-    Example:
-        >>> broadcast_against(torch.zeros(2, 3), [1.0, 2.0], PerAxis(0)).shape
-        torch.Size([2, 1])
-    """
-    array = np.asarray(parameter, dtype=np.float32)
-    shaped = array.reshape(granularity.broadcast_shape(tuple(x.shape)))
-    return torch.tensor(shaped, device=x.device)
-
-
-def require_float(x: torch.Tensor) -> torch.Tensor:
-    """Return ``x`` as float32, without its gradient history.
+def require_float(x: torch.Tensor) -> None:
+    """Refuse a tensor that is not one of floats.
 
     Raises:
-        UsageError: ``x`` is no float tensor.
+        QuantizerTypeError: it is none.
 
     Example:
-        >>> require_float(torch.ones(1, dtype=torch.float16)).dtype
-        torch.float32
+        >>> require_float(torch.ones(1, dtype=torch.float16))
     """
     if not x.is_floating_point():
-        raise UsageError(f"a quantizer takes a float tensor, got {x.dtype}", hint="convert it with .float()")
-    return x.detach().to(torch.float32)
+        raise QuantizerTypeError(
+            f"a quantizer takes a float tensor, got {x.dtype}", hint="convert it with .float()"
+        )
+
+
+def require_amax(amax: torch.Tensor) -> None:
+    """Refuse an amax that is negative, NaN or not finite in float32.
+
+    Raises:
+        QuantizerValueError: it is one of these; not while compiling.
+
+    Example:
+        >>> require_amax(torch.tensor([0.0, 3e38]))
+    """
+    if torch.compiler.is_compiling() or not amax.numel():
+        return
+    low, high = (float(edge) for edge in torch.aminmax(amax.detach()))
+    # Written so that NaN fails it too. An amax that only float64 holds would become an infinite scale.
+    if not (low >= 0 and high <= FLOAT32_MAX):
+        found = [float(value) for value in amax.reshape(-1)[:4]]
+        raise QuantizerValueError(f"amax must be finite and not negative, got {found}")
+
+
+def require_not_negative(x: torch.Tensor) -> None:
+    """Refuse negative values, which an unsigned format has not; -0.0 is none.
+
+    Raises:
+        QuantizerTypeError: there are some; not while compiling.
+
+    Example:
+        >>> require_not_negative(torch.tensor([-0.0, 1.0]))
+    """
+    if torch.compiler.is_compiling() or not x.numel():
+        return
+    # One fast pass. A NaN hides what the smallest value is; only then every value is compared.
+    smallest = float(x.detach().amin())
+    if smallest < 0 or (np.isnan(smallest) and bool((x < 0).any())):
+        raise QuantizerTypeError(
+            "an unsigned quantizer got negative values", hint="use a signed format, or clamp the tensor at 0"
+        )
 
 
 def require_no_nan(x: torch.Tensor) -> None:
     """Refuse NaN, which is no integer.
 
     Raises:
-        RecipeValueError: ``x`` holds NaN.
+        QuantizerValueError: ``x`` holds NaN; not while compiling.
 
     Example:
         >>> require_no_nan(torch.tensor([1.0, float("inf")]))
     """
-    if bool(torch.isnan(x).any()):
-        raise RecipeValueError("NaN cannot be quantized")
+    if torch.compiler.is_compiling() or not x.numel():
+        return
+    # The smallest value is NaN if one is, and finding it allocates nothing.
+    if np.isnan(float(x.detach().amin())):
+        count = int(torch.isnan(x).sum())
+        raise QuantizerValueError(
+            f"NaN cannot be quantized; {count} of {x.numel()} values are NaN",
+            hint="look for the operation that computed them",
+        )

@@ -1,47 +1,36 @@
-"""The scaled quantizer: integers spread evenly over ``[-amax, amax]``, or over a scale and zero point.
+"""The scaled quantizer: integers spread evenly over ``[-amax, amax]``.
 
-Forward it computes what ONNX Runtime computes, bit for bit. Backward the clipped straight-through
+Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit; it is the
+twin of ``ptq_cli.core.arithmetic``, which defines the arithmetic. Backward the clipped straight-through
 estimator holds: the gradient passes where the input lies inside the range, and is 0 where it was clipped.
+
+This is what a model is quantized and exported with. NVIDIA's arithmetic, which multiplies with the reciprocal
+of the scale and so misses some ties, is in ``tensor_quant``.
+
+A format of b bits is stored in the next larger integer type of ONNX: (u)int4, (u)int8 or (u)int16. A constant
+is stored as its integers, which lie in the format's range. In front of the QuantizeLinear of an activation
+whose format does not fill the type stands a Clip to ``[qmin * scale, qmax * scale]``, which gives the same.
 """
 
-from typing import Any
+from functools import partial
 
-import numpy as np
 import torch
 
-from ptq_cli.core.arithmetic import ZERO_AMAX, scale_from_amax
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.quantizers.blocks import map_blocks
+from ptq_cli.quantizers.clipped import clipped
 from ptq_cli.quantizers.grid import (
-    Grid,
     Real,
-    broadcast_against,
     granularity_of,
     integer_dtype,
+    integer_format,
     read_parameter,
+    require_amax,
     require_float,
     require_no_nan,
-    to_integers,
-    to_values,
+    require_not_negative,
 )
-from ptq_cli.quantizers.straight_through import pass_where
-
-
-class _ScaledQuantizer(torch.autograd.Function):
-    """Fake quantization whose gradient passes where ``low <= x <= high``."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, grid: Grid, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        # float16 and bfloat16 cannot hold the steps between, so the arithmetic is float32's throughout.
-        wide = require_float(x)
-        # The mask is a quarter of the input's size, which is all that backward needs of it.
-        ctx.save_for_backward((wide >= low) & (wide <= high))
-        return to_values(to_integers(wide, grid), grid).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        (passes,) = ctx.saved_tensors
-        return pass_where(passes, grad_outputs[0]), None, None, None
 
 
 def fake_quantize(
@@ -52,19 +41,21 @@ def fake_quantize(
     unsigned: bool = False,
     narrow_range: bool = True,
     axis: int | None = None,
+    check: bool = False,
 ) -> torch.Tensor:
     """Quantize and dequantize symmetrically: ``clip(round_half_even(x / scale), qmin, qmax) * scale``.
 
-    ``scale = amax / qmax``, as ``scale_from_amax`` has it. The gradient of ``x`` is the upstream gradient
-    where ``|x| <= amax``, edge included, and 0 elsewhere; ``amax`` gets none.
+    ``scale = amax / qmax``, as ``core.arithmetic.scale_from_amax`` has it. The gradient of ``x`` is the
+    upstream gradient where ``|x| <= amax``, edge included, and 0 elsewhere; ``amax`` gets none.
 
     Args:
-        x: the tensor; float16 and bfloat16 are computed in float32 and cast back.
+        x: the tensor; computed in float32 for every float dtype, and cast back.
         amax: the largest magnitude that is represented.
         bits: 2 to 16.
         unsigned: the integers start at 0, and ``narrow_range`` has no meaning.
         narrow_range: leave out the most negative integer, so that the range is symmetric about 0.
         axis: one amax for each index along it; None for one for the tensor.
+        check: refuse NaN, which otherwise stays NaN.
 
     Shapes:
         x: any; the result has the same, and its dtype.
@@ -72,11 +63,14 @@ def fake_quantize(
 
     Edge case:
         An amax not above 2^-24 gives 0 for every x, where the exported scale of 1 gives 0 only for
-        ``|x| <= 0.5``. ±inf saturates. NaN stays NaN.
+        ``|x| <= 0.5``. ±inf saturates. What depends on values is checked in eager mode only, not while
+        compiling.
 
     Raises:
-        RecipeValueError: amax is negative or not finite, or bits or axis out of range.
-        UsageError: amax has the wrong shape, x is no float tensor, or unsigned and x holds negative values.
+        QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds NaN.
+        QuantizerTypeError: x is no float tensor, or unsigned and x holds negative values.
+        QuantizerShapeError: amax has the wrong shape.
+        AxisError: x has no such axis.
 
     Source:
         NVIDIA pytorch-quantization, ``fake_tensor_quant``, with ONNX's division by the scale in place of
@@ -91,9 +85,32 @@ def fake_quantize(
         >>> x.grad.tolist()
         [0.0, 1.0, 1.0, 1.0]
     """
-    grid, bound = _symmetric_grid(x, amax, _format(bits, unsigned, narrow_range), axis)
-    result: torch.Tensor = _ScaledQuantizer.apply(x, grid, -bound, bound)  # type: ignore[no-untyped-call]
-    return result
+    format = integer_format(bits, unsigned, narrow_range)
+    require_float(x)
+    bound = read_parameter("amax", amax, x, granularity_of(axis))
+    return fake_quantize_to(x, bound, format, check=check)
+
+
+def fake_quantize_to(
+    x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat, *, check: bool = False
+) -> torch.Tensor:
+    """Do as ``fake_quantize``, with an amax that broadcasts to ``x`` in any way.
+
+    Shapes:
+        x: any; the result has the same. amax: broadcasts to it.
+
+    Raises:
+        QuantizerValueError, QuantizerTypeError: as ``fake_quantize``.
+
+    Example:
+        >>> fake_quantize_to(torch.ones(2, 2), torch.tensor([[0.0, 1.0]]), IntegerFormat(8, True)).tolist()
+        [[0.0, 1.0], [0.0, 1.0]]
+    """
+    _check(x, amax, format, check)
+    scale, alive = symmetric_scale(amax, format, x.device)
+    bound = amax.to(x.device, torch.float32)
+    chain = partial(_values, low=format.qmin, high=format.qmax)
+    return clipped(chain, x, -bound, bound, scale, scale * alive)
 
 
 def quantize(
@@ -120,8 +137,7 @@ def quantize(
         An amax not above 2^-24 gives integers 0 and scale 1. ±inf saturates.
 
     Raises:
-        RecipeValueError: x holds NaN; or as ``fake_quantize``.
-        UsageError: as ``fake_quantize``.
+        QuantizerValueError: x holds NaN; or as ``fake_quantize``, like the others.
 
     Source:
         ONNX QuantizeLinear, opset 13.
@@ -131,109 +147,95 @@ def quantize(
         >>> integers.tolist(), integers.dtype, round(float(scale), 6)
         ([-127, 30, 100], torch.int8, 0.01)
     """
-    format = _format(bits, unsigned, narrow_range)
-    grid, _ = _symmetric_grid(x, amax, format, axis)
-    wide = require_float(x)
-    require_no_nan(wide)
-    scale = grid.scale.reshape(granularity_of(axis).scale_shape(tuple(x.shape)))
-    return to_integers(wide, grid).to(integer_dtype(format)), scale
+    format = integer_format(bits, unsigned, narrow_range)
+    require_float(x)
+    granularity = granularity_of(axis)
+    bound = read_parameter("amax", amax, x, granularity)
+    integers, scale = quantize_to(x, bound, format)
+    return integers, scale.reshape(granularity.scale_shape(tuple(x.shape)))
 
 
-def fake_quantize_affine(
-    x: torch.Tensor,
-    scale: Real,
-    zero_point: Real,
-    format: IntegerFormat,
-    axis: int | None = None,
-) -> torch.Tensor:
-    """Quantize and dequantize with a zero point.
-
-    ``(saturate(round_half_even(x / scale) + zero_point) - zero_point) * scale``.
-
-    The gradient of ``x`` is the upstream gradient where x lies in the representable range
-    ``[(qmin - zero_point) * scale, (qmax - zero_point) * scale]``, edges included, and 0 elsewhere;
-    scale and zero point get none.
+def quantize_to(
+    x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do as ``quantize``, with an amax that broadcasts to ``x`` in any way.
 
     Shapes:
-        x: any; the result has the same, and its dtype.
-        scale, zero_point: ``()``, or ``(x.shape[axis],)``.
-
-    Units:
-        scale: real units per integer step.
-
-    Edge case:
-        ±inf saturates. NaN stays NaN.
+        x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
 
     Raises:
-        RecipeValueError: a scale is not a positive float32, a zero point no integer of the format, or the
-            axis out of range.
-        UsageError: a parameter has the wrong shape, or x is no float tensor.
-
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
-        convolutional networks for efficient inference", sections 2.1 and 2.4.
+        QuantizerValueError, QuantizerTypeError: as ``quantize``.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
-        >>> x = torch.tensor([-6.0, -1.1, 0.2, 122.5, 123.0], requires_grad=True)
-        >>> y = fake_quantize_affine(x, 0.5, 10, UINT8)
-        >>> y.tolist()
-        [-5.0, -1.0, 0.0, 122.5, 122.5]
-        >>> y.sum().backward()
-        >>> x.grad.tolist()
-        [0.0, 1.0, 1.0, 1.0, 0.0]
+        >>> quantize_to(torch.ones(2), torch.ones(1), IntegerFormat(4, signed=False))[0].tolist()
+        [15, 15]
     """
-    grid = _affine_grid(x, scale, zero_point, format, axis)
-    low, high = to_values(grid.qmin, grid), to_values(grid.qmax, grid)
-    result: torch.Tensor = _ScaledQuantizer.apply(x, grid, low, high)  # type: ignore[no-untyped-call]
-    return result
+    _check(x, amax, format, check=True)
+    scale, alive = symmetric_scale(amax, format, x.device)
+    chain = partial(_integers, low=format.qmin, high=format.qmax)
+    return map_blocks(chain, x.detach(), scale, alive, dtype=integer_dtype(format)), scale
 
 
-def _format(bits: int, unsigned: bool, narrow_range: bool) -> IntegerFormat:
-    return IntegerFormat(bits, signed=not unsigned, narrow_range=narrow_range and not unsigned)
+def symmetric_scale(
+    amax: torch.Tensor, format: IntegerFormat, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``amax / qmax``, and 0 where the channel holds zeros only, otherwise 1, both as float32.
+
+    Shapes:
+        amax: any; both have the same.
+
+    Edge case:
+        An amax not above 2^-24 gives scale 1.
+
+    Example:
+        >>> scale, alive = symmetric_scale(
+        ...     torch.tensor([1.27, 0.0]), IntegerFormat(8, True), torch.device("cpu")
+        ... )
+        >>> scale.tolist(), alive.tolist()
+        ([0.009999999776482582, 1.0], [1.0, 0.0])
+    """
+    dead = amax <= ZERO_AMAX
+    # By a tensor where amax is, because a GPU turns the division by a number into a product. Where amax holds
+    # a float32, one rounded division of it is the division in float64, rounded once more.
+    scale = amax / torch.full((), float(format.qmax), dtype=amax.dtype, device=amax.device)
+    scale = scale.masked_fill(dead, 1.0).to(device, torch.float32)
+    return scale, (~dead).to(device, torch.float32)
 
 
-def _symmetric_grid(
-    x: torch.Tensor, amax: Real, format: IntegerFormat, axis: int | None
-) -> tuple[Grid, torch.Tensor]:
-    """Return the grid and amax, both laid out against x."""
-    wide = require_float(x)
-    if not format.signed and bool((wide < 0).any()):
-        raise UsageError(
-            "an unsigned quantizer got negative values", hint="use a signed format, or clamp the tensor at 0"
-        )
-    granularity = granularity_of(axis)
-    values = read_parameter("amax", amax, wide, granularity)
-    scale = scale_from_amax(values, format)
-    # An all-zero channel saturates to [0, 0]: its scale of 1 says nothing about its range.
-    alive = values > ZERO_AMAX
-    grid = Grid(
-        scale=broadcast_against(wide, scale, granularity),
-        zero_point=torch.zeros((), device=wide.device),
-        qmin=broadcast_against(wide, np.where(alive, format.qmin, 0), granularity),
-        qmax=broadcast_against(wide, np.where(alive, format.qmax, 0), granularity),
-    )
-    return grid, broadcast_against(wide, values, granularity)
+def _check(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat, check: bool) -> None:
+    if not format.signed:
+        require_not_negative(x)
+    require_amax(amax)
+    if check:
+        require_no_nan(x)
 
 
-def _affine_grid(
-    x: torch.Tensor, scale: Real, zero_point: Real, format: IntegerFormat, axis: int | None
-) -> Grid:
-    wide = require_float(x)
-    granularity = granularity_of(axis)
-    scales = read_parameter("scale", scale, wide, granularity).astype(np.float32)
-    zero_points = read_parameter("zero_point", zero_point, wide, granularity)
-    if not (np.isfinite(scales).all() and (scales > 0).all()):
-        raise RecipeValueError(f"a scale must be positive and finite, got {np.ravel(scales)[:4].tolist()}")
-    allowed = (zero_points >= format.qmin) & (zero_points <= format.qmax) & (zero_points % 1 == 0)
-    if not allowed.all():
-        wrong = float(np.ravel(zero_points)[np.ravel(~allowed)][0])
-        raise RecipeValueError(
-            f"zero point {wrong:g} is no integer of {format.name}, which has {format.qmin} to {format.qmax}"
-        )
-    return Grid(
-        scale=broadcast_against(wide, scales, granularity),
-        zero_point=broadcast_against(wide, zero_points, granularity),
-        qmin=torch.tensor(float(format.qmin), device=wide.device),
-        qmax=torch.tensor(float(format.qmax), device=wide.device),
-    )
+def rounded_steps(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return ``round_half_even(x / scale)`` in a new float32 tensor.
+
+    Shapes:
+        x: any; the result has the same. scale: broadcasts to it.
+
+    Edge case:
+        NaN and ±inf stay.
+
+    Source:
+        ONNX QuantizeLinear, opset 13.
+
+    Example:
+        >>> rounded_steps(torch.tensor([0.25, 0.75]), torch.tensor(0.5)).tolist()
+        [0.0, 2.0]
+    """
+    # A true division: a product with the reciprocal misses many ties.
+    return (x.to(torch.float32) / scale).round_()
+
+
+def _integers(x: torch.Tensor, scale: torch.Tensor, alive: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    return rounded_steps(x, scale).clamp_(low, high).mul_(alive)
+
+
+def _values(
+    x: torch.Tensor, scale: torch.Tensor, value_scale: torch.Tensor, low: int, high: int
+) -> torch.Tensor:
+    # The integers of a runtime have no -0.0; adding 0.0 makes it 0.0 here too.
+    return rounded_steps(x, scale).clamp_(low, high).mul_(value_scale).add_(0.0)

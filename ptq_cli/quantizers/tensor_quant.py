@@ -1,52 +1,20 @@
-"""NVIDIA pytorch-quantization's ``tensor_quant`` and ``fake_tensor_quant``, quirks included.
+"""NVIDIA pytorch-quantization's ``tensor_quant`` and the fake forms, quirks included.
 
-For reproducing what that toolkit gives. Its ``scale`` is the reciprocal of ONNX's, ``qmax / amax``: it
-multiplies the input and divides the integers. Results may therefore differ from ``scaled``, and from what
-a runtime computes, by one integer step at a tie and by one float32 ulp elsewhere.
+For reproducing what that toolkit gives, and for training with it. Its ``scale`` is the reciprocal of ONNX's,
+``qmax / amax``: it multiplies the input and divides the integers. Results may therefore differ from
+``scaled.fake_quantize``, and from what a runtime computes, by one integer step at a tie and by one float32
+ulp elsewhere. What is exported computes as ``scaled`` and ``affine`` do; there a real 0 lies on the grid.
 """
 
-from typing import Any
+from functools import partial
 
 import torch
 
 from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.straight_through import pass_where
-
-Quantized = tuple[torch.Tensor, torch.Tensor]
-
-
-class _TensorQuant(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, inputs: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> Quantized:
-        ctx.save_for_backward(inputs.abs() <= amax)
-        outputs, scale = _quantize(inputs, amax, format)
-        scale = scale.to(inputs.dtype)
-        if bool(torch.isinf(scale).any()):
-            raise RecipeValueError(
-                f"amax is too small for {inputs.dtype}: its scale of qmax / amax is infinite"
-            )
-        ctx.mark_non_differentiable(scale)
-        return outputs, scale
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (passes,) = ctx.saved_tensors
-        return pass_where(passes, grad_outputs[0]), None, None
-
-
-class _FakeTensorQuant(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, inputs: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
-        ctx.save_for_backward(inputs.abs() <= amax)
-        outputs, scale = _quantize(inputs, amax, format)
-        return outputs / scale.to(inputs.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (passes,) = ctx.saved_tensors
-        return pass_where(passes, grad_outputs[0]), None, None
+from ptq_cli.quantizers.clipped import clipped
+from ptq_cli.quantizers.grid import integer_format, require_float, require_no_nan, require_not_negative
 
 
 def tensor_quant(
@@ -55,10 +23,20 @@ def tensor_quant(
     num_bits: int = 8,
     unsigned: bool = False,
     narrow_range: bool = True,
-) -> Quantized:
+    *,
+    check: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``clip(round_half_even(inputs * scale), qmin, qmax)`` and NVIDIA's ``scale = qmax / amax``.
 
     The gradient of ``inputs`` passes where ``|inputs| <= amax``, edge included; amax and scale have none.
+
+    Args:
+        inputs: the tensor; computed in float32 for every float dtype.
+        amax: the largest magnitude that is represented.
+        num_bits: 2 to 16.
+        unsigned: the integers start at 0, and ``narrow_range`` has no meaning.
+        narrow_range: leave out the most negative integer.
+        check: refuse NaN, which otherwise stays NaN.
 
     Shapes:
         inputs: any; the integers, in the inputs' dtype, have the same.
@@ -68,24 +46,38 @@ def tensor_quant(
         scale: integer steps per real unit, the reciprocal of ONNX's scale.
 
     Edge case:
-        An amax not above 2^-24 gives 0 and scale 1 (an infinite input there gives NaN).
+        An amax not above 2^-24 gives 0 and scale 1 (an infinite input there gives NaN). What depends on
+        values is checked in eager mode only, not while compiling.
 
     Raises:
-        RecipeValueError: amax is negative, num_bits out of range, or the scale too large for the
-            inputs' dtype.
-        UsageError: amax does not broadcast to inputs, or unsigned and the inputs hold negative values.
+        QuantizerValueError: amax is negative, num_bits out of range, the scale too large for the inputs'
+            dtype, or NaN among inputs that are checked.
+        QuantizerTypeError: unsigned and the inputs hold negative values.
+        QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
         NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.TensorQuantFunction``.
 
     Example:
-        >>> outputs, scale = tensor_quant(torch.tensor([-0.5, 0.1, 2.0]), torch.tensor(1.0))
-        >>> outputs.tolist(), scale.item()
-        ([-64.0, 13.0, 127.0], 127.0)
+        The toolkit's own:
+
+        >>> inputs = torch.rand(10, generator=torch.Generator().manual_seed(12345))
+        >>> inputs
+        tensor([0.9817, 0.8796, 0.9921, 0.4611, 0.0832, 0.1784, 0.3674, 0.5676, 0.3376,
+                0.2119])
+        >>> tensor_quant(inputs, inputs.abs().max())
+        (tensor([126., 113., 127.,  59.,  11.,  23.,  47.,  73.,  43.,  27.]), tensor(128.0057))
     """
-    format = _checked(inputs, amax, num_bits, unsigned, narrow_range)
-    result: Quantized = _TensorQuant.apply(inputs, amax.detach(), format)  # type: ignore[no-untyped-call]
-    return result
+    format = _checked(inputs, amax, num_bits, unsigned, narrow_range, check)
+    bound = amax.detach()
+    multiplier, scale = _scales(bound, format)
+    scale = scale.to(inputs.dtype)
+    if not torch.compiler.is_compiling() and bool(torch.isinf(scale).any()):
+        raise QuantizerValueError(
+            f"amax is too small for {inputs.dtype}: its scale of qmax / amax is infinite"
+        )
+    chain = partial(_integers, low=format.qmin, high=format.qmax)
+    return clipped(chain, inputs, *_edges(bound, inputs), multiplier), scale
 
 
 def fake_tensor_quant(
@@ -94,57 +86,145 @@ def fake_tensor_quant(
     num_bits: int = 8,
     unsigned: bool = False,
     narrow_range: bool = True,
+    *,
+    check: bool = False,
 ) -> torch.Tensor:
-    """Return ``tensor_quant``'s integers divided by its scale.
+    """Return ``tensor_quant``'s integers divided by its scale; the arguments and the gradient are the same.
 
     Shapes:
         inputs: any; the result has the same, and its dtype.
         amax: broadcasts to inputs.
 
     Edge case:
-        An amax not above 2^-24 gives 0. Where float16 inputs have a scale above 65504, the result is 0.
+        An amax not above 2^-24 gives 0. Where float16 inputs have a scale above 65504, the result is 0. NaN
+        stays NaN.
 
     Raises:
-        RecipeValueError: amax is negative, or num_bits out of range.
-        UsageError: amax does not broadcast to inputs, or unsigned and the inputs hold negative values.
+        QuantizerValueError: amax is negative, num_bits out of range, or NaN among inputs that are checked.
+        QuantizerTypeError: unsigned and the inputs hold negative values.
+        QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
         NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeTensorQuantFunction``.
 
     Example:
-        >>> fake_tensor_quant(torch.tensor([0.5, 0.6, 2.0]), torch.tensor(1.0), num_bits=2).tolist()
-        [0.0, 1.0, 1.0]
+        The toolkit's own:
+
+        >>> inputs = torch.rand(10, generator=torch.Generator().manual_seed(12345))
+        >>> fake_tensor_quant(inputs, inputs.abs().max())
+        tensor([0.9843, 0.8828, 0.9921, 0.4609, 0.0859, 0.1797, 0.3672, 0.5703, 0.3359,
+                0.2109])
     """
-    format = _checked(inputs, amax, num_bits, unsigned, narrow_range)
-    result: torch.Tensor = _FakeTensorQuant.apply(inputs, amax.detach(), format)  # type: ignore[no-untyped-call]
-    return result
+    format = _checked(inputs, amax, num_bits, unsigned, narrow_range, check)
+    bound = amax.detach()
+    multiplier, scale = _scales(bound, format)
+    chain = partial(_fake, low=format.qmin, high=format.qmax)
+    return clipped(chain, inputs, *_edges(bound, inputs), multiplier, scale.to(inputs.dtype))
+
+
+def fake_affine_tensor_quant(
+    inputs: torch.Tensor,
+    min_range: torch.Tensor,
+    max_range: torch.Tensor,
+    num_bits: int = 8,
+    *,
+    check: bool = False,
+) -> torch.Tensor:
+    """Quantize and dequantize to the 2^num_bits levels between two values.
+
+    ``(clip(round(inputs / step) - zero, qmin, qmax) + zero) * step`` with ``step = (max_range - min_range) /
+    (2^num_bits - 1)`` and ``zero = round(min_range / step) - qmin``. The gradient of ``inputs`` passes where
+    ``min_range <= inputs <= max_range``; the range has none.
+
+    Args:
+        inputs: the tensor; computed in float32.
+        min_range: the smallest value that is represented, but for a part of a step.
+        max_range: the largest, likewise.
+        num_bits: 2 to 16.
+        check: refuse NaN, which otherwise stays NaN.
+
+    Shapes:
+        inputs: any; the result has the same, and its dtype.
+        min_range, max_range: broadcast to inputs.
+
+    Edge case:
+        An empty range gives NaN. A range without 0 is not widened to hold it.
+
+    Raises:
+        QuantizerValueError: num_bits out of range, or NaN among inputs that are checked.
+        QuantizerTypeError: inputs is no float tensor.
+
+    Source:
+        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeAffineTensorQuantFunction``.
+
+    Example:
+        >>> low, high = torch.tensor(-1.0), torch.tensor(2.0)
+        >>> fake_affine_tensor_quant(torch.tensor([-3.0, 0.4, 1.6]), low, high, num_bits=2).tolist()
+        [-1.0, 0.0, 2.0]
+    """
+    require_float(inputs)
+    if check:
+        require_no_nan(inputs)
+    format = IntegerFormat(num_bits, signed=True)
+    low, high = min_range.detach().to(torch.float32), max_range.detach().to(torch.float32)
+    levels = torch.full((), float((1 << num_bits) - 1), device=low.device)
+    step = (high - low) / levels
+    zero = torch.round(low / step) - format.qmin
+    chain = partial(_affine, qmin=format.qmin, qmax=format.qmax)
+    return clipped(chain, inputs, low, high, step, zero)
 
 
 def _checked(
-    inputs: torch.Tensor, amax: torch.Tensor, num_bits: int, unsigned: bool, narrow_range: bool
+    inputs: torch.Tensor, amax: torch.Tensor, num_bits: int, unsigned: bool, narrow_range: bool, check: bool
 ) -> IntegerFormat:
-    if unsigned and bool((inputs < 0).any()):
-        raise UsageError(
-            "an unsigned quantizer got negative values", hint="pass unsigned=False, or clamp the tensor at 0"
-        )
-    if bool((amax < 0).any()):
-        raise RecipeValueError(f"amax must not be negative, got {amax.min().item():g}")
-    try:
-        amax.expand(inputs.shape)
-    except RuntimeError as error:
-        raise UsageError(
+    if unsigned:
+        require_not_negative(inputs)
+    if not torch.compiler.is_compiling() and bool((amax < 0).any()):
+        raise QuantizerValueError(f"amax must not be negative, got {float(amax.detach().min()):g}")
+    if check:
+        require_no_nan(inputs)
+    return integer_format(num_bits, unsigned, narrow_range)
+
+
+def _require_broadcast(amax: torch.Tensor, inputs: torch.Tensor) -> None:
+    missing = inputs.ndim - amax.ndim
+    sizes = zip(amax.shape, inputs.shape[max(missing, 0) :], strict=False)
+    if missing < 0 or any(size not in (1, wanted) for size, wanted in sizes):
+        raise QuantizerShapeError(
             f"amax of shape {tuple(amax.shape)} does not broadcast to inputs of shape {tuple(inputs.shape)}",
             hint="keep the reduced axes with size 1",
-        ) from error
-    return IntegerFormat(num_bits, signed=not unsigned, narrow_range=narrow_range and not unsigned)
+        )
 
 
-def _quantize(inputs: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> Quantized:
-    wide, bound = inputs.float(), amax.float()
+def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the inputs are multiplied with, and what the integers are divided by."""
+    bound = amax.to(torch.float32)
     # A tensor, because torch turns a plain number over a tensor into a product with the reciprocal.
-    scale = torch.tensor(float(format.qmax), device=bound.device) / bound
+    scale = torch.full((), float(format.qmax), device=bound.device) / bound
     dead = bound <= ZERO_AMAX
     # Multiplying by 0 rather than writing 0 is NVIDIA's way: it turns an infinite input into NaN.
-    steps = torch.round(wide * scale.masked_fill(dead, 0.0))
-    outputs = torch.clamp(steps, format.qmin, format.qmax)
-    return outputs.to(inputs.dtype), scale.masked_fill(dead, 1.0)
+    return scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0)
+
+
+def _edges(amax: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return between what the gradient passes; torch compares a single number in the tensor's dtype."""
+    _require_broadcast(amax, inputs)
+    bound = amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
+    return -bound, bound
+
+
+def _integers(inputs: torch.Tensor, multiplier: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    return (inputs.to(torch.float32) * multiplier).round_().clamp_(low, high)
+
+
+def _fake(
+    inputs: torch.Tensor, multiplier: torch.Tensor, scale: torch.Tensor, low: int, high: int
+) -> torch.Tensor:
+    return _integers(inputs, multiplier, low, high).to(inputs.dtype).div_(scale)
+
+
+def _affine(
+    inputs: torch.Tensor, step: torch.Tensor, zero: torch.Tensor, qmin: int, qmax: int
+) -> torch.Tensor:
+    steps = (inputs.to(torch.float32) / step).round_().sub_(zero).clamp_(qmin, qmax)
+    return steps.add_(zero).mul_(step)

@@ -22,7 +22,7 @@ from ptq_cli.core.arithmetic import (
 )
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor
-from ptq_cli.quantizers import scaled
+from ptq_cli.quantizers import affine, scaled
 
 INT16, UINT16 = IntegerFormat(16, signed=True), IntegerFormat(16, signed=False)
 INT4, UINT4 = IntegerFormat(4, signed=True), IntegerFormat(4, signed=False)
@@ -92,7 +92,7 @@ def assert_same_bits(left, right):
 def in_torch(x, parameters: QuantParameters):
     axis = parameters.granularity.axis if isinstance(parameters.granularity, PerAxis) else None
     scale, zero_point = torch.tensor(parameters.scale), torch.tensor(parameters.zero_point)
-    return scaled.fake_quantize_affine(torch.tensor(x), scale, zero_point, parameters.format, axis).numpy()
+    return affine.fake_quantize_affine(torch.tensor(x), scale, zero_point, parameters.format, axis).numpy()
 
 
 def assert_all_agree(x, parameters: QuantParameters):

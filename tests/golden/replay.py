@@ -19,9 +19,14 @@ import torch
 
 from tests.golden.calibrators import cases as calibrators
 from tests.golden.quantizers import cases as quantizers
+from tests.golden.straight_through import cases as straight_through
 from tests.golden.verdicts import Arrays, Case, DiffersError, NotCoveredError, OnPurposeError
 
-FAMILIES = {"calibrators.npz": calibrators, "tensor_quant.npz": quantizers}
+FAMILIES = {
+    "calibrators.npz": calibrators,
+    "spikingjelly.npz": straight_through,
+    "tensor_quant.npz": quantizers,
+}
 HOLDS, ON_PURPOSE, NOT_COVERED, FAILS = "hold", "differ on purpose", "are not covered", "fail"
 
 
@@ -76,7 +81,7 @@ def replay(case: Case, arrays: Arrays) -> tuple[str, str]:
 
 
 def _print_total(total: int, counts: Counter[str], reasons: Counter[tuple[str, str]]) -> None:
-    explained = {**calibrators.ON_PURPOSE, **quantizers.ON_PURPOSE}
+    explained = {name: text for family in FAMILIES.values() for name, text in family.ON_PURPOSE.items()}
     for (verdict, reason), count in sorted(reasons.items()):
         meaning = f": {explained[reason]}" if verdict == ON_PURPOSE else ""
         print(f"{count} {verdict} ({reason}){meaning}")

@@ -12,7 +12,7 @@ from tests.golden.replay import main
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["calibrators", "quantizers"])
+@pytest.mark.parametrize("name", ["calibrators", "quantizers", "straight_through"])
 def test_recorded_cases_hold_or_differ_on_purpose(name, capsys):
     assert main([str(FOLDER / name)]) == 0
 

@@ -9,8 +9,9 @@ from hypothesis.extra import numpy as hnp
 from ptq_cli.core import arithmetic
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis
-from ptq_cli.quantizers.scaled import fake_quantize, fake_quantize_affine, quantize
-from ptq_cli.quantizers.straight_through import clamp_straight_through, round_straight_through
+from ptq_cli.quantizers import straight_through
+from ptq_cli.quantizers.affine import fake_quantize_affine
+from ptq_cli.quantizers.scaled import fake_quantize, quantize
 
 torch.set_num_threads(1)
 
@@ -132,5 +133,5 @@ def test_a_signed_narrow_quantizer_is_odd(x, amax, format):
 def test_composed_primitives_give_the_same_grid(x, amax, format):
     scale = torch.tensor(arithmetic.scale_from_amax(amax, format))
     leaf = torch.tensor(fit(x, format))
-    composed = clamp_straight_through(round_straight_through(leaf / scale), format.qmin, format.qmax) * scale
+    composed = straight_through.clamp(straight_through.round(leaf / scale), format.qmin, format.qmax) * scale
     assert torch.equal(composed, fake_quantize(leaf, amax, **options_of(format)))

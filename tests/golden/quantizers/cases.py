@@ -1,123 +1,93 @@
-"""Replay one recorded case of NVIDIA's ``tensor_quant`` module against ptq's mirrors and quantizers."""
+"""Replay one recorded case of NVIDIA's ``tensor_quant`` module against ptq's mirrors of its functions."""
 
-import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from ptq_cli.core.arithmetic import parameters_from_range
-from ptq_cli.core.errors import PtqError, RecipeValueError, UsageError
-from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import PerAxis, PerTensor
-from ptq_cli.qdq.parameters import weight_amax
-from ptq_cli.quantizers.scaled import fake_quantize_affine
-from ptq_cli.quantizers.tensor_quant import fake_tensor_quant, tensor_quant
-from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, require
+from ptq_cli.core.errors import PtqError
+from ptq_cli.quantizers.float8 import scaled_e4m3
+from ptq_cli.quantizers.reduce_amax import reduce_amax
+from ptq_cli.quantizers.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant, tensor_quant
+from tests.golden.quantizers import descriptors
+from tests.golden.verdicts import Arrays, Case, NotCoveredError, compare, kind_of, require
 
-ON_PURPOSE = {
-    "amax larger than the inputs": "theirs lets it enlarge the output, and fails later; ours refuses it",
-    "range without 0": "ours is widened to hold 0, which every runtime asks for",
-    "zero point between two integers": "min / step is a tie, and ours may take the other integer",
-    "empty range": "theirs is NaN; ours has scale 1",
-}
+ON_PURPOSE = descriptors.ON_PURPOSE
 MIRRORS = {
     "tensor_quant": tensor_quant,
     "fake_tensor_quant": fake_tensor_quant,
     "legacy_fake_tensor_quant": fake_tensor_quant,
 }
-TIE = 1e-4
-"""So near to a half, a zero point may be rounded to either side."""
-
-ERRORS = {"ValueError": RecipeValueError, "TypeError": UsageError, "RuntimeError": UsageError}
+OTHERS: dict[str, Callable[[Case, Arrays], None]] = {
+    "fake_affine_tensor_quant": lambda case, arrays: _replay(case, arrays, fake_affine_tensor_quant),
+    "scaled_e4m3": lambda case, arrays: _replay(case, arrays, _e4m3),
+    "reduce_amax": lambda case, arrays: _replay(case, arrays, _reduce),
+    "ScaledQuantDescriptor": descriptors.replay_descriptor,
+    "descriptor_eq": descriptors.replay_equality,
+    "predefined_descriptors": descriptors.replay_predefined,
+}
 
 
 def replay(case: Case, arrays: Arrays) -> None:
     """Return if ours agrees with what was recorded, otherwise raise one of the verdicts."""
     if case["function"] in MIRRORS:
-        _mirror(case, arrays)
-    elif case["function"] == "fake_affine_tensor_quant":
-        _affine(case, arrays)
-    elif case["function"] == "reduce_amax":
-        _reduce(case, arrays)
+        _replay(case, arrays, MIRRORS[case["function"]])
+    elif case["function"] in OTHERS:
+        OTHERS[case["function"]](case, arrays)
     else:
         raise NotCoveredError(case["function"])
 
 
-def _tensor(case: Case, arrays: Arrays, name: str) -> torch.Tensor:
-    dtype = getattr(torch, case.get("dtypes", {}).get(name, "float32"))
-    return torch.tensor(arrays[case["inputs"][name]]).to(dtype)
+def _e4m3(
+    inputs: torch.Tensor,
+    amax: Any,
+    E: int,
+    M: int,  # the reference's names
+) -> torch.Tensor:
+    return scaled_e4m3(inputs, amax if isinstance(amax, torch.Tensor) else None, E, M)
 
 
-def _mirror(case: Case, arrays: Arrays) -> None:
-    function = MIRRORS[case["function"]]
-    inputs = _tensor(case, arrays, "inputs").requires_grad_()
-    amax = _tensor(case, arrays, "amax").requires_grad_()
+def _reduce(input: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
+    return reduce_amax(input, tuple(axis["tuple"]) if isinstance(axis, dict) else axis, keepdims)
+
+
+def _replay(case: Case, arrays: Arrays, function: Callable[..., Any]) -> None:
+    dtypes = case.get("dtypes", {})
+    inputs = {
+        name: torch.tensor(arrays[key]).to(getattr(torch, dtypes.get(name, "float32"))).requires_grad_()
+        for name, key in case["inputs"].items()
+    }
+    before = {name: value.detach().clone() for name, value in inputs.items()}
     try:
-        result = function(inputs, amax, **case.get("params", {}))
+        result = function(**{**case.get("params", {}), **inputs})
     except PtqError as error:
-        if "raises" not in case and amax.ndim > inputs.ndim:
-            raise OnPurposeError("amax larger than the inputs") from error
         require("raises" in case, f"ours raises {type(error).__name__}: {error.message}")
-        wanted = UsageError if amax.ndim > inputs.ndim else ERRORS[case["raises"]]
-        require(type(error) is wanted, f"ours raises {type(error).__name__}, the reference {case['raises']}")
+        require(isinstance(error, kind_of(case)), f"ours raises {type(error).__name__}")
         return
     require("raises" not in case, f"the reference raises {case.get('raises')}, ours does not")
-    found = dict(zip(("outputs", "scale"), result if isinstance(result, tuple) else (result,), strict=False))
+    _check(case, arrays, inputs, result if isinstance(result, tuple) else (result,))
+    for name, value in before.items():
+        require(torch.equal(inputs[name].nan_to_num(), value.nan_to_num()), f"{name} was changed")
+
+
+def _check(
+    case: Case, arrays: Arrays, inputs: dict[str, torch.Tensor], results: tuple[torch.Tensor, ...]
+) -> None:
+    exact = case["function"] in MIRRORS
+    for (name, key), found in zip(case["outputs"].items(), results, strict=True):
+        compare_bits(name, found, arrays[key]) if exact else compare(name, found, arrays[key])
     if "grad_outputs" in case:
         upstream = torch.tensor(arrays[case["grad_outputs"]["outputs"]])
-        found["outputs"].backward(upstream.to(found["outputs"].dtype))
-    for name, key in case.get("outputs", {}).items():
-        _require_same_bits(name, found[name].detach(), arrays[key])
-    if "grads" in case:
-        _require_same_bits("grad", inputs.grad, arrays[case["grads"]["inputs"]])
-    require(amax.grad is None, "amax has a gradient")
+        results[0].backward(upstream.to(results[0].dtype))
+        compare_bits("grad", inputs["inputs"].grad, arrays[case["grads"]["inputs"]])
+    for name in case.get("grad_none", []):
+        require(inputs[name].grad is None, f"{name} has a gradient")
 
 
-def _require_same_bits(name: str, ours: torch.Tensor | None, recorded: np.ndarray) -> None:
-    array = ours.float().numpy() if ours is not None else np.zeros(0, np.float32)
+def compare_bits(name: str, ours: torch.Tensor | None, recorded: np.ndarray) -> None:
+    """Raise if one bit differs."""
+    array = ours.detach().float().numpy() if ours is not None else np.zeros(0, np.float32)
     require(array.shape == recorded.shape, f"{name} has shape {array.shape}, recorded is {recorded.shape}")
     same = array.view(np.int32) == recorded.astype(np.float32).view(np.int32)
     require(same.all(), f"{np.count_nonzero(~same)} of {same.size} values of {name} differ")
-
-
-def _affine(case: Case, arrays: Arrays) -> None:
-    low, high = (float(arrays[case["inputs"][name]]) for name in ("min_range", "max_range"))
-    if low == high:
-        raise OnPurposeError("empty range")
-    if not low <= 0 <= high:
-        raise OnPurposeError("range without 0")
-    inputs, recorded = _tensor(case, arrays, "inputs"), arrays[case["outputs"]["outputs"]]
-    format = IntegerFormat(case["params"]["num_bits"], signed=True)
-    parameters = parameters_from_range(low, high, format)
-    zero_point = float(parameters.zero_point)
-    found = fake_quantize_affine(inputs, float(parameters.scale), zero_point, format).float().numpy()
-    # One step where the reciprocal falls on the other side of a tie; else the rounding of the product.
-    error, step = np.abs(found - recorded), (high - low) / (2**format.bits - 1)
-    if abs(low / step % 1 - 0.5) < TIE:
-        require((error <= step * 1.001).all(), f"values differ by up to {error.max() / step:.2f} steps")
-        raise OnPurposeError("zero point between two integers")
-    near = error <= 1e-5 * np.maximum(np.abs(recorded), math.ulp(step) + step)
-    require(
-        (near | (error <= step * 1.001)).all() and np.count_nonzero(~near) <= max(1, 0.02 * near.size),
-        f"{np.count_nonzero(~near)} of {near.size} values differ, by up to {error.max() / step:.2f} steps",
-    )
-
-
-def _reduce(case: Case, arrays: Arrays) -> None:
-    value = arrays[case["inputs"]["input"]]
-    axis = case["params"].get("axis")
-    reduced = axis["tuple"] if isinstance(axis, dict) else axis
-    if reduced is None:
-        kept: list[int] = []
-    else:
-        axes = reduced if isinstance(reduced, list) else [reduced]
-        if any(not -value.ndim <= item < value.ndim for item in axes):
-            raise NotCoveredError("an axis that is not there")
-        kept = sorted(set(range(value.ndim)) - {item % value.ndim for item in axes})
-    if len(kept) > 1:
-        raise NotCoveredError("an amax that keeps several axes")
-    if "raises" in case:
-        raise NotCoveredError("a reduction that is refused")
-    found = weight_amax(value, PerAxis(kept[0]) if kept else PerTensor())
-    recorded = arrays[case["outputs"]["output"]]
-    require(np.array_equal(found.ravel(), recorded.ravel()), "the largest magnitudes differ")

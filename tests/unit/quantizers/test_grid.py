@@ -2,39 +2,21 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor
 from ptq_cli.quantizers.grid import (
-    Grid,
-    broadcast_against,
     granularity_of,
     integer_dtype,
+    integer_format,
     read_parameter,
+    require_amax,
     require_float,
     require_no_nan,
-    to_integers,
-    to_values,
+    require_not_negative,
 )
 
-
-def uint8_grid(scale, zero_point):
-    return Grid(*(torch.tensor(value) for value in (scale, float(zero_point), 0.0, 255.0)))
-
-
-def test_integers_saturate_and_nan_survives():
-    found = to_integers(torch.tensor([float("inf"), -float("inf"), 3e38, float("nan")]), uint8_grid(1e-3, 7))
-    assert found[:3].tolist() == [255.0, 0.0, 255.0]
-    assert torch.isnan(found[3])
-
-
-def test_minus_zero_becomes_zero():
-    grid = uint8_grid(1.0, 0)
-    assert not torch.signbit(to_values(to_integers(torch.tensor(-0.0), grid), grid))
-
-
-def test_values_overflow_to_infinity():
-    assert to_values(torch.tensor(255.0), uint8_grid(3e38, 0)).item() == float("inf")
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
@@ -50,23 +32,35 @@ def test_integer_dtype(bits, signed, dtype):
     assert integer_dtype(IntegerFormat(bits, signed)) is dtype
 
 
+@pytest.mark.parametrize("bits", [-1, 0, 1, 17])
+def test_bits_out_of_range(bits):
+    with pytest.raises(ValueError, match=f"{bits} bits is outside 2 to 16"):
+        integer_format(bits, unsigned=False, narrow_range=True)
+
+
 def test_granularity_of_an_axis():
     assert granularity_of(None) == PerTensor()
     assert granularity_of(-1) == PerAxis(-1)
 
 
 @pytest.mark.parametrize(
-    "value", [torch.tensor([1.5, 2.0], dtype=torch.bfloat16), [1.5, 2.0], np.array([1.5, 2])]
+    ("value", "dtype"),
+    [
+        (torch.tensor([1.5, 2.0], dtype=torch.bfloat16), torch.float32),
+        (torch.tensor([1.5, 2.0], dtype=torch.float64), torch.float64),
+        ([1.5, 2.0], torch.float64),
+        (np.array([1.5, 2]), torch.float64),
+    ],
 )
-def test_parameter_may_be_a_tensor_or_numbers(value):
-    found = read_parameter("amax", value, torch.zeros(2, 3), PerAxis(0))
-    assert found.tolist() == [1.5, 2.0]
-    assert found.dtype == np.float64
+def test_parameter_may_be_a_tensor_or_numbers(value, dtype):
+    found = read_parameter("amax", value, torch.zeros(4, 2, 3), PerAxis(1))
+    assert found.tolist() == [[[1.5], [2.0]]]
+    assert found.dtype == dtype
 
 
 def test_parameter_with_gradient_history():
     value = torch.tensor(2.0, requires_grad=True) * 2
-    assert read_parameter("amax", value, torch.zeros(3), PerTensor()) == 4.0
+    assert not read_parameter("amax", value, torch.zeros(3), PerTensor()).requires_grad
 
 
 @pytest.mark.parametrize(
@@ -79,28 +73,42 @@ def test_parameter_with_gradient_history():
     ],
 )
 def test_parameter_of_another_shape(value, axis, said):
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(QuantizerShapeError, match=said):
         read_parameter("amax", value, torch.zeros(2, 3), granularity_of(axis))
 
 
 def test_axis_that_is_not_there():
-    with pytest.raises(RecipeValueError, match=r"axis 2 is outside a tensor of shape \(2, 3\)"):
+    with pytest.raises(AxisError, match=r"axis 2 is outside a tensor of shape \(2, 3\)"):
         read_parameter("amax", [1.0], torch.zeros(2, 3), PerAxis(2))
-
-
-def test_broadcasting():
-    x = torch.zeros(2, 3, 4)
-    assert broadcast_against(x, np.ones(3), PerAxis(1)).shape == (1, 3, 1)
-    assert broadcast_against(x, 1.0, PerTensor()).shape == ()
-    assert broadcast_against(x, 1.0, PerTensor()).dtype is torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64])
 def test_only_floats(dtype):
-    with pytest.raises(UsageError, match="a quantizer takes a float tensor, got torch"):
+    with pytest.raises(QuantizerTypeError, match="a quantizer takes a float tensor, got torch"):
         require_float(torch.ones(2, dtype=dtype))
 
 
-def test_nan():
-    with pytest.raises(RecipeValueError, match="NaN cannot be quantized"):
-        require_no_nan(torch.tensor([0.0, float("nan")]))
+@pytest.mark.parametrize("amax", [-1e-30, NAN, INF, -INF, 1e39])
+def test_amax_that_is_none(amax):
+    with pytest.raises(QuantizerValueError, match="amax must be finite and not negative, got"):
+        require_amax(torch.tensor([1.0, amax], dtype=torch.float64))
+
+
+def test_nan_is_counted():
+    with pytest.raises(QuantizerValueError, match="NaN cannot be quantized; 2 of 3 values are NaN"):
+        require_no_nan(torch.tensor([0.0, NAN, NAN]))
+
+
+@pytest.mark.parametrize("values", [[1.0, -1e-45], [NAN, -1.0], [-INF, 0.0]])
+def test_negative_values_are_found_behind_nan_too(values):
+    with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
+        require_not_negative(torch.tensor(values))
+
+
+def test_what_is_not_negative():
+    require_not_negative(torch.tensor([-0.0, NAN, INF]))
+
+
+@pytest.mark.parametrize("check", [require_amax, require_no_nan, require_not_negative])
+def test_nothing_to_check_is_right(check):
+    check(torch.zeros(0))

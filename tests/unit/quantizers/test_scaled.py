@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import RecipeValueError, UsageError
-from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.quantizers.scaled import fake_quantize, fake_quantize_affine, quantize
+from ptq_cli.quantizers.scaled import fake_quantize, quantize
 
 INF, NAN = float("inf"), float("nan")
 ZERO_AMAX = 2.0**-24
@@ -158,50 +157,3 @@ class TestQuantize:
     def test_refuses_nan(self):
         with pytest.raises(RecipeValueError, match="NaN cannot be quantized"):
             quantize(torch.tensor([NAN]), 1.0)
-
-
-class TestFakeQuantizeAffine:
-    def test_gradient_passes_inside_the_representable_range(self):
-        scale, zero_point = np.float32(0.1), 100
-        low, high = np.float32(-100) * scale, np.float32(155) * scale
-        outside = (np.nextafter(low, np.float32(-99)), np.nextafter(high, np.float32(99)))
-        x = torch.tensor([outside[0], low, 0.0, high, outside[1], NAN], requires_grad=True)
-        found = fake_quantize_affine(x, float(scale), zero_point, UINT8)
-        found.sum().backward()
-        assert found[:5].tolist() == [low, low, 0.0, high, high]
-        assert torch.isnan(found[5])
-        assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
-
-    def test_scale_and_zero_point_get_no_gradient(self):
-        scale = torch.tensor(0.5, requires_grad=True)
-        x = torch.ones(2, requires_grad=True)
-        fake_quantize_affine(x, scale, 0, UINT8).sum().backward()
-        assert scale.grad is None
-
-    def test_per_axis(self):
-        x = torch.tensor([[-9.0, 9.0], [-9.0, 9.0]])
-        found = fake_quantize_affine(x, [1.0, 0.5], [1, 2], IntegerFormat(2, signed=False), axis=0)
-        assert found.tolist() == [[-1.0, 2.0], [-1.0, 0.5]]
-
-    def test_zero_point_may_be_an_integer_tensor(self):
-        zero_point = torch.tensor(128, dtype=torch.uint8)
-        assert fake_quantize_affine(torch.tensor([-1.0]), 1.0, zero_point, UINT8).item() == -1.0
-
-    @pytest.mark.parametrize("scale", [0.0, -1.0, NAN, INF, 1e-50])
-    def test_refuses_scale(self, scale):
-        with pytest.raises(RecipeValueError, match="a scale must be positive and finite"):
-            fake_quantize_affine(torch.ones(2), scale, 0, UINT8)
-
-    @pytest.mark.parametrize(
-        ("zero_point", "format"),
-        [(-1, UINT8), (256, UINT8), (1.5, UINT8), (-128, INT8_NARROW), (128, INT8), (NAN, INT8)],
-    )
-    def test_refuses_zero_point(self, zero_point, format):
-        with pytest.raises(
-            RecipeValueError, match=rf"zero point {zero_point:g} is no integer of {format.name}"
-        ):
-            fake_quantize_affine(torch.ones(2), 1.0, zero_point, format)
-
-    def test_refuses_parameters_of_other_shapes(self):
-        with pytest.raises(UsageError, match=r"zero_point has shape \(\), \(2,\) is wanted"):
-            fake_quantize_affine(torch.ones(2, 3), [1.0, 1.0], 0, UINT8, axis=0)

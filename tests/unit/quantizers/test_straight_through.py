@@ -1,49 +1,64 @@
 import pytest
 import torch
 
-from ptq_cli.core.errors import UsageError
-from ptq_cli.quantizers.straight_through import clamp_straight_through, pass_where, round_straight_through
+from ptq_cli.quantizers import straight_through
+from ptq_cli.quantizers.straight_through import (
+    apply_straight_through,
+    clamp_backward,
+    pass_where,
+    round_backward,
+)
 
 INF, NAN = float("inf"), float("nan")
 
 
-def test_round_goes_half_to_even_and_passes_the_upstream_gradient():
-    x = torch.tensor([-2.5, -0.5, 0.5, 1.5, 2.5, INF], requires_grad=True)
-    y = round_straight_through(x)
-    upstream = torch.tensor([1.0, -2.0, 3.0, 0.0, 5.0, 6.0])
-    y.backward(upstream)
-    assert y.tolist() == [-2.0, 0.0, 0.0, 2.0, 2.0, INF]
-    assert torch.equal(x.grad, upstream)
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (straight_through.round, [-2.0, 0.0, 0.0, 0.0, 2.0, 2.0]),
+        (straight_through.ceil, [-2.0, 0.0, 0.0, 1.0, 2.0, 3.0]),
+        (straight_through.floor, [-3.0, -1.0, 0.0, 0.0, 1.0, 2.0]),
+    ],
+)
+def test_steps(step, expected):
+    x = torch.tensor([-2.5, -0.5, 0.0, 0.5, 1.5, 2.5], requires_grad=True)
+    y = step(x)
+    y.backward(torch.arange(6.0))
+    assert y.tolist() == expected
+    assert x.grad.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
-def test_clamp_passes_the_gradient_inside_the_closed_interval():
-    below, above = torch.nextafter(torch.tensor([-1.0, 1.0]), torch.tensor([-2.0, 2.0])).tolist()
-    x = torch.tensor([-INF, below, -1.0, 0.0, 1.0, above, INF, NAN], requires_grad=True)
-    y = clamp_straight_through(x, -1.0, 1.0)
-    y.backward(torch.full((8,), 3.0))
-    assert y[:-1].tolist() == [-1.0, -1.0, -1.0, 0.0, 1.0, 1.0, 1.0]
-    assert torch.isnan(y[-1])
-    assert x.grad.tolist() == [0.0, 0.0, 3.0, 3.0, 3.0, 0.0, 0.0, 0.0]
+@pytest.mark.parametrize("step", [straight_through.round, straight_through.ceil, straight_through.floor])
+def test_what_is_no_number_stays(step):
+    y = step(torch.tensor([INF, -INF, NAN]))
+    assert y[:2].tolist() == [INF, -INF]
+    assert torch.isnan(y[2])
 
 
-def test_clamp_to_one_value():
-    assert clamp_straight_through(torch.tensor([1.0, 3.0]), 2.0, 2.0).tolist() == [2.0, 2.0]
+def test_clamp_passes_at_both_edges_and_not_beyond():
+    x = torch.tensor([-1.5, -1.0, 0.2, 2.0, 2.5, INF, NAN], requires_grad=True)
+    y = straight_through.clamp(x, -1.0, 2.0)
+    y.backward(torch.full((7,), 3.0))
+    assert y[:6].tolist() == pytest.approx([-1.0, -1.0, 0.2, 2.0, 2.0, 2.0])
+    assert torch.isnan(y[6])
+    assert x.grad.tolist() == [0.0, 3.0, 3.0, 3.0, 0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.0, -1.0), (NAN, 1.0)])
-def test_clamp_refuses_unordered_bounds(low, high):
-    with pytest.raises(UsageError, match="bounds must be ordered"):
-        clamp_straight_through(torch.zeros(1), low, high)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_dtype_is_kept(dtype):
-    x = torch.ones(3, dtype=dtype, requires_grad=True)
-    y = clamp_straight_through(round_straight_through(x), 0.0, 2.0)
+def test_clamp_to_nothing_is_its_upper_end():
+    x = torch.tensor([-1.0, 0.0, 3.0], requires_grad=True)
+    y = straight_through.clamp(x, 1.0, -1.0)
     y.sum().backward()
-    assert (y.dtype, x.grad.dtype) == (dtype, dtype)
+    assert (y.tolist(), x.grad.tolist()) == ([-1.0] * 3, [0.0] * 3)
 
 
-def test_blocked_gradient_is_zero_even_if_it_is_not_finite():
-    found = pass_where(torch.tensor([False, False, True]), torch.tensor([INF, NAN, -2.0]))
-    assert found.tolist() == [0.0, 0.0, -2.0]
+def test_step_may_be_any_function():
+    x = torch.tensor([0.3, 7.0], requires_grad=True)
+    apply_straight_through(x, lambda value: value * 0 + 5).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_backward_functions():
+    gradient = torch.tensor([1.0, INF, NAN])
+    assert round_backward(gradient) is gradient
+    assert clamp_backward(gradient, torch.tensor([0.0, 2.0, 2.0]), -1.0, 1.0).tolist() == [1.0, 0.0, 0.0]
+    assert pass_where(torch.tensor([True, False, False]), gradient).tolist() == [1.0, 0.0, 0.0]

@@ -1,0 +1,119 @@
+"""A grid without end: multiples of a step, and the counts of spikes that lie on it.
+
+Computed in float32 for every float dtype.
+"""
+
+from typing import Any
+
+import torch
+
+from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.quantizers.grid import require_float
+from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
+    """Round to the nearest multiple of ``step``: ``round(x / step) * step``; ``dy/dx = 1``.
+
+    Shapes:
+        x: any; the result has the same, and its dtype.
+
+    Units:
+        step: as x.
+
+    Edge case:
+        Ties go to the even multiple. A negative step has the same grid; a step of 0 gives NaN. ±inf and NaN
+        stay.
+
+    Raises:
+        QuantizerTypeError: x is no float tensor.
+
+    Source:
+        SpikingJelly, ``activation_based.quantize.step_quantize``.
+
+    Example:
+        >>> x = torch.tensor([0.1, 0.125, 0.375], requires_grad=True)
+        >>> y = step_quantize(x, 0.25)
+        >>> y.tolist()
+        [0.0, 0.0, 0.5]
+        >>> y.sum().backward()
+        >>> x.grad.tolist()
+        [1.0, 1.0, 1.0]
+    """
+    require_float(x)
+    return apply_straight_through(x, lambda value: step_quantize_forward(value, step))
+
+
+def step_quantize_forward(x: torch.Tensor, step: float) -> torch.Tensor:
+    """Return the values of ``step_quantize``, without its gradient.
+
+    Shapes:
+        x: any; the result has the same, and its dtype.
+
+    Source:
+        SpikingJelly, ``activation_based.quantize.step_quantize_forward``.
+
+    Example:
+        >>> step_quantize_forward(torch.tensor([2.0, 5.0]), 4.0).tolist()
+        [0.0, 4.0]
+    """
+    # On x's device, so that a GPU divides too: by a number it would multiply with the reciprocal.
+    width = torch.full((), step, device=x.device)
+    return (torch.round(x.to(torch.float32) / width) * width).to(x.dtype)
+
+
+class _SpikeCount(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, most: int, low: float, high: float) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.window = low, high
+        return torch.round(x).clamp(0, most)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+        (x,) = ctx.saved_tensors
+        return clamp_backward(grad_outputs[0], x, *ctx.window), None, None, None
+
+
+def multi_level_spike_count(
+    x: torch.Tensor, max_spike_count: int, grad_window: tuple[float, float] | None = None
+) -> torch.Tensor:
+    """Return how many spikes a neuron fires: ``clamp(round(x), 0, max_spike_count)``.
+
+    ``dy/dx = 1`` in ``grad_window``, edges included, and 0 elsewhere.
+
+    Args:
+        x: the membrane potential, in thresholds.
+        max_spike_count: the largest count.
+        grad_window: where the gradient passes; ``(0, max_spike_count)`` if None.
+
+    Shapes:
+        x: any; the result has the same, and its dtype.
+
+    Edge case:
+        Ties go to the even count. NaN stays NaN and gets gradient 0.
+
+    Raises:
+        QuantizerValueError: max_spike_count is below 1.
+        QuantizerTypeError: x is no float tensor.
+
+    Source:
+        SpikingJelly, ``activation_based.quantize.multi_level_spike_count``.
+
+    Example:
+        >>> x = torch.tensor([-0.7, 0.6, 2.5, 9.0], requires_grad=True)
+        >>> y = multi_level_spike_count(x, 4)
+        >>> y.tolist()
+        [0.0, 1.0, 2.0, 4.0]
+        >>> y.sum().backward()
+        >>> x.grad.tolist()
+        [0.0, 1.0, 1.0, 0.0]
+    """
+    require_float(x)
+    if max_spike_count < 1:
+        raise QuantizerValueError(f"a largest count of {max_spike_count} is too small, at least 1 is wanted")
+    low, high = grad_window or (0.0, float(max_spike_count))
+    result: torch.Tensor = _SpikeCount.apply(x, max_spike_count, low, high)  # type: ignore[no-untyped-call]
+    return result
