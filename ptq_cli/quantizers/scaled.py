@@ -113,6 +113,21 @@ def fake_quantize_to(
     return clipped(chain, x, -bound, bound, scale, scale * alive)
 
 
+def values_of(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
+    """Return the values of ``fake_quantize_to``, without its checks and its gradient.
+
+    Shapes:
+        x: any; the result has the same. amax: broadcasts to it.
+
+    Example:
+        >>> values_of(torch.tensor([0.4, 9.0]), torch.tensor(1.0), IntegerFormat(2, True)).tolist()
+        [0.0, 1.0]
+    """
+    scale, alive = symmetric_scale(amax, format, x.device)
+    chain = partial(_values, low=format.qmin, high=format.qmax)
+    return map_blocks(chain, x, scale, scale * alive)
+
+
 def quantize(
     x: torch.Tensor,
     amax: Real,
