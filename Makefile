@@ -45,6 +45,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.amax_accuracy
 	$(BIN)/python -m benchmarks.checkpoints
 	$(BIN)/python -m benchmarks.channels
+	$(BIN)/python -m benchmarks.quantizers
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

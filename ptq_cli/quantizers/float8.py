@@ -66,7 +66,7 @@ def scaled_e4m3(
     bound = amax.detach().to(torch.float32)
     scale = torch.full((), E4M3_MAX, device=bound.device) / bound
     dead = bound <= ZERO_AMAX
-    return clipped(_values, inputs, -bound, bound, scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0))
+    return clipped(_values, inputs, None, bound, scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0))
 
 
 def _values(inputs: torch.Tensor, multiplier: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -110,7 +110,7 @@ def fake_quantize_to(
     scale, alive = symmetric_scale(amax, format, x.device)
     bound = amax.to(x.device, torch.float32)
     chain = partial(_values, low=format.qmin, high=format.qmax)
-    return clipped(chain, x, -bound, bound, scale, scale * alive)
+    return clipped(chain, x, None, bound, scale, scale * alive)
 
 
 def values_of(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:

@@ -77,7 +77,7 @@ def tensor_quant(
             f"amax is too small for {inputs.dtype}: its scale of qmax / amax is infinite"
         )
     chain = partial(_integers, low=format.qmin, high=format.qmax)
-    return clipped(chain, inputs, *_edges(bound, inputs), multiplier), scale
+    return clipped(chain, inputs, None, _edge(bound, inputs), multiplier), scale
 
 
 def fake_tensor_quant(
@@ -119,7 +119,7 @@ def fake_tensor_quant(
     bound = amax.detach()
     multiplier, scale = _scales(bound, format)
     chain = partial(_fake, low=format.qmin, high=format.qmax)
-    return clipped(chain, inputs, *_edges(bound, inputs), multiplier, scale.to(inputs.dtype))
+    return clipped(chain, inputs, None, _edge(bound, inputs), multiplier, scale.to(inputs.dtype))
 
 
 def fake_affine_tensor_quant(
@@ -206,11 +206,10 @@ def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, to
     return scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0)
 
 
-def _edges(amax: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return between what the gradient passes; torch compares a single number in the tensor's dtype."""
+def _edge(amax: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """Return up to what the gradient passes; torch compares a single number in the tensor's dtype."""
     _require_broadcast(amax, inputs)
-    bound = amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
-    return -bound, bound
+    return amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
 
 
 def _integers(inputs: torch.Tensor, multiplier: torch.Tensor, low: int, high: int) -> torch.Tensor:

@@ -94,7 +94,8 @@ class TensorQuantizer(nn.Module):
 
         Raises:
             QuantizerShapeError: amax does not fit x.
-            QuantizerTypeError, QuantizerValueError: as ``scaled.fake_quantize``; calibrating, x is not finite.
+            QuantizerTypeError, QuantizerValueError: as ``scaled.fake_quantize``; or x is not finite while
+                it is calibrated.
         """
         if self._state == "disabled":
             return x
@@ -253,6 +254,6 @@ def _lay_out(amax: torch.Tensor, x: torch.Tensor, kept: tuple[int, ...]) -> torc
     if (amax.ndim == 1 and len(kept) == 1 and amax.numel() == max(shape)) or list(amax.shape) == shape:
         return amax.reshape(shape)
     raise QuantizerShapeError(
-        f"amax of shape {tuple(amax.shape)} does not fit a tensor of shape {tuple(x.shape)} with the axes {kept}",
+        f"amax of shape {tuple(amax.shape)} does not fit a tensor of shape {tuple(x.shape)}, axes {kept}",
         hint=f"its shape must be {tuple(shape) if kept else ()}",
     )
