@@ -9,7 +9,9 @@ of the scale and so misses some ties, is in ``tensor_quant``.
 
 A format of b bits is stored in the next larger integer type of ONNX: (u)int4, (u)int8 or (u)int16. A constant
 is stored as its integers, which lie in the format's range. In front of the QuantizeLinear of an activation
-whose format does not fill the type stands a Clip to ``[qmin * scale, qmax * scale]``, which gives the same.
+whose format does not fill the type stands a Clip to ``[qmin * scale, qmax * scale]``, or Max and Min where
+the scale has an axis, which gives the same bits. With (u)int4 it always stands there: beyond 2^31 steps ONNX
+Runtime 1.31 wraps to the other end.
 """
 
 from functools import partial
@@ -86,7 +88,6 @@ def fake_quantize(
         [0.0, 1.0, 1.0, 1.0]
     """
     format = integer_format(bits, unsigned, narrow_range)
-    require_float(x)
     bound = read_parameter("amax", amax, x, granularity_of(axis))
     return fake_quantize_to(x, bound, format, check=check)
 
@@ -163,7 +164,6 @@ def quantize(
         ([-127, 30, 100], torch.int8, 0.01)
     """
     format = integer_format(bits, unsigned, narrow_range)
-    require_float(x)
     granularity = granularity_of(axis)
     bound = read_parameter("amax", amax, x, granularity)
     integers, scale = quantize_to(x, bound, format)
@@ -218,6 +218,7 @@ def symmetric_scale(
 
 
 def _check(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat, check: bool) -> None:
+    require_float(x)
     if not format.signed:
         require_not_negative(x)
     require_amax(amax)

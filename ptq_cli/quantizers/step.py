@@ -69,7 +69,8 @@ class _SpikeCount(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, most: int, low: float, high: float) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.window = low, high
-        return torch.round(x).clamp(0, most)
+        # Adding 0.0 makes -0.0 to 0.0: whether a clamp keeps it differs from one vector unit to the next.
+        return torch.round(x).clamp(0, most) + 0.0
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:

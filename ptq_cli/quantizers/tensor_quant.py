@@ -52,7 +52,7 @@ def tensor_quant(
     Raises:
         QuantizerValueError: amax is negative, num_bits out of range, the scale too large for the inputs'
             dtype, or NaN among inputs that are checked.
-        QuantizerTypeError: unsigned and the inputs hold negative values.
+        QuantizerTypeError: inputs is no float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
@@ -97,11 +97,12 @@ def fake_tensor_quant(
 
     Edge case:
         An amax not above 2^-24 gives 0. Where float16 inputs have a scale above 65504, the result is 0. NaN
-        stays NaN.
+        stays NaN. Compiled, results in float16 and bfloat16 may differ in their last bit: the compiler leaves
+        out the rounding of the scale to that dtype.
 
     Raises:
         QuantizerValueError: amax is negative, num_bits out of range, or NaN among inputs that are checked.
-        QuantizerTypeError: unsigned and the inputs hold negative values.
+        QuantizerTypeError: inputs is no float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
@@ -177,6 +178,7 @@ def fake_affine_tensor_quant(
 def _checked(
     inputs: torch.Tensor, amax: torch.Tensor, num_bits: int, unsigned: bool, narrow_range: bool, check: bool
 ) -> IntegerFormat:
+    require_float(inputs)
     if unsigned:
         require_not_negative(inputs)
     if not torch.compiler.is_compiling() and bool((amax < 0).any()):

@@ -1,0 +1,155 @@
+"""Every quantizer that the suite in ``test_quantizers.py`` runs over: add a line for a new one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ptq_cli.core.formats import UINT8, IntegerFormat
+from ptq_cli.quantizers import dorefa, step, straight_through
+from ptq_cli.quantizers.affine import fake_quantize_affine
+from ptq_cli.quantizers.descriptor import QuantDescriptor
+from ptq_cli.quantizers.float8 import scaled_e4m3
+from ptq_cli.quantizers.learned_amax import learned_fake_quantize
+from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.stochastic import round_through
+from ptq_cli.quantizers.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant
+from ptq_cli.quantizers.tensor_quantizer import TensorQuantizer
+
+Apply = Callable[..., torch.Tensor]
+AXIS = 3
+"""How many channels the tensors have, on axis 1."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A quantizer as a function of one tensor.
+
+    Attributes:
+        name: of the test's case.
+        apply: the quantizer; takes ``check=True`` if ``checks``.
+        smooth: the function whose derivative its gradient is, wherever that has one.
+        kinks: where it has none, in channel order if they differ.
+        negative: it takes negative values.
+        checks: it refuses NaN when asked to.
+        on_grid: what it returned stays when it is quantized again.
+        same_in_half: compiled, float16 has the bits that it has in eager mode.
+    """
+
+    name: str
+    apply: Apply
+    smooth: Apply
+    kinks: tuple[float, ...] = ()
+    negative: bool = True
+    checks: bool = False
+    on_grid: bool = True
+    same_in_half: bool = True
+
+
+def identity(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def clamped(low: float, high: float) -> Apply:
+    return lambda x: torch.clamp(x, low, high)
+
+
+def clamped_channels(amax: torch.Tensor) -> Apply:
+    return lambda x: torch.maximum(torch.minimum(x, amax), -amax)
+
+
+CHANNELS = torch.tensor([0.5, 1.0, 3.0])
+BESIDE = CHANNELS.reshape(1, AXIS, 1)
+EDGES = (-3.0, -1.0, -0.5, 0.5, 1.0, 3.0)
+ONE = torch.tensor(1.0)
+NARROW4 = IntegerFormat(4, signed=True, narrow_range=True)
+FIXED = TensorQuantizer(QuantDescriptor(num_bits=4, axis=1, amax=[0.5, 1.0, 3.0], narrow_range=True))
+
+FAMILIES = [
+    Family(
+        "scaled",
+        lambda x, **options: fake_quantize(x, ONE, bits=4, **options),
+        clamped(-1, 1),
+        kinks=(-1, 1),
+        checks=True,
+    ),
+    Family(
+        "scaled_by_a_number",
+        lambda x, **options: fake_quantize(x, 1.3, narrow_range=False, **options),
+        clamped(-1.3, 1.3),
+        kinks=(-1.3, 1.3),
+        checks=True,
+    ),
+    Family(
+        "scaled_unsigned",
+        lambda x, **options: fake_quantize(x, ONE, bits=3, unsigned=True, **options),
+        clamped(0, 1),
+        kinks=(0, 1),
+        negative=False,
+        checks=True,
+    ),
+    Family(
+        "scaled_per_axis",
+        lambda x, **options: fake_quantize(x, CHANNELS, axis=1, **options),
+        clamped_channels(BESIDE),
+        kinks=EDGES,
+        checks=True,
+    ),
+    Family(
+        "affine",
+        lambda x, **options: fake_quantize_affine(x, 0.01, 100, UINT8, **options),
+        clamped(-1.0, 1.55),
+        kinks=(-1.0, 1.55),
+        checks=True,
+    ),
+    Family(
+        "learned_amax",
+        lambda x: learned_fake_quantize(x, ONE, NARROW4),
+        clamped(-1, 1),
+        kinks=(-1, 1),
+    ),
+    Family("tensor_quantizer", FIXED, clamped_channels(BESIDE), kinks=EDGES),
+    Family(
+        "fake_tensor_quant",
+        lambda x, **options: fake_tensor_quant(x, ONE, 4, **options),
+        clamped(-1, 1),
+        kinks=(-1, 1),
+        checks=True,
+        same_in_half=False,
+    ),
+    Family(
+        "fake_tensor_quant_per_axis",
+        lambda x, **options: fake_tensor_quant(x, BESIDE, **options),
+        clamped_channels(BESIDE),
+        kinks=EDGES,
+        checks=True,
+        same_in_half=False,
+    ),
+    Family(
+        "fake_affine_tensor_quant",
+        lambda x, **options: fake_affine_tensor_quant(x, -ONE, 2 * ONE, 2, **options),
+        clamped(-1, 2),
+        kinks=(-1, 2),
+        checks=True,
+    ),
+    Family(
+        "scaled_e4m3",
+        lambda x, **options: scaled_e4m3(x, ONE, **options),
+        clamped(-1, 1),
+        kinks=(-1, 1),
+        checks=True,
+    ),
+    Family("step_quantize", lambda x: step.step_quantize(x, 0.25), identity),
+    Family("k_bit_quantize", lambda x: dorefa.k_bit_quantize(x, 4), identity),
+    Family(
+        "multi_level_spike_count",
+        lambda x: step.multi_level_spike_count(x, 2),
+        clamped(0, 2),
+        kinks=(0, 2),
+    ),
+    Family("round", straight_through.round, identity),
+    Family("ceil", straight_through.ceil, identity),
+    Family("floor", straight_through.floor, identity),
+    Family("clamp", lambda x: straight_through.clamp(x, -1.0, 2.0), clamped(-1, 2), kinks=(-1, 2)),
+    Family("round_through", round_through, identity),
+]

@@ -1,0 +1,188 @@
+"""One suite over every quantizer: what a user may rely on whichever it is."""
+
+import pytest
+import torch
+
+from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
+from ptq_cli.quantizers.blocks import BLOCK
+from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
+
+torch.set_num_threads(1)
+
+NAN, INF = float("nan"), float("inf")
+HALVES = [torch.float16, torch.bfloat16]
+
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+def sample(family: Family, *shape: int, seed: int = 0) -> torch.Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 2
+    return x if family.negative else x.abs()
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    left, right = left.detach().float(), right.detach().float()
+    return torch.equal(left.contiguous().view(torch.int32), right.contiguous().view(torch.int32))
+
+
+def gradient_of(apply, x: torch.Tensor, upstream: torch.Tensor | None = None) -> torch.Tensor:
+    leaf = x.detach().clone().requires_grad_()
+    y = apply(leaf)
+    (found,) = torch.autograd.grad(y, leaf, torch.ones_like(y) if upstream is None else upstream)
+    return found
+
+
+@every_family
+def test_it_is_pure(family):
+    x = sample(family, 4, AXIS, 50)
+    before = x.clone()
+    first = family.apply(x)
+    kept = first.clone()
+    second = family.apply(x)
+    assert same_bits(x, before)
+    assert same_bits(first, kept) and same_bits(second, kept)
+    assert first.data_ptr() != x.data_ptr()
+
+
+@every_family
+def test_values_on_the_grid_stay(family):
+    once = family.apply(sample(family, 5, AXIS, 40))
+    if family.on_grid:
+        assert torch.allclose(family.apply(once), once, rtol=1e-6, atol=0)
+
+
+@every_family
+def test_larger_inputs_never_give_smaller_outputs(family):
+    line = torch.linspace(-4 if family.negative else 0, 4, 1001)
+    found = family.apply(line.expand(2, AXIS, -1))
+    assert torch.all(found[..., 1:] >= found[..., :-1])
+
+
+@every_family
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float64], ids=str)
+def test_other_dtypes_are_computed_in_float32(family, dtype):
+    x = sample(family, 3, AXIS, 33).to(dtype)
+    found = family.apply(x)
+    wide = family.apply(x.float())
+    assert found.dtype is dtype
+    # A form that rounds its scale too may miss by the dtype's own rounding.
+    tolerance = 0 if family.same_in_half else 2 * torch.finfo(dtype).eps
+    assert torch.allclose(found.float(), wide.to(dtype).float(), rtol=tolerance, atol=0)
+    assert gradient_of(family.apply, x).dtype is dtype
+
+
+@every_family
+@pytest.mark.parametrize("shape", [(0, AXIS, 4), (2, AXIS, 0), (1, AXIS, 1)], ids=str)
+def test_small_shapes(family, shape):
+    x = torch.ones(shape)
+    assert family.apply(x).shape == shape
+    assert gradient_of(family.apply, x).shape == shape
+
+
+@every_family
+def test_layout_and_size_do_not_change_a_value(family):
+    x = sample(family, 2, AXIS, BLOCK // 4)
+    expected = torch.cat([family.apply(row[None]) for row in x])
+    layouts = {
+        "larger than a block": x,
+        "channels last": x.transpose(1, 2).contiguous().transpose(1, 2),
+        "with gaps": torch.stack([x, x + 1], dim=-1)[..., 0],
+    }
+    for name, tensor in layouts.items():
+        assert same_bits(family.apply(tensor), expected), name
+        upstream = torch.ones_like(expected)
+        assert same_bits(gradient_of(family.apply, tensor, upstream), gradient_of(family.apply, x)), name
+
+
+@every_family
+def test_nan_propagates_and_gets_no_more_than_its_place(family):
+    x = sample(family, 2, AXIS, 5)
+    x[1, 0, 3] = NAN
+    found = family.apply(x)
+    assert torch.isnan(found).nonzero().tolist() == [[1, 0, 3]]
+
+
+@pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if family.checks], ids=lambda family: family.name
+)
+def test_nan_is_refused_when_asked(family):
+    x = sample(family, 2, AXIS, 5)
+    assert same_bits(family.apply(x, check=True), family.apply(x))
+    x[0, 1, 2] = NAN
+    with pytest.raises(QuantizerValueError, match="NaN cannot be quantized; 1 of 30 values are NaN"):
+        family.apply(x, check=True)
+
+
+@every_family
+def test_integers_are_refused(family):
+    if family.name in {"round", "ceil", "floor", "clamp"}:
+        pytest.skip("what torch does with integers is right")
+    with pytest.raises(TypeError, match=r"got torch\.int64") as caught:
+        family.apply(torch.ones(2, AXIS, 2, dtype=torch.int64))
+    assert isinstance(caught.value, QuantizerTypeError)
+
+
+@every_family
+def test_gradient_is_the_numerical_derivative_of_the_smooth_form(family):
+    x = sample(family, 3, AXIS, 200)
+    step = 1e-6
+    away = torch.ones_like(x, dtype=torch.bool)
+    for kink in family.kinks:
+        away &= (x - kink).abs() > 1e-3
+    wide = x.double()
+    numeric = (family.smooth(wide + step) - family.smooth(wide - step)) / (2 * step)
+    upstream = torch.linspace(-2, 2, x.numel()).reshape(x.shape)
+    found = gradient_of(family.apply, x, upstream)
+    assert away.float().mean() > 0.9
+    assert torch.allclose(found[away].double(), (numeric * upstream)[away], rtol=1e-6, atol=1e-8)
+
+
+@every_family
+def test_gradient_of_upstream_that_is_infinite_is_0_where_it_does_not_pass(family):
+    x = torch.full((1, AXIS, 2), 3.9)
+    passes = gradient_of(family.apply, x) != 0
+    found = gradient_of(family.apply, x, torch.full_like(x, INF))
+    assert torch.equal(found, torch.where(passes, INF, 0.0))
+
+
+def assert_compiles(family: Family, dtype: torch.dtype, backend: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(family.apply, fullgraph=True, backend=backend)
+    x = sample(family, 5, AXIS, 13).to(dtype)
+    x[0, 0, :3] = torch.tensor([0.0, -0.0, INF])
+    found, expected = compiled(x), family.apply(x)
+    if dtype is torch.float32 or family.same_in_half:
+        assert same_bits(found, expected)
+    else:
+        assert torch.allclose(found.float(), expected.float(), rtol=2e-3, atol=0)
+    assert same_bits(gradient_of(compiled, x), gradient_of(family.apply, x))
+    assert same_bits(family.apply(x), expected)
+
+
+@every_family
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by torch
+def test_as_one_graph_it_is_the_same(family):
+    assert_compiles(family, torch.float32, "aot_eager")
+
+
+@pytest.mark.parametrize("name", ["scaled", "fake_tensor_quant_per_axis", "learned_amax"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_it_is_the_same(name):
+    (family,) = (family for family in FAMILIES if family.name == name)
+    assert_compiles(family, torch.float32, "inductor")
+
+
+@pytest.mark.nightly
+@every_family
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_quantizer_compiles_in_every_dtype(family, dtype):
+    assert_compiles(family, dtype, "inductor")
+
+
+@every_family
+def test_it_runs_on_a_device_without_values(family):
+    """Nothing but what is checked asks for a value; on the meta device there is none."""
+    if not family.negative or family.checks or family.name in {"learned_amax", "tensor_quantizer"}:
+        pytest.skip("amax and signs are checked by value")
+    assert family.apply(torch.ones(2, AXIS, 4, device="meta")).shape == (2, AXIS, 4)

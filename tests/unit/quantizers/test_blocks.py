@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from ptq_cli.quantizers.blocks import BLOCK, map_blocks
+
+SHAPES = [
+    (3 * BLOCK + 5,),
+    (2, BLOCK, 3),
+    (BLOCK, 1, 2),
+    (1, 1, 2 * BLOCK),
+    (7, 3 * BLOCK // 4),
+    (257, 3, 33, 5),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pieces_cover_every_element_once(shape, reverse):
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    if reverse:
+        x = x.permute(*reversed(range(x.ndim)))
+    for axis in range(x.ndim):
+        sizes = [x.shape[axis] if index == axis else 1 for index in range(x.ndim)]
+        weights = torch.rand(sizes, generator=torch.Generator().manual_seed(axis))
+        found = map_blocks(torch.mul, x, weights)
+        assert torch.equal(found, x * weights)
+        assert found.stride() == x.stride()
+
+
+def test_pieces_are_small_enough_for_the_cache():
+    seen = []
+    map_blocks(lambda part: seen.append(part.numel()) or part.clone(), torch.zeros(100, 40, 300))
+    assert sum(seen) == 100 * 40 * 300
+    assert BLOCK / 2 <= max(seen) <= BLOCK
+    assert len(seen) <= 2 * (100 * 40 * 300 / BLOCK)
+
+
+@pytest.mark.parametrize("size", [10, 2 * BLOCK])
+def test_dtype_of_the_result(size):
+    x = torch.ones(size, dtype=torch.float16)
+    assert map_blocks(lambda part: part.float() * 3, x).dtype is torch.float16
+    assert map_blocks(lambda part: part.float() * 3, x, dtype=torch.int8).unique().tolist() == [3]
+
+
+def test_whole_tensors_may_be_others():
+    x = torch.rand(BLOCK, 3)
+    assert torch.equal(
+        map_blocks(torch.maximum, x, 1 - x, dtype=torch.float64), torch.maximum(x, 1 - x).double()
+    )
