@@ -18,7 +18,11 @@ from ptq_cli.recipe.schema import OverrideSettings, Recipe
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-CODES = [kind.code for kind in PtqError.__subclasses__() if kind.__module__ == errors.__name__]
+CODES = [
+    kind.code
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, PtqError) and kind is not PtqError
+]
 
 
 def generate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.quantizers.affine import fake_quantize_affine
 
@@ -41,7 +41,7 @@ def test_zero_point_may_be_an_integer_tensor():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, NAN, INF, 1e-50])
 def test_refuses_scale(scale):
-    with pytest.raises(RecipeValueError, match="a scale must be positive and finite"):
+    with pytest.raises(QuantizerValueError, match="a scale must be positive and finite"):
         fake_quantize_affine(torch.ones(2), scale, 0, UINT8)
 
 
@@ -50,10 +50,12 @@ def test_refuses_scale(scale):
     [(-1, UINT8), (256, UINT8), (1.5, UINT8), (-128, INT8_NARROW), (128, INT8), (NAN, INT8)],
 )
 def test_refuses_zero_point(zero_point, format):
-    with pytest.raises(RecipeValueError, match=rf"zero point {zero_point:g} is no integer of {format.name}"):
+    with pytest.raises(
+        QuantizerValueError, match=rf"zero point {zero_point:g} is no integer of {format.name}"
+    ):
         fake_quantize_affine(torch.ones(2), 1.0, zero_point, format)
 
 
 def test_refuses_parameters_of_other_shapes():
-    with pytest.raises(UsageError, match=r"zero_point has shape \(\), \(2,\) is wanted"):
+    with pytest.raises(QuantizerShapeError, match=r"zero_point has shape \(\), \(2,\) is wanted"):
         fake_quantize_affine(torch.ones(2, 3), [1.0, 1.0], 0, UINT8, axis=0)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.scaled import fake_quantize, quantize
 
 INF, NAN = float("inf"), float("nan")
@@ -105,24 +105,24 @@ class TestFakeQuantize:
 
     @pytest.mark.parametrize("amax", [-1.0, NAN, INF, 1e39])
     def test_refuses_amax(self, amax):
-        with pytest.raises(RecipeValueError, match="amax must be finite and not negative"):
+        with pytest.raises(QuantizerValueError, match="amax must be finite and not negative"):
             fake_quantize(torch.ones(2), amax)
 
     def test_refuses_negative_values_for_unsigned(self):
-        with pytest.raises(UsageError, match="an unsigned quantizer got negative values"):
+        with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
             fake_quantize(torch.tensor([1.0, -1e-9]), 1.0, unsigned=True)
 
     @pytest.mark.parametrize("bits", [1, 17])
     def test_refuses_bits(self, bits):
-        with pytest.raises(RecipeValueError, match="outside 2 to 16"):
+        with pytest.raises(QuantizerValueError, match="outside 2 to 16"):
             fake_quantize(torch.ones(2), 1.0, bits=bits)
 
     def test_refuses_integers(self):
-        with pytest.raises(UsageError, match=r"takes a float tensor, got torch\.int64"):
+        with pytest.raises(QuantizerTypeError, match=r"takes a float tensor, got torch\.int64"):
             fake_quantize(torch.ones(2, dtype=torch.int64), 1.0)
 
     def test_refuses_amax_of_another_shape(self):
-        with pytest.raises(UsageError, match=r"amax has shape \(3,\), \(2,\) is wanted"):
+        with pytest.raises(QuantizerShapeError, match=r"amax has shape \(3,\), \(2,\) is wanted"):
             fake_quantize(torch.ones(2, 3), torch.ones(3), axis=0)
 
 
@@ -155,5 +155,5 @@ class TestQuantize:
         assert not scale.requires_grad
 
     def test_refuses_nan(self):
-        with pytest.raises(RecipeValueError, match="NaN cannot be quantized"):
+        with pytest.raises(QuantizerValueError, match="NaN cannot be quantized"):
             quantize(torch.tensor([NAN]), 1.0)

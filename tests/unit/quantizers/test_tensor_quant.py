@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ptq_cli.core.errors import RecipeValueError, UsageError
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.tensor_quant import fake_tensor_quant, tensor_quant
 
 MIRRORS = [tensor_quant, fake_tensor_quant]
@@ -21,18 +21,18 @@ def test_scale_is_not_differentiable():
 
 @pytest.mark.parametrize("mirror", MIRRORS)
 def test_messages(mirror):
-    with pytest.raises(RecipeValueError, match="amax must not be negative, got -1"):
+    with pytest.raises(QuantizerValueError, match="amax must not be negative, got -1"):
         mirror(torch.ones(2), torch.tensor([-1.0, 2.0]))
-    with pytest.raises(UsageError, match="an unsigned quantizer got negative values"):
+    with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
         mirror(-torch.ones(2), torch.tensor(1.0), unsigned=True)
     with pytest.raises(
-        UsageError, match=r"amax of shape \(3,\) does not broadcast to inputs of shape \(2,\)"
+        QuantizerShapeError, match=r"amax of shape \(3,\) does not broadcast to inputs of shape \(2,\)"
     ):
         mirror(torch.ones(2), torch.ones(3))
-    with pytest.raises(RecipeValueError, match="1 bits is outside"):
+    with pytest.raises(QuantizerValueError, match="1 bits is outside"):
         mirror(torch.ones(2), torch.tensor(1.0), num_bits=1)
 
 
 def test_scale_beyond_float16():
-    with pytest.raises(RecipeValueError, match=r"amax is too small for torch\.float16"):
+    with pytest.raises(QuantizerValueError, match=r"amax is too small for torch\.float16"):
         tensor_quant(torch.ones(2, dtype=torch.float16), torch.tensor(1e-4))
