@@ -32,8 +32,9 @@ class Family:
         kinks: where it has none, in channel order if they differ.
         negative: it takes negative values.
         checks: it refuses NaN when asked to.
-        on_grid: what it returned stays when it is quantized again.
         same_in_half: compiled, float16 has the bits that it has in eager mode.
+        only_floats: it refuses integers; otherwise it does with them what torch does.
+        looks_at_values: it checks a parameter by its values, which takes a device that has them.
     """
 
     name: str
@@ -42,8 +43,9 @@ class Family:
     kinks: tuple[float, ...] = ()
     negative: bool = True
     checks: bool = False
-    on_grid: bool = True
     same_in_half: bool = True
+    only_floats: bool = True
+    looks_at_values: bool = True
 
 
 def identity(x: torch.Tensor) -> torch.Tensor:
@@ -139,17 +141,25 @@ FAMILIES = [
         kinks=(-1, 1),
         checks=True,
     ),
-    Family("step_quantize", lambda x: step.step_quantize(x, 0.25), identity),
-    Family("k_bit_quantize", lambda x: dorefa.k_bit_quantize(x, 4), identity),
+    Family("step_quantize", lambda x: step.step_quantize(x, 0.25), identity, looks_at_values=False),
+    Family("k_bit_quantize", lambda x: dorefa.k_bit_quantize(x, 4), identity, looks_at_values=False),
     Family(
         "multi_level_spike_count",
         lambda x: step.multi_level_spike_count(x, 2),
         clamped(0, 2),
         kinks=(0, 2),
+        looks_at_values=False,
     ),
-    Family("round", straight_through.round, identity),
-    Family("ceil", straight_through.ceil, identity),
-    Family("floor", straight_through.floor, identity),
-    Family("clamp", lambda x: straight_through.clamp(x, -1.0, 2.0), clamped(-1, 2), kinks=(-1, 2)),
-    Family("round_through", round_through, identity),
+    Family("round", straight_through.round, identity, only_floats=False, looks_at_values=False),
+    Family("ceil", straight_through.ceil, identity, only_floats=False, looks_at_values=False),
+    Family("floor", straight_through.floor, identity, only_floats=False, looks_at_values=False),
+    Family(
+        "clamp",
+        lambda x: straight_through.clamp(x, -1.0, 2.0),
+        clamped(-1, 2),
+        kinks=(-1, 2),
+        only_floats=False,
+        looks_at_values=False,
+    ),
+    Family("round_through", round_through, identity, looks_at_values=False),
 ]
