@@ -1,0 +1,104 @@
+"""Centers in ascending order, and which of them is nearest: one search in a short list for each value.
+
+The nearest center is found without a distance to each: between two neighbours lies one border, and a value
+belongs to the center between whose borders it lies. Time grows with the logarithm of the number of centers,
+and memory not at all. The borders are exact, so that the result is that of real numbers, not of rounded
+differences.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Midpoints:
+    """Midpoints of neighbours, exactly: ``high + twice_low / 2``.
+
+    Shapes:
+        all: (rows, centers - 1).
+    """
+
+    high: torch.Tensor
+    twice_low: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SortedCenters:
+    """Centers in ascending order, for one row or more.
+
+    Attributes:
+        values: ascending.
+        order: where each stood before sorting.
+        first: position of the first center that is equal to it.
+        midpoints: between neighbours.
+        borders: the largest float that belongs to the left one of two neighbours.
+
+    Shapes:
+        values, order, first: (rows, centers).
+        midpoints, borders: (rows, centers - 1).
+    """
+
+    values: torch.Tensor
+    order: torch.Tensor
+    first: torch.Tensor
+    midpoints: Midpoints
+    borders: torch.Tensor
+
+
+def sort_centers(centers: torch.Tensor) -> SortedCenters:
+    """Return the centers in ascending order, with the borders between them.
+
+    Shapes:
+        centers: (rows, centers), float32 or float64.
+
+    Edge case:
+        A value half way between two centers belongs to the one of lower index, whichever side that is. Of
+        equal centers the one of the lowest index stands for all.
+
+    Example:
+        >>> found = sort_centers(torch.tensor([[2.0, 0.0, 1.0]]))
+        >>> found.values.tolist(), found.order.tolist(), found.borders.tolist()
+        ([[0.0, 1.0, 2.0]], [[1, 2, 0]], [[0.5, 1.4999998807907104]])
+    """
+    # Adding 0 makes 0 of -0, which a radix sort would take for a smaller number.
+    values, order = torch.sort(centers + 0.0, dim=-1, stable=True)
+    # A stable sort keeps equal centers in the order of their indices: the first has the lowest.
+    first = torch.searchsorted(values, values)
+    owner = order.gather(-1, first)
+    midpoints = _midpoints(values[:, :-1], values[:, 1:])
+    right_wins = owner[:, 1:] < owner[:, :-1]
+    # The largest float not above the midpoint; below it where the tie goes to the right.
+    beyond = (midpoints.twice_low < 0) | ((midpoints.twice_low == 0) & right_wins)
+    down = torch.nextafter(midpoints.high, torch.full_like(midpoints.high, -torch.inf))
+    return SortedCenters(values, order, first, midpoints, torch.where(beyond, down, midpoints.high))
+
+
+def nearest(x: torch.Tensor, centers: SortedCenters) -> torch.Tensor:
+    """Return the index, before sorting, of the center nearest to each value.
+
+    Shapes:
+        x: (rows, values), contiguous, in the centers' dtype; the result has the same, as int64.
+
+    Edge case:
+        ±inf goes to the outermost center. NaN goes to the last one, for want of a better.
+
+    Example:
+        >>> nearest(torch.tensor([[0.4, 0.5, 9.0]]), sort_centers(torch.tensor([[1.0, 0.0]]))).tolist()
+        [[1, 0, 0]]
+    """
+    position = torch.searchsorted(centers.borders.contiguous(), x)
+    return centers.order.gather(-1, centers.first).gather(-1, position)
+
+
+def _midpoints(left: torch.Tensor, right: torch.Tensor) -> Midpoints:
+    # Halves first where the sum would overflow. Halving is exact for numbers as large as that.
+    huge = torch.maximum(left.abs(), right.abs()) > torch.finfo(left.dtype).max / 4
+    left, right = torch.where(huge, left / 2, left), torch.where(huge, right / 2, right)
+    total = left + right
+    # Knuth's two-sum: what the addition rounded away, exactly.
+    shown = total - left
+    lost = (left - (total - shown)) + (right - shown)
+    high = torch.where(huge, total, total / 2)
+    # Halving the smallest subnormal numbers rounds; there the sum itself was exact.
+    return Midpoints(high, torch.where(huge, lost * 2, lost + (total - high * 2)))
