@@ -18,12 +18,16 @@ import numpy as np
 import torch
 
 from tests.golden.calibrators import cases as calibrators
+from tests.golden.centers import cases as centers
+from tests.golden.fixed_point import cases as fixed_point
 from tests.golden.quantizers import cases as quantizers
 from tests.golden.straight_through import cases as straight_through
 from tests.golden.verdicts import Arrays, Case, DiffersError, NotCoveredError, OnPurposeError
 
 FAMILIES = {
     "calibrators.npz": calibrators,
+    "qkeras.npz": fixed_point,
+    "soft_to_hard.npz": centers,
     "spikingjelly.npz": straight_through,
     "tensor_quant.npz": quantizers,
 }

@@ -12,7 +12,7 @@ from tests.golden.replay import main
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["calibrators", "quantizers", "straight_through"])
+@pytest.mark.parametrize("name", ["calibrators", "quantizers", "straight_through", "fixed_point", "centers"])
 def test_recorded_cases_hold_or_differ_on_purpose(name, capsys):
     assert main([str(FOLDER / name)]) == 0
 
@@ -46,16 +46,15 @@ def test_each_failing_case_has_a_line_and_the_status_says_so(damaged, capsys):
 
 
 def test_families_that_ptq_has_not_are_counted_and_do_not_fail(tmp_path, capsys):
-    np.savez(tmp_path / "qkeras.npz", x=np.zeros(1, np.float32))
+    np.savez(tmp_path / "unknown.npz", x=np.zeros(1, np.float32))
     cases = [
-        {"id": str(index), "file": "qkeras.npz", "function": "quantized_bits", "tags": []}
-        for index in range(3)
+        {"id": str(index), "file": "unknown.npz", "function": "nothing", "tags": []} for index in range(3)
     ]
     (tmp_path / "index.json").write_text(json.dumps({"cases": cases}))
 
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "3 are not covered (qkeras)",
+        "3 are not covered (unknown)",
         "3 cases: 0 hold, 0 differ on purpose, 3 are not covered, 0 fail",
     ]
 
