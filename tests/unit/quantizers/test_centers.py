@@ -1,0 +1,283 @@
+import pytest
+import torch
+
+from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UsageError
+from ptq_cli.quantizers import centers as module
+from ptq_cli.quantizers.centers import (
+    assignment_probabilities,
+    hard_assign,
+    quantize_to_centers,
+    soft_assign,
+)
+
+INF, NAN = float("inf"), float("nan")
+CENTERS = torch.tensor([1.0, -2.0, 0.5, 3.0, 3.0, -1.0])
+
+
+def seeded(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def naive(x, centers, temperature, upstream):
+    """The defining formula and its gradients, by autograd in float64."""
+    x, centers = (value.double().detach().requires_grad_() for value in (x, centers))
+    shares = torch.softmax(-(x[..., None] - centers).abs() / temperature, -1)
+    soft = (shares * centers).sum(-1)
+    soft.backward(upstream.double())
+    return soft.detach(), x.grad, centers.grad
+
+
+def close(found, expected, largest=None):
+    """Near to float32's rounding, where terms cancel to that of the largest term."""
+    largest = expected.abs().max() if largest is None else largest
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * max(float(largest), 1e-30))
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 0.05, 1.0, 1e3])
+@pytest.mark.parametrize(
+    "centers",
+    [CENTERS, seeded(256, seed=1), torch.tensor([0.3]), torch.tensor([7.0, 7.5]), torch.tensor([5.0, 5.0])],
+    ids=["duplicates", "256", "one", "two", "equal"],
+)
+def test_value_and_gradients_are_those_of_the_formula(centers, temperature):
+    x = torch.cat([seeded(3000) * 2, centers, centers + 1e-4, torch.tensor([100.0, -100.0])])
+    upstream = seeded(x.numel(), seed=2)
+    soft, of_x, of_centers = naive(x, centers, temperature, upstream)
+    for function in (soft_assign, quantize_to_centers):
+        mine, own = x.clone().requires_grad_(), centers.clone().requires_grad_()
+        found = function(mine, own, temperature)
+        found.backward(upstream)
+        if function is soft_assign:
+            close(found, soft, centers.abs().max())
+        close(own.grad, of_centers)
+        if len(centers.unique()) > 1:
+            close(mine.grad, of_x)
+        else:
+            assert not mine.grad.any()
+
+
+def test_gradcheck_in_float64():
+    x, centers = seeded(20).double().requires_grad_(), CENTERS[[0, 1, 2, 3, 5]].double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, centers: soft_assign(x, centers, 0.4), (x, centers))
+    by_axis = seeded(3, 4, 2).double().requires_grad_(), seeded(4, 5, seed=1).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, centers: soft_assign(x, centers, 0.4, axis=1), by_axis)
+
+
+def test_ties_go_to_the_lower_index_in_any_order():
+    x = torch.tensor([0.5, 1.5, 0.25, 1.0])
+    assert hard_assign(x, torch.tensor([0.0, 1.0, 2.0])).tolist() == [0, 1, 0, 1]
+    assert hard_assign(x, torch.tensor([2.0, 1.0, 0.0])).tolist() == [1, 0, 2, 1]
+    assert hard_assign(x, torch.tensor([1.0, 0.0, 1.0, 2.0])).tolist() == [0, 0, 1, 0]
+    assert hard_assign(torch.tensor([0.0, 9.0]), torch.tensor([0.0, -0.0, 9.0, 9.0])).tolist() == [0, 2]
+
+
+def test_nearest_is_that_of_real_numbers_where_float_distances_are_equal():
+    tiny = 1e-9
+    assert torch.tensor(1.0) - tiny == 1.0
+    assert hard_assign(torch.tensor([tiny, 0.0, -tiny]), torch.tensor([-1.0, 1.0])).tolist() == [1, 0, 0]
+    smallest = 2.0**-149
+    centers = torch.tensor([0.0, smallest, 3 * smallest])
+    assert hard_assign(centers, centers).tolist() == [0, 1, 2]
+    assert hard_assign(torch.tensor([2 * smallest]), centers).tolist() == [1]
+    huge = torch.tensor([1e38, 1.6e38])
+    assert hard_assign(torch.tensor([1.29e38, 1.31e38]), huge).tolist() == [0, 1]
+
+
+def test_infinities_saturate_and_nan_stays():
+    x = torch.tensor([INF, -INF, NAN, 0.4], requires_grad=True)
+    found = quantize_to_centers(x, CENTERS, 0.5)
+    assert found[[0, 1, 3]].tolist() == [3.0, -2.0, 0.5]
+    assert torch.isnan(found[2])
+    found[[0, 1, 3]].sum().backward()
+    assert x.grad[:2].tolist() == [0.0, 0.0]
+    soft = soft_assign(x, CENTERS, 0.5)
+    assert torch.isnan(soft[2])
+    torch.testing.assert_close(soft[:2], soft_assign(torch.tensor([1e4, -1e4]), CENTERS, 0.5))
+    torch.testing.assert_close(assignment_probabilities(x, CENTERS, 0.5)[0] @ CENTERS, soft[0])
+
+
+def test_temperature_leads_from_the_mean_to_the_nearest_center():
+    x = seeded(100)
+    torch.testing.assert_close(soft_assign(x, CENTERS, 1e6), CENTERS.mean().expand(100), atol=1e-4, rtol=0)
+    assert torch.equal(soft_assign(x, CENTERS, 1e-30), quantize_to_centers(x, CENTERS))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_by_axis_is_each_slice_by_itself(axis):
+    x, upstream = seeded(4, 3, 5).requires_grad_(), seeded(4, 3, 5, seed=3)
+    centers = seeded(x.shape[axis], 6, seed=1).requires_grad_()
+    found = quantize_to_centers(x, centers, 0.3, axis=axis)
+    found.backward(upstream)
+    assert found.is_contiguous()
+    index = hard_assign(x.detach(), centers.detach(), axis=axis)
+    shares = assignment_probabilities(x.detach(), centers.detach(), 0.3, axis=axis)
+    assert shares.shape == (*x.shape, 6)
+    for row in range(x.shape[axis]):
+        mine = x.detach().select(axis, row).clone().requires_grad_()
+        own = centers.detach()[row].clone().requires_grad_()
+        expected = quantize_to_centers(mine, own, 0.3)
+        expected.backward(upstream.select(axis, row))
+        assert torch.equal(found.select(axis, row), expected)
+        torch.testing.assert_close(x.grad.select(axis, row), mine.grad)
+        torch.testing.assert_close(centers.grad[row], own.grad)
+        assert torch.equal(own[index.select(axis, row)], expected)
+        torch.testing.assert_close(
+            shares.select(axis % 3, row), assignment_probabilities(mine.detach(), own.detach(), 0.3)
+        )
+
+
+def test_pieces_give_what_the_whole_gives(monkeypatch):
+    x, centers = seeded(6, 500).requires_grad_(), seeded(6, 16, seed=1).requires_grad_()
+
+    def run():
+        found = quantize_to_centers(x, centers, 0.2, axis=0)
+        return found.detach(), *torch.autograd.grad(found.square().sum(), (x, centers))
+
+    whole = run()
+    index = hard_assign(x.detach(), centers.detach(), axis=0)
+    monkeypatch.setattr(module, "PIECE", 70)
+    monkeypatch.setattr(module, "TABLE", 2 * 16**2)
+    pieces = run()
+    assert torch.equal(whole[0], pieces[0]) and torch.equal(whole[1], pieces[1])
+    torch.testing.assert_close(whole[2], pieces[2])
+    assert torch.equal(hard_assign(x.detach(), centers.detach(), axis=0), index)
+
+
+def test_memory_does_not_grow_with_the_number_of_centers():
+    x = torch.zeros(1 << 20, requires_grad=True)
+    largest = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            for item in result if isinstance(result, (tuple, list)) else [result]:
+                if isinstance(item, torch.Tensor):
+                    largest.append(item.numel())
+            return result
+
+    with Watch():
+        quantize_to_centers(x, torch.linspace(-1, 1, 256, requires_grad=True), 0.1).sum().backward()
+    assert max(largest) == x.numel()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    x, centers = seeded(200).to(dtype), CENTERS + 0.001
+    assert torch.equal(hard_assign(x, centers), hard_assign(x.float(), centers))
+    for function in (soft_assign, quantize_to_centers):
+        mine, own = x.clone().requires_grad_(), centers.to(dtype).requires_grad_()
+        found = function(mine, own, 0.3)
+        found.float().sum().backward()
+        wide, wide_own = x.float().requires_grad_(), centers.to(dtype).float().requires_grad_()
+        expected = function(wide, wide_own, 0.3)
+        expected.sum().backward()
+        assert found.dtype == mine.grad.dtype == own.grad.dtype == dtype
+        assert torch.equal(found, expected.to(dtype))
+        assert torch.equal(mine.grad, wide.grad.to(dtype))
+        assert torch.equal(own.grad, wide_own.grad.to(dtype))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)], ids=str)
+def test_tensors_without_elements(shape):
+    x, own = torch.zeros(shape, requires_grad=True), CENTERS.clone().requires_grad_()
+    quantize_to_centers(x, own).sum().backward()
+    assert x.grad.shape == torch.Size(shape) and not own.grad.any()
+    by_axis = torch.zeros(shape[0], 4)
+    assert soft_assign(x, by_axis, axis=0).shape == torch.Size(shape)
+    assert hard_assign(x, by_axis, axis=0).shape == torch.Size(shape)
+    assert assignment_probabilities(x, by_axis, axis=0).shape == (*shape, 4)
+
+
+def test_only_what_asks_for_a_gradient_gets_one():
+    x, own = seeded(10), CENTERS.clone()
+    assert not quantize_to_centers(x, own).requires_grad
+    quantize_to_centers(x.requires_grad_(), own).sum().backward()
+    assert own.grad is None and x.grad is not None
+    y = quantize_to_centers(x.detach(), own.requires_grad_())
+    y.sum().backward()
+    torch.testing.assert_close(own.grad.sum(), torch.tensor(10.0), atol=20, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("centers", "options", "error", "text"),
+    [
+        (torch.zeros(0), {}, QuantizerValueError, "0 centers; 1 to 256"),
+        (torch.arange(257.0), {}, QuantizerValueError, "257 centers"),
+        (torch.tensor([0.0, NAN]), {}, QuantizerValueError, "must be finite"),
+        (torch.tensor([0.0, INF]), {}, QuantizerValueError, "must be finite"),
+        (torch.tensor([INF, INF]), {}, QuantizerValueError, "must be finite"),
+        (torch.tensor([-3e38, 3e38]), {}, QuantizerValueError, "so must their distances"),
+        (torch.tensor(1.0), {}, QuantizerShapeError, "have shape"),
+        (torch.zeros(2, 3, 4), {}, QuantizerShapeError, "have shape"),
+        (torch.zeros(2, 3), {}, QuantizerShapeError, r"have shape \(2, 3\), \('centers',\) is wanted"),
+        (torch.zeros(4), {"axis": 0}, QuantizerShapeError, "is wanted"),
+        (torch.zeros(3, 4), {"axis": 0}, QuantizerShapeError, "is wanted"),
+        (torch.zeros(2, 4), {"axis": 2}, AxisError, "axis 2 is outside"),
+        (torch.tensor([0, 1]), {}, UsageError, "float tensor"),
+        (CENTERS, {"temperature": 0.0}, QuantizerValueError, "temperature must be positive"),
+        (CENTERS, {"temperature": -1.0}, QuantizerValueError, "temperature must be positive"),
+        (CENTERS, {"temperature": NAN}, QuantizerValueError, "temperature must be positive"),
+        (CENTERS, {"temperature": INF}, QuantizerValueError, "temperature must be positive"),
+        (CENTERS, {"temperature": 1e-40}, QuantizerValueError, "temperature must be positive"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_refused(centers, options, error, text):
+    x = torch.zeros(2, 5)
+    for function in (soft_assign, quantize_to_centers, assignment_probabilities):
+        with pytest.raises(error, match=text):
+            function(x, centers, **options)
+    if "temperature" not in options:
+        with pytest.raises(error, match=text):
+            hard_assign(x, centers, **options)
+
+
+def test_nan_is_refused_where_asked_and_where_there_is_no_index_for_it():
+    x = torch.tensor([0.0, NAN])
+    for function in (soft_assign, quantize_to_centers):
+        with pytest.raises(QuantizerValueError, match="NaN"):
+            function(x, CENTERS, check=True)
+    with pytest.raises(QuantizerValueError, match="NaN"):
+        hard_assign(x, CENTERS)
+    with pytest.raises(UsageError, match="float tensor"):
+        quantize_to_centers(torch.tensor([1]), CENTERS)
+
+
+@pytest.mark.filterwarnings("default")  # torch's own, while it traces
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)], ids=str
+)
+def test_one_graph_under_torch_compile(axis, backend):
+    x = seeded(4, 3, 7)
+    centers = CENTERS if axis is None else seeded(3, 5, seed=1)
+    torch._dynamo.reset()
+    for function in (soft_assign, quantize_to_centers):
+        compiled = torch.compile(
+            lambda x, own, function=function: function(x, own, 0.3, axis=axis),
+            fullgraph=True,
+            backend=backend,
+        )
+        results = []
+        for variant in (lambda x, own, f=function: f(x, own, 0.3, axis=axis), compiled):
+            mine, own = x.clone().requires_grad_(), centers.clone().requires_grad_()
+            found = variant(mine, own)
+            found.square().sum().backward()
+            results.append((found.detach(), mine.grad, own.grad))
+        for expected, found in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    index = torch.compile(lambda x: hard_assign(x, centers, axis=axis), fullgraph=True, backend=backend)(x)
+    assert torch.equal(index, hard_assign(x, centers, axis=axis))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu():
+    x, upstream = seeded(10_000), seeded(10_000, seed=1)
+    mine, own = x.cuda().requires_grad_(), CENTERS.cuda().requires_grad_()
+    found = quantize_to_centers(mine, own, 0.3)
+    found.backward(upstream.cuda())
+    assert torch.equal(found.cpu(), quantize_to_centers(x, CENTERS))
+    _, of_x, of_centers = naive(x, CENTERS, 0.3, upstream)
+    close(mine.grad.cpu(), of_x)
+    close(own.grad.cpu(), of_centers)
