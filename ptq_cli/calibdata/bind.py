@@ -191,7 +191,9 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
         raise DataTypeError(
             f"the dtype of input '{wanted.name}' differs: "
             f"found {found.dtype}, wanted {wanted.dtype}, in {where}",
-            hint=f"save array.astype('{wanted.dtype}')",
+            hint=f"save array.astype('{wanted.dtype}')"
+            if wanted.dtype.isbuiltin == 1
+            else f"no file of arrays holds {wanted.dtype}: export the model with inputs in float32",
         )
 
 

@@ -41,6 +41,8 @@ def print_calibration(result: "CalibrationResult") -> None:
         say(f"note: '{name}' was 0 in every sample")
     for name, nonfinite in result.nonfinite.items():
         say(f"warning: '{name}' held {nonfinite_counts(nonfinite)}; they are left out of its range")
+    for name in result.faint:
+        say(f"note: '{name}' was never above 2^-24, and quantizes to 0 everywhere")
     say(f"wrote {shown_path(result.run.calibration)}")
 
 
@@ -76,6 +78,7 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "tensors": result.tensors,
         "parity": result.parity,
         "dead": list(result.dead),
+        "faint": list(result.faint),
         "shards": result.shards or None,
         "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
         "channels": dict(result.channels),

@@ -11,6 +11,7 @@ from ptq_cli.collectors.checkpoint import CheckpointWriter, advance, discard_che
 from ptq_cli.collectors.collect import AfterBatch, Checkpoints
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import NonFinite, TensorStatistics
+from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import sha256_bytes, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
@@ -44,6 +45,7 @@ class CalibrationResult:
         shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
         nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
         channels: tensors of which each channel was measured, with the number of channels.
+        faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
     """
 
     run: RunDirectory
@@ -56,6 +58,7 @@ class CalibrationResult:
     shards: str = ""
     nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
     channels: Mapping[str, int] = field(default_factory=dict)
+    faint: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -285,5 +288,6 @@ def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: Ru
         provenance.share.describe() if provenance.share is not None else "",
         {name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
         {name: item.channels.size for name, item in seen.items() if item.channels is not None},
+        tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
     )
     return Calibrated(result, model.content, calibration, files)

@@ -68,9 +68,10 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
         reasons = (
             "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
         )
+        in_float32 = "float32 alone is quantized: export the model in it; " if "not float" in reasons else ""
         raise NothingToQuantizeError(
             f"target '{target.name}' can quantize nothing in this model: {reasons}",
-            hint="ptq inspect shows each layer's reason",
+            hint=f"{in_float32}ptq inspect shows each layer's reason",
         )
     return plan
 

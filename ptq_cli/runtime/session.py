@@ -16,6 +16,10 @@ SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
 SAID_LIMIT = 400
 """Characters of ONNX Runtime's message that are passed on."""
+NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
+OTHER_SIZE = "does the model accept this batch size? try --batch-size 1"
+NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
+UNKNOWN_OPERATOR = "ptq inspect shows its layers; has the model an operator of a custom domain?"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -93,7 +97,7 @@ class Session:
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(
                 f"ONNX Runtime cannot load the model: {_said(error)}",
-                hint="ptq inspect shows its layers; has the model an operator of a custom domain?",
+                hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
             ) from error
         if device.provider not in self._session.get_providers():
             raise DeviceError(
@@ -171,9 +175,10 @@ class Session:
 
 
 def _failed(error: Exception) -> RuntimeFailedError:
+    said = _said(error)
     return RuntimeFailedError(
-        f"ONNX Runtime failed on a batch: {_said(error)}",
-        hint="does the model accept this batch size? try --batch-size 1",
+        f"ONNX Runtime failed on a batch: {said}",
+        hint=NO_ARRAY if "Numpy type" in said else OTHER_SIZE,
     )
 
 

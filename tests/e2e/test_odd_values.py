@@ -1,0 +1,229 @@
+"""Values, batches and lengths that are allowed but rare: no crash, and the numbers are those of the data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.collectors.artifact import load_calibration
+
+LARGEST = float(np.finfo(np.float32).max)
+RANDOM = np.random.default_rng(31)
+X = RANDOM.normal(size=(12, 3, 8, 8)).astype(np.float32)
+METHODS = ("max", "percentile", "entropy", "mse")
+CALIBRATE = "calibrate model.onnx --data x.npz --batch-size 4 --run run"
+
+
+def zero_at_first() -> np.ndarray:
+    x = X.copy()
+    x[:4] = 0
+    return x
+
+
+def huge() -> np.ndarray:
+    """Beyond 3e38 on both sides: the range from one end to the other is no float32."""
+    x = X / np.abs(X).max() * np.float32(3.3e38)
+    x[0, 0, 0, :2] = LARGEST, -LARGEST
+    return x.astype(np.float32)
+
+
+VALUES = {
+    "all zero at first": zero_at_first(),
+    "all zero": X * 0,
+    "constant": np.full_like(X, 0.75),
+    "negative constant": np.full_like(X, -0.75),
+    "denormal": (X * np.float32(1e-40)).astype(np.float32),
+    "denormal beside normal": np.where(X > 0, X, X * np.float32(1e-40)).astype(np.float32),
+    "beyond 3e38": huge(),
+}
+
+
+@pytest.fixture
+def light(folder: Path) -> Path:
+    """The folder with a model whose weights are so small that huge inputs do not overflow."""
+    random = np.random.default_rng(3)
+    shapes = {"w": (8, 3, 3, 3), "g": (5, 8)}
+    weights = [
+        numpy_helper.from_array((random.normal(size=shape) * 1e-3).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "g"], ["y"], "fc", transB=1),
+    ]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
+    outputs = [value("y", TensorProto.FLOAT, ["n", 5])]
+    graph = helper.make_graph(nodes, "light", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+@pytest.mark.parametrize("x", VALUES.values(), ids=VALUES.keys())
+def test_ranges_are_those_of_the_values_whatever_they_are(light: Path, ptq: Any, x: np.ndarray) -> None:
+    np.savez(light / "x.npz", x=x)
+    outcome = ptq(CALIBRATE)
+    assert outcome.status == 0
+    found = load_calibration(light / "run/calibration.safetensors").statistics["x"]
+    assert (found.low, found.high) == (x.min(), x.max())
+    assert (found.count, found.zeros) == (x.size, np.count_nonzero(x == 0))
+    assert ("note: 'x' was 0 in every sample" in outcome.out) == (not x.any())
+    assert ("note: 'x' was never above 2^-24" in outcome.out) == (0 < np.abs(x).max() <= 2**-24)
+    for method in METHODS:
+        assert ptq(f"export --run run --amax {method}").status == 0
+        scale, zero_point = input_parameters(light / "run/model.int8.onnx")
+        assert np.isfinite(scale) and scale > 0
+        if np.abs(x).max() <= 2**-24:
+            assert scale == 1.0
+            continue
+        low, high = -scale * zero_point, scale * (255 - zero_point)
+        assert low <= 0 <= high
+        if method == "max":
+            np.testing.assert_allclose([low, high], [min(found.low, 0), max(found.high, 0)], atol=scale)
+
+
+def input_parameters(path: Path) -> tuple[float, int]:
+    model = onnx.load(path)
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    node = next(
+        node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == "x"
+    )
+    return float(constants[node.input[1]]), int(constants[node.input[2]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_report_of_huge_values_is_finite(light: Path, ptq: Any, method: str) -> None:
+    np.savez(light / "x.npz", x=huge())
+    assert ptq(CALIBRATE).status == ptq(f"export --run run --amax {method}").status == 0
+    assert ptq("evaluate --run run --eval-data x.npz").status == 0
+    found = {item["name"]: item["quantized_value"] for item in report(light)["metrics"]}
+    assert found["sqnr_db"] > 20 and 0 < found["max_abs_error"] < 3e38 and found["cosine"] > 0.9
+
+
+def report(folder: Path) -> Any:
+    return json.loads((folder / "run/report.json").read_text())
+
+
+def test_a_model_that_was_always_zero_is_judged(light: Path, ptq: Any) -> None:
+    np.savez(light / "x.npz", x=X * 0)
+    assert ptq(CALIBRATE).status == ptq("export --run run").status == 0
+    assert ptq("evaluate --run run --eval-data x.npz").status == 0
+    found = {item["name"]: item["quantized_value"] for item in report(light)["metrics"]}
+    assert found["max_abs_error"] == 0
+
+
+UNEVEN = """\
+import numpy as np
+
+
+def batches():
+    x = np.load("x.npz")["x"]
+    for start, end in ((0, 1), (1, 6), (6, 8), (8, 12)):
+        yield {"x": x[start:end]}
+
+
+def one_is_empty():
+    for start, end in ((0, 4), (4, 4), (4, 12)):
+        yield {"x": np.load("x.npz")["x"][start:end]}
+
+
+def nothing():
+    yield from ()
+"""
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 12, 100])
+def test_uneven_batches_give_the_same_statistics(light: Path, ptq: Any, size: int) -> None:
+    (light / "data.py").write_text(UNEVEN)
+    np.savez(light / "x.npz", x=X)
+    words = f"calibrate model.onnx --batch-size {size}"
+    assert ptq(f"{words} --data x.npz --run run").status == 0
+    assert ptq(f"{words} --data data.py:batches --run other").status == 0
+    one, other = (
+        load_calibration(light / run / "calibration.safetensors").statistics for run in ("run", "other")
+    )
+    assert one == other
+    assert one["x"].count == X.size
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("one_is_empty", "batch 1 of 'data.py:one_is_empty' holds no values"), ("nothing", "")]
+)
+def test_an_empty_batch_and_an_empty_callable_are_refused(
+    light: Path, refuse: Any, name: str, says: str
+) -> None:
+    np.savez(light / "x.npz", x=X)
+    (light / "data.py").write_text(UNEVEN)
+    refuse(f"calibrate model.onnx --data data.py:{name} --batch-size 2", "PTQ-DATA-005", says)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy"])
+def test_a_file_without_samples_is_refused(light: Path, refuse: Any, suffix: str) -> None:
+    empty = np.zeros((0, 3, 8, 8), np.float32)
+    np.save(light / "x.npy", empty)
+    np.savez(light / "x.npz", x=empty)
+    refuse(f"calibrate model.onnx --data x.{suffix}", "PTQ-DATA-005", f"x.{suffix}")
+
+
+LENGTHS = """\
+import numpy as np
+
+
+def batches():
+    random = np.random.default_rng(5)
+    for samples, length in ((3, 4), (2, 9), (5, 1), (1, 30), (4, 30)):
+        yield {"x": random.normal(size=(samples, length, 8)).astype(np.float32)}
+"""
+
+
+@pytest.fixture
+def sequences(folder: Path) -> Path:
+    """The folder with a model over sequences of any length, and data of several."""
+    random = np.random.default_rng(2)
+    weights = [
+        numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in {"w": (8, 16), "v": (16, 5)}.items()
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["hidden"], "first"),
+        helper.make_node("Relu", ["hidden"], ["alive"], "relu"),
+        helper.make_node("MatMul", ["alive", "v"], ["y"], "second"),
+    ]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, ["n", "length", 8])]
+    outputs = [value("y", TensorProto.FLOAT, ["n", "length", 5])]
+    graph = helper.make_graph(nodes, "sequences", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, folder / "model.onnx")
+    (folder / "data.py").write_text(LENGTHS)
+    return folder
+
+
+@pytest.mark.parametrize("settings", ["", "--threads 1", "--max-memory 4GiB", "--prefetch 2"], ids=str)
+@pytest.mark.parametrize("size", [1, 4])
+def test_sequences_of_any_length_are_all_counted(sequences: Path, ptq: Any, settings: str, size: int) -> None:
+    words = f"calibrate model.onnx --data data.py:batches --run run --batch-size {size} {settings}"
+    assert ptq(words).status == 0
+    names: dict[str, Any] = {}
+    exec(LENGTHS, names)
+    weights = {
+        item.name: numpy_helper.to_array(item)
+        for item in onnx.load(sequences / "model.onnx").graph.initializer
+    }
+    x = np.concatenate([batch["x"].reshape(-1, 8) for batch in names["batches"]()])
+    alive = np.maximum(x @ weights["w"], 0)
+    found = load_calibration(sequences / "run/calibration.safetensors").statistics
+    assert found["x"].count == x.size and found["alive"].count == alive.size
+    assert (found["x"].low, found["x"].high) == (x.min(), x.max())
+    np.testing.assert_allclose(found["alive"].high, alive.max(), rtol=1e-5)
+    assert found["alive"].zeros == np.count_nonzero(alive == 0)
+    assert ptq("export --run run").status == 0
+    assert ptq("evaluate --run run --eval-data data.py:batches --batch-size 4").status == 0
+    assert report(sequences)["evaluation"]["samples"] == 15
