@@ -18,6 +18,7 @@ from ptq_cli.models.failure import export_error, failing_layer
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.models.signature import restore_signature
 from ptq_cli.models.source import Example, ModelFile
+from ptq_cli.models.threads import one_thread
 
 EXPORT_OPSET = 20
 """Gelu came with 20; QuantizeLinear with an axis needs 13."""
@@ -55,12 +56,12 @@ class ModuleSource:
             for name, tensor in arguments.items()
         }
         try:
-            with quiet_exporter(), torch.no_grad():
+            with quiet_exporter(), one_thread(), torch.no_grad():
                 return _program_to_onnx(self._export(several, dynamic=True), list(arguments))
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
             single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in arguments.items()}
         try:
-            with quiet_exporter(), torch.no_grad():
+            with quiet_exporter(), one_thread(), torch.no_grad():
                 return _program_to_onnx(self._export(single, dynamic=False), list(single))
         except Exception as error:
             raise export_error(error, self.module, self.file.path.name) from error
@@ -72,7 +73,7 @@ class ModuleSource:
             ModelInputError: the module raised on these inputs; the message names the layer.
         """
         try:
-            with torch.no_grad():
+            with one_thread(), torch.no_grad():
                 return to_arrays(self.module(**to_tensors(example)))
         except Exception as error:
             raise _refused_input(error, self.module, example, self.file.path.name) from error
@@ -113,7 +114,7 @@ class ProgramSource:
             ExportError: an operator has no ONNX form; it names the layer.
         """
         try:
-            with quiet_exporter(), torch.no_grad():
+            with quiet_exporter(), one_thread(), torch.no_grad():
                 return _program_to_onnx(self.program, self.input_names)
         except Exception as error:
             raise export_error(error, None, self.file.path.name) from error
@@ -121,7 +122,7 @@ class ProgramSource:
     def run(self, example: Example) -> list[Array]:
         """Return the program's outputs, flattened in order."""
         tensors = to_tensors(example)
-        with torch.no_grad():
+        with one_thread(), torch.no_grad():
             return to_arrays(self.program.module()(*(tensors[name] for name in self.input_names)))
 
 
@@ -162,14 +163,14 @@ class TorchScriptSource:
         """
         tensors = to_tensors(example)
         try:
-            with torch.no_grad():
+            with one_thread(), torch.no_grad():
                 return to_arrays(self.module(*(tensors[name] for name in self.input_names)))
         except RuntimeError as error:
             raise _refused_input(error, None, example, self.file.path.name) from error
 
     def _export(self, tensors: list[torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
         buffer = io.BytesIO()
-        with quiet_exporter(), torch.no_grad():
+        with quiet_exporter(), one_thread(), torch.no_grad():
             torch.onnx.export(
                 self.module,
                 tuple(tensors),
@@ -197,12 +198,16 @@ def to_tensors(example: Example) -> dict[str, torch.Tensor]:
 def to_arrays(value: object) -> list[Array]:
     """Return the tensors of a module's result, however nested, in the exporter's order.
 
+    Edge case:
+        numpy has no bfloat16; such a tensor becomes the float32 of the same values.
+
     Example:
         >>> [array.shape for array in to_arrays((torch.zeros(2), {"a": torch.zeros(3)}))]
         [(2,), (3,)]
     """
     leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
-    return [leaf.detach().cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return [(tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for tensor in tensors]
 
 
 def _program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
