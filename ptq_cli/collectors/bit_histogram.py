@@ -78,6 +78,23 @@ class BitHistogram:
         edges[following == INFINITE] = 2.0**128
         return edges
 
+    def fits(self, low: float, high: float) -> bool:
+        """Tell whether the smallest and the largest value may be those of the values it counts, and of zeros.
+
+        Example:
+            >>> histogram = from_values(np.array([-4.0, 1.0, 3.0]))
+            >>> histogram.fits(-4.0, 3.0), histogram.fits(-4.0, 4.0), histogram.fits(0.0, 3.0)
+            (True, False, False)
+        """
+        negative, lower, upper = (self.keys & SIGN) != 0, self.lower_edges(), self.upper_edges()
+        for side, extreme in ((~negative, high), (negative, -low)):
+            if not side.any():
+                if extreme > 0:
+                    return False
+            elif not float(lower[side].max()) <= extreme < float(upper[side].max()):
+                return False
+        return True
+
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """Return the histogram of both sets of values: exact, commutative, associative.
 

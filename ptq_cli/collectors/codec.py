@@ -145,6 +145,8 @@ def _read_entry(entry: Entry, rest: Mapping[str, _Parts]) -> TensorStatistics:
         bins = _whole(entry, "bins")
         histogram = BitHistogram(rest["keys"].take(bins), rest["counts"].take(bins))
         _check_histogram(histogram, count - zeros)
+        if not histogram.fits(float(low[0]), float(high[0])):
+            raise ValueError("its bins are not those of its range")
     found = TensorStatistics(count, zeros, low.reshape(()), high.reshape(()), None, histogram, nonfinite)
     if entry.get("channels") is None and entry.get("axis") is None:
         return found

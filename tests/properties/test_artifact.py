@@ -9,13 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from ptq_cli.amax.decide import decide
+from ptq_cli.amax.registry import METHODS
 from ptq_cli.collectors import artifact
 from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes, load_calibration
+from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.codec import flatten
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.registry import make_collector
-from ptq_cli.core.errors import CalibrationFileError
+from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
+from ptq_cli.core.formats import UINT8
+from ptq_cli.recipe.schema import AmaxSettings
 
 RNG = np.random.default_rng(29)
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -208,3 +213,83 @@ def test_signed_array_with_any_value_is_refused_or_usable(tmp_path, name, positi
             assert (np.diff(item.histogram.keys.astype(np.int64)) > 0).all()
             assert np.isfinite(item.histogram.upper_edges()).all()
         usable_channels(item)
+
+
+@QUICK
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(sorted(ARRAYS)),
+            st.integers(0, 10**6),
+            st.integers(0, 2**63 - 1) | st.integers(0, 3),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    entry=st.tuples(
+        st.integers(0, len(ENTRIES) - 1), st.sampled_from(["count", "zeros", "bins", "channels"]), INTEGERS
+    )
+    | st.none(),
+)
+def test_signed_statistics_are_refused_or_give_every_method_a_scale(tmp_path, changes, entry):
+    arrays = {key: value.copy() for key, value in ARRAYS.items()}
+    for name, position, bits in changes:
+        array = arrays[name]
+        array.view(f"<u{array.itemsize}")[position % array.size] = bits % 2 ** (8 * array.itemsize)
+    entries = copy.deepcopy(ENTRIES)
+    if entry is not None:
+        entries[entry[0]][entry[1]] = entry[2]
+    path = tmp_path / "c"
+    path.write_bytes(signed({**HEADER, "tensors": entries}, arrays))
+    try:
+        found = load_calibration(path).statistics
+    except CalibrationFileError:
+        return
+    decided(found)
+
+
+def decided(statistics):
+    """Every method, on everything that was read: a scale that is a positive number, or a coded error."""
+    for item in statistics.values():
+        for method in METHODS:
+            for symmetric in (True, False):
+                try:
+                    scale = decide(item, AmaxSettings(method), UINT8, symmetric=symmetric).parameters.scale
+                except MissingStatisticError:
+                    assert item.histogram is None
+                else:
+                    assert np.isfinite(scale).all() and (scale > 0).all()
+
+
+EXTREMES = [0.0, 1.0, -1.0, 2.0**-149, 2.0**-126, float(np.finfo(np.float32).max)]
+FINITE = st.sampled_from(EXTREMES) | st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@QUICK
+@given(values=st.lists(FINITE, min_size=1, max_size=8), ends=st.tuples(FINITE, FINITE).map(sorted))
+def test_a_range_that_is_not_the_histograms_is_refused(tmp_path, values, ends):
+    """Both are sound, and the checksum is right; they contradict each other, which only harm can make."""
+    histogram, zeros = from_values(values), values.count(0.0)
+    arrays = {
+        **{name: array[:0] for name, array in ARRAYS.items()},
+        "keys": histogram.keys.astype("<u4"),
+        "counts": histogram.counts.astype("<i8"),
+        "minimum": np.array(ends[:1], "<f4"),
+        "maximum": np.array(ends[1:], "<f4"),
+    }
+    where = {"axis": None, "bins": histogram.keys.size, "channels": None}
+    where |= dict.fromkeys(("nan", "positive_infinities", "negative_infinities"), 0)
+    entries = [{"name": "x", "count": len(values), "zeros": zeros, **where}]
+    path = tmp_path / "c"
+    path.write_bytes(signed({**HEADER, "tensors": entries}, arrays))
+    low, high = min(values), max(values)
+    if ends == [low, high]:
+        decided(load_calibration(path).statistics)
+        return
+    try:
+        decided(load_calibration(path).statistics)
+    except CalibrationFileError as error:
+        assert "its bins are not those of its range" in error.message
+    else:
+        # Another value of the same bin, or another end of the side where there are no values.
+        assert histogram.fits(*ends)

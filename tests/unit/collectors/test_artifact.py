@@ -258,7 +258,7 @@ WRONG_ARRAYS = {
     "unknown dtype": ({**ONE_ARRAYS, "keys": ONE_ARRAYS["keys"].astype(np.uint16)}, "an array is U16["),
     "two dimensions": ({**ONE_ARRAYS, "minimum": ONE_ARRAYS["minimum"][None]}, "an array is F32[1, 1]"),
     "value too many": (
-        {**ONE_ARRAYS, "minimum": np.zeros(2, np.float32)},
+        {**ONE_ARRAYS, "minimum": np.tile(ONE_ARRAYS["minimum"], 2)},
         "some of its values belong to no tensor",
     ),
     "value too few": (

@@ -117,3 +117,18 @@ def test_magnitude_of_a_key_is_its_smallest_float():
         1.0,
         np.inf,
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [0.0], [1.0], [-1.0], [0.0, -1.0], [1e-45, 3e38], [-3e38, 1e-45], [0.1, 0.3, -0.7], [2.0**-149]],
+    ids=str,
+)
+def test_a_histogram_fits_the_range_of_its_values_and_no_other(values):
+    found = from_values(np.array(values, np.float32))
+    low, high = min(values, default=np.inf), max(values, default=-np.inf)
+
+    assert found.fits(float(np.float32(low)), float(np.float32(high)))
+    if values:
+        assert not found.fits(low, high + abs(high) + 1e-35)
+        assert not found.fits(low - abs(low) - 1e-35, high)
