@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,13 +44,19 @@ class Moment:
 
 Job = Callable[[], Moment]
 """Works once, and returns when its start-up ended."""
+Ready = Callable[[Path, str, int | None], Job]
+"""Gets ready with a model, its data and a number of samples."""
 
 
-def main() -> None:
-    """Get ready, and work once for each line."""
+def main(contestants: Mapping[str, Ready] | None = None) -> None:
+    """Get ready as the command line says, and work once for each line.
+
+    Args:
+        contestants: by name; those of this file by default.
+    """
     name, model, data, *rest = sys.argv[1:]
     begin = time.perf_counter()
-    job = CONTESTANTS[name](Path(model), data, int(rest[0]) if rest else None)
+    job = (contestants or CONTESTANTS)[name](Path(model), data, int(rest[0]) if rest else None)
     print(json.dumps({"ready": time.perf_counter() - begin}), flush=True)
     for _ in sys.stdin:
         called = Moment()
@@ -83,7 +89,7 @@ def _batches(subject: Subject) -> Iterator[dict[str, Any]]:
         yield batch.inputs
 
 
-def _forward(threads: int | None) -> Callable[[Path, str, int | None], Job]:
+def _forward(threads: int | None) -> Ready:
     def ready(model: Path, data: str, samples: int | None) -> Job:
         import onnxruntime
 
@@ -110,7 +116,7 @@ def _forward(threads: int | None) -> Callable[[Path, str, int | None], Job]:
     return ready
 
 
-def _ptq(method: str) -> Callable[[Path, str, int | None], Job]:
+def _ptq(method: str) -> Ready:
     def ready(model: Path, data: str, samples: int | None) -> Job:
         subject, recipe = _subject(model, data, samples, method=method)
 
@@ -129,7 +135,7 @@ def _ptq(method: str) -> Callable[[Path, str, int | None], Job]:
     return ready
 
 
-def _onnxruntime(method: str) -> Callable[[Path, str, int | None], Job]:
+def _onnxruntime(method: str) -> Ready:
     def ready(model: Path, data: str, samples: int | None) -> Job:
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
         from onnxruntime.quantization.calibrate import create_calibrator
@@ -188,7 +194,7 @@ def _one_read(model: Path, data: str, samples: int | None) -> Job:
     return job
 
 
-CONTESTANTS: dict[str, Callable[[Path, str, int | None], Job]] = {
+CONTESTANTS: dict[str, Ready] = {
     "forward": _forward(None),
     "forward without spinning": _forward(0),
     "ptq max": _ptq("max"),

@@ -27,10 +27,20 @@ class Answer:
 
 
 class Contestant:
-    """A process that works when it is told to."""
+    """A process that works when it is told to.
 
-    def __init__(self, name: str, model: Path, data: Path, samples: int) -> None:
-        words = [sys.executable, "-m", "benchmarks.contestants", name, str(model), str(data), str(samples)]
+    Args:
+        name: what it does, one of the contestants of ``module``.
+        model: its model.
+        data: its data.
+        samples: how many of them.
+        module: whose ``main`` is that of ``benchmarks.contestants``.
+    """
+
+    def __init__(
+        self, name: str, model: Path, data: Path, samples: int, module: str = "benchmarks.contestants"
+    ) -> None:
+        words = [sys.executable, "-m", module, name, str(model), str(data), str(samples)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._read()
 
@@ -41,6 +51,11 @@ class Contestant:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     def work(self) -> Answer:
         """Let it work once."""

@@ -1,0 +1,202 @@
+"""What a busy neighbour costs: the main job's stages alone, and beside a process that keeps a core busy.
+
+python -m benchmarks.busy            print the table
+python -m benchmarks.busy --write    and put it into benchmarks/RESULTS.md
+
+Each stage runs as ptq runs it, and with threads that spin while they wait, which is the default of ONNX
+Runtime and of PyTorch. In each round each of them works alone, and then beside the neighbour.
+"""
+
+import argparse
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.busy_jobs import SPINNING
+from benchmarks.turns import Contestant
+from ptq_cli.runtime.session import usable_cores
+
+ROOT = Path(__file__).parent.parent
+CNN = ROOT / "sample_models" / "cifar10_cnn"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+BEGIN, END = "<!-- busy:begin -->", "<!-- busy:end -->"
+ROUNDS = 7
+LIMIT = 2.0
+QUIET_CORES = 0.1
+"""What others may take of a machine that is called quiet."""
+NEIGHBOUR = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(10**6):
+        pass
+"""
+STAGES = {
+    "calibrate": ("calibration, histogram, 512 images", CNN / "calib", 512),
+    "evaluate": ("evaluation of both models, 500 images", CNN / "eval", 500),
+    "to ONNX": ("PyTorch into ONNX, and the comparison", CNN / "calib", 2),
+    "PyTorch": ("the PyTorch model, 64 images", CNN / "calib", 64),
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a stage: its seconds, and how many cores others took meanwhile, or the host kept."""
+
+    seconds: float
+    others: float
+    stolen: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The turns of one stage, round by round."""
+
+    name: str
+    quiet: tuple[Turn, ...]
+    busy: tuple[Turn, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes beside the neighbour."""
+        return median(busy.seconds / quiet.seconds for busy, quiet in zip(self.busy, self.quiet, strict=True))
+
+
+class Neighbour:
+    """A process that keeps a core busy when it is asked to; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
+        self._process.send_signal(signal.SIGSTOP)
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep a core busy inside the block."""
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure what a busy neighbour costs.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--stage", choices=list(STAGES), help="only this one")
+    arguments = parser.parse_args()
+    # make sets it to 1, and what spins by default would not.
+    os.environ.pop("OMP_NUM_THREADS", None)
+    names = [arguments.stage] if arguments.stage else list(STAGES)
+    stages = [stage for name in names for stage in measure_stage(name, arguments.rounds)]
+    text = "\n".join(_lines(stages, arguments.rounds))
+    print(text)
+    if arguments.write:
+        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def measure_stage(name: str, rounds: int) -> list[Stage]:
+    """Return the turns of a stage as ptq runs it, and with threads that spin."""
+    _, data, samples = STAGES[name]
+    names = [name, name + SPINNING]
+    contestants = [
+        Contestant(each, CNN / "model.pt", data, samples, "benchmarks.busy_jobs") for each in names
+    ]
+    neighbour = Neighbour()
+    try:
+        for contestant in contestants:
+            contestant.work()
+        turns = [[_both(contestant, neighbour) for contestant in contestants] for _ in range(rounds)]
+    finally:
+        neighbour.close()
+        for contestant in contestants:
+            contestant.close()
+    columns = [tuple(zip(*column, strict=True)) for column in zip(*turns, strict=True)]
+    return [Stage(each, *column) for each, column in zip(names, columns, strict=True)]
+
+
+def _both(contestant: Contestant, neighbour: Neighbour) -> tuple[Turn, Turn]:
+    quiet = _turn(contestant, neighbour)
+    with neighbour.at_work():
+        return quiet, _turn(contestant, neighbour)
+
+
+def _turn(contestant: Contestant, neighbour: Neighbour) -> Turn:
+    pids = contestant.pid, neighbour.pid
+    start, (machine, stolen), known = time.perf_counter(), _machine(), sum(map(_process, pids))
+    seconds = contestant.work().seconds
+    took, (later, stolen_later) = time.perf_counter() - start, _machine()
+    others = later - machine - (sum(map(_process, pids)) - known)
+    return Turn(seconds, max(0.0, others / took), (stolen_later - stolen) / took)
+
+
+def _machine() -> tuple[float, float]:
+    """Return the seconds that all processors together have worked, and those that their host kept."""
+    user, nice, system, _, _, interrupts, soft, steal = map(
+        int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+    )
+    return (user + nice + system + interrupts + soft) / TICKS, steal / TICKS
+
+
+def _process(pid: int) -> float:
+    """Return the seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _lines(stages: list[Stage], rounds: int) -> Iterator[str]:
+    cores = usable_cores()
+    others, stolen = (
+        median(getattr(turn, field) for stage in stages for turn in stage.quiet)
+        for field in ("others", "stolen")
+    )
+    yield (
+        f"`python -m benchmarks.busy --write`, {platform.machine()}, {cores} cores; medians of {rounds} "
+        "rounds. In each, a stage works alone and then beside a process that keeps a core busy: as ptq runs "
+        "it, and with threads that spin while they wait, as ONNX Runtime and PyTorch have it by default."
+    )
+    yield ""
+    if others + stolen > QUIET_CORES:
+        yield (
+            f"**The machine was not quiet**: other processes took {others:.2f} of its {cores} cores while a "
+            f"stage worked alone, and its host {stolen:.2f}."
+        )
+    else:
+        yield f"Others took {others:.2f} cores while a stage worked alone, and the host {stolen:.2f}."
+    yield ""
+    yield "| stage | threads | alone | beside a busy process | ratio | asked |"
+    yield "|---|---|---|---|---|---|"
+    for stage in stages:
+        name = stage.name.removesuffix(SPINNING)
+        spinning = stage.name != name
+        quiet, busy = (median(turn.seconds for turn in turns) for turns in (stage.quiet, stage.busy))
+        yield (
+            f"| {STAGES[name][0]} | {'spinning' if spinning else 'as ptq has them'} | {quiet:.3f} s "
+            f"| {busy:.3f} s | {stage.ratio:.2f} | {'' if spinning else f'at most {LIMIT:.0f}'} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

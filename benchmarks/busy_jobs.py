@@ -1,0 +1,118 @@
+"""The stages of the main job as contestants: as ptq runs them, and with threads that spin while they wait.
+
+python -m benchmarks.busy_jobs NAME MODEL DATA SAMPLES
+"""
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from benchmarks.contestants import Job, Moment, Ready, main
+from ptq_cli.core.progress import silent
+from ptq_cli.models import torch_sources
+from ptq_cli.pipeline.calibrate import run_calibrate
+from ptq_cli.pipeline.evaluate import run_evaluate
+from ptq_cli.pipeline.export import run_export
+from ptq_cli.pipeline.float_model import make_float_model, open_source
+from ptq_cli.pipeline.measure import Subject, measure, open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
+
+SPINNING = " spinning"
+ALLOW_SPINNING = "session.intra_op.allow_spinning"
+
+
+class SpinningOptions(onnxruntime.SessionOptions):  # type: ignore[misc]  # onnxruntime has no types
+    """ONNX Runtime's own default, whatever ptq asks for."""
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set an entry; threads spin in any case."""
+        super().add_session_config_entry(key, "1" if key == ALLOW_SPINNING else value)
+
+
+def spin() -> None:
+    """Let the threads of ONNX Runtime and of PyTorch wait as these libraries let them."""
+    onnxruntime.SessionOptions = SpinningOptions
+    torch_sources.one_thread = contextlib.nullcontext  # type: ignore[assignment]
+
+
+def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Request:
+    return Request({"data": data, "samples": samples, **settings}, model, folder=model.parent)
+
+
+def _calibrate(model: Path, data: str, samples: int | None) -> Job:
+    recipe = resolve(_request(model, data, samples))
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    subject = Subject(make_float_model(open_source(recipe), recipe, dataset), dataset)
+
+    def job() -> Moment:
+        start = Moment()
+        measure(subject, recipe, silent)
+        return start
+
+    return job
+
+
+def _evaluate(model: Path, data: str, samples: int | None) -> Job:
+    run = RunDirectory(Path(tempfile.mkdtemp()))
+    run_calibrate(_request(model, data, samples), run)
+    run_export(Request({}, folder=model.parent), run)
+    request = Request({"eval_data": data, "eval_samples": samples}, folder=model.parent)
+
+    def job() -> Moment:
+        start = Moment()
+        run_evaluate(request, run)
+        return start
+
+    return job
+
+
+def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
+    recipe = resolve(_request(model, data, samples))
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    source = open_source(recipe)
+
+    def job() -> Moment:
+        start = Moment()
+        make_float_model(source, recipe, dataset)
+        return start
+
+    return job
+
+
+def _pytorch(model: Path, data: str, samples: int | None) -> Job:
+    """Run the PyTorch model as the comparison with ONNX does, but on all samples."""
+    recipe = resolve(_request(model, data, samples))
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    source = open_source(recipe)
+    (array,) = next(dataset.batches(samples or 32)).inputs.values()
+    example = {source.input_names[0]: array}
+
+    def job() -> Moment:
+        start = Moment()
+        source.run(example)
+        return start
+
+    return job
+
+
+def _spinning(ready: Ready) -> Ready:
+    def spinning(model: Path, data: str, samples: int | None) -> Job:
+        spin()
+        return ready(model, data, samples)
+
+    return spinning
+
+
+JOBS: dict[str, Ready] = {
+    "calibrate": _calibrate,
+    "evaluate": _evaluate,
+    "to ONNX": _to_onnx,
+    "PyTorch": _pytorch,
+}
+
+if __name__ == "__main__":
+    main(JOBS | {name + SPINNING: _spinning(ready) for name, ready in JOBS.items()})

@@ -1,0 +1,51 @@
+"""PyTorch works on one thread while ptq uses it, and as before afterwards."""
+
+import numpy as np
+import pytest
+import torch
+
+from ptq_cli.models.detect import ModelKind
+from ptq_cli.models.source import ModelFile
+from ptq_cli.models.threads import one_thread
+from ptq_cli.models.torch_sources import ModuleSource
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_number_of_threads_is_restored_whatever_happens():
+    with pytest.raises(KeyError), one_thread():
+        assert torch.get_num_threads() == 1
+        raise KeyError
+
+    assert torch.get_num_threads() == 2
+
+
+class Telling(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.threads = set()
+        self.layer = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        self.threads.add(torch.get_num_threads())
+        return self.layer(x)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_module_is_run_and_exported_on_one_thread(tmp_path):
+    module = Telling().eval()
+    source = ModuleSource(ModelFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, "0" * 64), module)
+    example = {"x": np.ones((2, 3), np.float32)}
+
+    source.run(example)
+    source.to_onnx(example)
+
+    assert module.threads == {1}
+    assert torch.get_num_threads() == 2
