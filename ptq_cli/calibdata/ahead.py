@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterable
 from ptq_cli.calibdata.batch import Batch
 
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_TO_END = 1.0
+"""What is decoding when nobody wants it any more may end; a callable that waits for hours keeps nobody."""
 
 
 def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
@@ -40,7 +42,7 @@ def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
     finally:
         # Also where the reader ends early: by an error of its own, or Ctrl-C.
         stopped.set()
-        thread.join()
+        thread.join(_SECONDS_TO_END)
 
 
 def _decode(

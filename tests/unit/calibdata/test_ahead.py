@@ -69,3 +69,21 @@ def test_a_reader_that_ends_early_ends_the_thread(error):
 
 def test_nothing_stays_nothing():
     assert list(decoded_ahead(iter(()), 2)) == []
+
+
+def test_a_source_that_waits_keeps_no_reader_that_ends():
+    waiting, free = threading.Event(), threading.Event()
+
+    def source():
+        yield from numbered(1)
+        waiting.set()
+        free.wait(600)
+
+    reader = decoded_ahead(source(), 2)
+    next(reader)
+    assert waiting.wait(60)
+
+    reader.close()
+
+    assert not free.is_set(), "it returned while the source still waited"
+    free.set()
