@@ -121,7 +121,9 @@ def _plan(
     sizes, grown = tapped_sizes(model.model, taps, part.inputs)
     each = {name: -(-size // least) for name, size in sizes.items()}
     weights = len(model.content)
-    waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+    # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
+    # the one that is run.
+    waiting = (recipe.runtime.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),
