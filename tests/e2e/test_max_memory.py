@@ -99,11 +99,12 @@ def test_a_generous_limit_changes_nothing_but_is_announced(folder, free):
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "0", "2 XB"])
-def test_no_size_is_an_error_of_the_setting(folder, text):
-    status, stderr = calibrate(folder, "bad", f"--max-memory={text}")
+def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
+    monkeypatch.chdir(folder)
+    outcome = ptq("calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--max-memory={text}")
 
-    assert status == 2
-    assert "PTQ-RECIPE-003" in stderr and "a size such as 2GiB or 800MB" in stderr
+    assert outcome.status == 2
+    assert "PTQ-RECIPE-003" in outcome.err and "a size such as 2GiB or 800MB" in outcome.err
     assert not (folder / "bad").exists()
 
 

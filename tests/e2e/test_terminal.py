@@ -14,6 +14,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.cli.main import run
+
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]layer[/red]\nsecond line"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 WIDTHS = [80, 160]
@@ -78,17 +80,28 @@ def test_a_hostile_file_name_breaks_no_line(
     assert "\x1b" not in outcome.out
 
 
+@pytest.fixture(scope="module")
+def quantized(samples: Path) -> Path:
+    """The image sample's folder with a run that was calibrated and exported on few samples."""
+    folder = samples / "cifar10_cnn"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["quantize", "model.pt", "--samples", "16", "--run", "table"]) == 0
+    return folder
+
+
 TABLES = {
-    "inspect": "inspect model.pt",
-    "evaluate": "quantize model.pt --samples 16 --eval-samples 16 --min sqnr_db=99 --run table",
+    "inspect": "inspect table/model.float.onnx",
+    "evaluate": "evaluate --run table --eval-samples 16 --min sqnr_db=99",
 }
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("words", TABLES.values(), ids=TABLES.keys())
 def test_tables_fit_the_terminal(
-    cifar: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+    quantized: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, width: int
 ) -> None:
+    monkeypatch.chdir(quantized)
     monkeypatch.setenv("COLUMNS", str(width))
     lines = ptq(words).out.splitlines()
     # The lines that are no row of a table may be longer, as a path is; a terminal wraps them by itself.
@@ -100,9 +113,10 @@ def test_tables_fit_the_terminal(
         assert {"stages.3.2.depthwise.conv", "stages.3.2.depthwise.activation/Clip", "classifier"} <= names
 
 
-def test_a_narrow_terminal_breaks_nothing(cifar: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_breaks_nothing(quantized: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(quantized)
     monkeypatch.setenv("COLUMNS", "20")
-    outcome = ptq("inspect model.pt")
+    outcome = ptq(TABLES["inspect"])
     assert outcome.status == 0
     assert max(len(line) for line in outcome.out.splitlines() if line.startswith("  ")) <= 20
 
@@ -186,8 +200,6 @@ PROGRESS: dict[str, Callable[[str], bool]] = {
 def test_talk_goes_to_stderr(
     folder: Path, ptq: Any, capfd: pytest.CaptureFixture[str], said: Callable[[str], bool]
 ) -> None:
-    from ptq_cli.cli.main import run
-
     assert run(["calibrate", "model.onnx", "--data", "calib.npz"]) == 0
     captured = capfd.readouterr()
     assert said(captured.err)

@@ -11,7 +11,10 @@ import pytest
 
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3")
-SECONDS = 120
+SECONDS = 540
+"""Three processes that import PyTorch take 10 on two idle cores; what hangs is ended all the same."""
+
+pytestmark = pytest.mark.timeout(600)
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,13 +42,14 @@ def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in lines if line.startswith(("error ", "hint: ", "note: ", "bug ", "next: "))]
 
 
-MODELS = {
-    "ONNX": "model.onnx --data calib.npz --batch-size 2",
-    "PyTorch, fewer batches than ranks": "model.pt --arch model.py:build --data calib.npz --batch-size 7",
-}
+PYTORCH = "model.pt --arch model.py:build --data calib.npz --batch-size 7"
+MODELS = [
+    pytest.param("model.onnx --data calib.npz --batch-size 2", id="ONNX"),
+    pytest.param(PYTORCH, id="PyTorch, fewer batches than ranks", marks=pytest.mark.nightly),
+]
 
 
-@pytest.mark.parametrize("words", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize("words", MODELS)
 def test_three_processes_write_the_bytes_of_one(folder: Path, ptq: Any, launch: Launch, words: str) -> None:
     one = ptq(f"calibrate {words} --run one --json")
     assert one.status == 0
@@ -59,7 +63,8 @@ def test_three_processes_write_the_bytes_of_one(folder: Path, ptq: Any, launch: 
 
 
 def test_without_a_run_directory_the_command_is_as_always(folder: Path, ptq: Any, launch: Launch) -> None:
-    words = ["calibrate", "model.onnx", "--data", "calib.npz", "--batch-size", "2", "--samples", "11"]
+    # Two batches: the third rank has none.
+    words = ["calibrate", "model.onnx", "--data", "calib.npz", "--batch-size", "7", "--samples", "11"]
     assert ptq(*words, "--run", "one").status == 0
     outcome = launch("-m", "ptq_cli", *words)
     assert outcome.stdout.splitlines()[-1] == "wrote ptq-run/calibration.safetensors"

@@ -222,7 +222,7 @@ def test_one_batch_of_tensors_is_held_at_a_time():
 
 
 def test_tensors_are_counted_side_by_side(monkeypatch):
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=200)
 
     class Waiting:
         def update(self, array):

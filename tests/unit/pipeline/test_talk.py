@@ -92,13 +92,13 @@ def test_a_rank_that_vanished_is_named(talks: list[Talk]) -> None:
 
 def test_a_slow_rank_is_waited_for(talks: list[Talk]) -> None:
     def slow() -> None:
-        for _ in range(8):
-            time.sleep(0.1)
+        for _ in range(5):
+            time.sleep(0.5)
             talks[2]._looked = 0.0
             talks[2].go_on()
-        talks[2].wait_for_all("end", 0.4)
+        talks[2].wait_for_all("end", 2.0)
 
-    works = [partial(one.wait_for_all, "end", 0.4) for one in talks[:2]]
+    works = [partial(one.wait_for_all, "end", 2.0) for one in talks[:2]]
     assert in_threads([*works, slow]) == [None] * 3
 
 
