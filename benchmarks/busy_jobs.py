@@ -36,7 +36,7 @@ class SpinningOptions(onnxruntime.SessionOptions):  # type: ignore[misc]  # onnx
 def spin() -> None:
     """Let the threads of ONNX Runtime and of PyTorch wait as these libraries let them."""
     onnxruntime.SessionOptions = SpinningOptions
-    torch_sources.one_thread = contextlib.nullcontext  # type: ignore[assignment]
+    torch_sources.one_thread = contextlib.nullcontext  # type: ignore[assignment,attr-defined]
 
 
 def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Request:
