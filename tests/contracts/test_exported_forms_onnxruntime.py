@@ -64,6 +64,8 @@ def in_runtime(x, found, format):
     name = native or str(format.storage)
     whole = {"int4": -8, "int8": -128, "int16": -32768}.get(name, 0)
     full = (format.qmin, format.qmax) == (whole, whole + (1 << int(name.lstrip("uint"))) - 1)
+    # ONNX Runtime goes through an int32 on its way to 4 bits, which overflows instead of saturating.
+    full = full and native is None
     feeds = {"x": x, "step": np.array(found.step, np.float32), "scale": found.scale.numpy()}
     if not full:
         low, high = format.qmin * found.step, format.qmax * found.step
@@ -108,6 +110,7 @@ def test_fixed_point_is_quantize_linear_at_ties_edges_and_extremes(bits, keep_ne
     alpha=st.none() | st.integers(-8, 8).map(lambda exponent: 2.0**exponent),
 )
 @example(np.float32([-0.0, 1e-45]), 8, -110, False, True, None)
+@example(np.float32([1.0]), 4, -27, False, False, None)
 def test_fixed_point_is_quantize_linear_for_any_input(x, bits, integer, symmetric, keep_negative, alpha):
     if not -126 <= integer - bits + keep_negative + np.log2(alpha or 1) <= 110:
         return
