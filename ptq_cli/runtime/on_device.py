@@ -47,7 +47,7 @@ class DeviceModel:
         self._session = session
         self._taps = tuple(taps)
         self._whole = self._seen = whole_batches
-        self._cutter = Cutter(self._sample_bytes, piece_bytes)
+        self._cutter = Cutter(piece_bytes)
 
     def forward(self) -> Forward:
         """Return how batches are run.
@@ -71,7 +71,7 @@ class DeviceModel:
         if not self._seen:
             self._seen = True
             self._whole = not self._samples_are_apart(batch)
-        return (batch,) if self._whole else self._cutter.cut(batch)
+        return (batch,) if self._whole else self._cutter.cut(batch, self._sample_bytes)
 
     def _samples_are_apart(self, batch: Batch) -> bool:
         one, two = (cut(batch, 0, min(size, batch.size)) for size in (1, 2))

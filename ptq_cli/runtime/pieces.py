@@ -27,41 +27,39 @@ class Cutter:
     """Cuts batches into pieces.
 
     Args:
-        sample_bytes: returns how much memory the tapped tensors of one sample take; asked once for inputs of
-            the same shapes.
         piece_bytes: how much those of a piece may take, if that is at least one sample.
         samples: of a piece, where that is planned already.
 
     Example:
         >>> batch = Batch({"x": np.zeros((5, 3))}, None, tuple("abcde"))
-        >>> [piece.size for piece in Cutter(lambda _inputs: 10, 30).cut(batch)]
+        >>> [piece.size for piece in Cutter(30).cut(batch, lambda _inputs: 10)]
         [2, 3]
     """
 
-    def __init__(
-        self,
-        sample_bytes: Callable[[Mapping[str, Array]], int],
-        piece_bytes: int,
-        samples: int | None = None,
-    ) -> None:
-        self._sample_bytes = sample_bytes
+    def __init__(self, piece_bytes: int, samples: int | None = None) -> None:
         self._piece_bytes = piece_bytes
         self._samples = samples
         self._sizes: dict[Signature, int] = {}
 
-    def cut(self, batch: Batch) -> Sequence[Batch]:
-        """Return the pieces of a batch, of one size or nearly so."""
+    def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
+        """Return the pieces of a batch, of one size or nearly so.
+
+        Args:
+            batch: is cut.
+            sample_bytes: returns how much memory the tapped tensors of one sample take; asked once for inputs
+                of the same shapes. Not kept, so that a model that has a cutter goes with its last user.
+        """
         if batch.size == 1:
             return (batch,)
         key = signature(batch.inputs)
         if key not in self._sizes:
-            self._sizes[key] = self._samples or self._size(batch)
+            self._sizes[key] = self._samples or self._size(batch, sample_bytes)
         number = -(-batch.size // self._sizes[key])
         bounds = [batch.size * part // number for part in range(number + 1)]
         return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
 
-    def _size(self, batch: Batch) -> int:
-        return max(1, self._piece_bytes // max(1, self._sample_bytes(cut(batch, 0, 1).inputs)))
+    def _size(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> int:
+        return max(1, self._piece_bytes // max(1, sample_bytes(cut(batch, 0, 1).inputs)))
 
 
 def begins_with(both: Array, first: Array, times: int) -> bool:

@@ -66,7 +66,7 @@ class TappedModel:
             self._session = Session(content, threads=workers, arena=False)
         self._unseen = samples is None
         self._whole = whole_batches
-        self._cutter = Cutter(self._sample_bytes, piece_bytes, samples)
+        self._cutter = Cutter(piece_bytes, samples)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}
@@ -106,7 +106,7 @@ class TappedModel:
             self._unseen = False
             self._look_at(batch)
             self._blocked = None
-        return (batch,) if self._whole else self._cutter.cut(batch)
+        return (batch,) if self._whole else self._cutter.cut(batch, self._sample_bytes)
 
     def in_model_order(self, name: str, array: Array) -> Array:
         """Return a tapped tensor in the model's order."""
