@@ -14,6 +14,7 @@ from ptq_cli.quantizers.centers_layout import lay_back, lay_out, require_tempera
 from ptq_cli.quantizers.centers_order import nearest, sort_centers
 from ptq_cli.quantizers.centers_softmax import center_gradient, count_gradient, sides_of, soften
 from ptq_cli.quantizers.grid import require_no_nan
+from ptq_cli.quantizers.straight_through import pass_where
 
 PIECE = 1 << 17
 """Values computed at a time, so that what lies between input and output stays small."""
@@ -61,7 +62,9 @@ class _Centers(torch.autograd.Function):
                 upstream = grad_outputs[0][row, column].to(centers.dtype)
                 soft = soften(x, ordered, sides, ctx.temperature)
                 if rows_gradient is not None:
-                    rows_gradient[row, column] = (upstream * soft.slope).to(rows.dtype)
+                    # Beyond the outermost center nothing passes, an infinite gradient neither.
+                    passed = pass_where(soft.slope != 0, upstream * soft.slope)
+                    rows_gradient[row, column] = passed.to(rows.dtype)
                 if centers_gradient is not None:
                     sums.append(count_gradient(soft, upstream, centers.shape[-1]))
             if centers_gradient is not None and sums:

@@ -8,7 +8,11 @@ import torch
 from ptq_cli.core.formats import UINT8, IntegerFormat
 from ptq_cli.quantizers import dorefa, step, straight_through
 from ptq_cli.quantizers.affine import fake_quantize_affine
+from ptq_cli.quantizers.centers import assignment_probabilities, quantize_to_centers
+from ptq_cli.quantizers.centers_module import CenterQuantizer
 from ptq_cli.quantizers.descriptor import QuantDescriptor
+from ptq_cli.quantizers.fixed_point import fixed_point
+from ptq_cli.quantizers.fixed_point_scale import AutoScale
 from ptq_cli.quantizers.float8 import scaled_e4m3
 from ptq_cli.quantizers.learned_amax import learned_fake_quantize
 from ptq_cli.quantizers.scaled import fake_quantize
@@ -35,6 +39,8 @@ class Family:
         same_in_half: compiled, float16 has the bits that it has in eager mode.
         only_floats: it refuses integers; otherwise it does with them what torch does.
         looks_at_values: it checks a parameter by its values, which takes a device that has them.
+        by_itself: each value is quantized by itself; otherwise by what its channel holds, too.
+        rounding: how far its gradient may be off; 0 where that is the upstream one or 0.
     """
 
     name: str
@@ -46,6 +52,8 @@ class Family:
     same_in_half: bool = True
     only_floats: bool = True
     looks_at_values: bool = True
+    by_itself: bool = True
+    rounding: float = 0.0
 
 
 def identity(x: torch.Tensor) -> torch.Tensor:
@@ -60,12 +68,26 @@ def clamped_channels(amax: torch.Tensor) -> Apply:
     return lambda x: torch.maximum(torch.minimum(x, amax), -amax)
 
 
+def soft_form(centers: torch.Tensor, temperature: float, axis: int | None = None) -> Apply:
+    """The mean of the centers, by the definition, of which quantizing to centers has the gradient."""
+
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        own = centers.to(x.dtype)
+        shares = assignment_probabilities(x, own, temperature, axis=axis)
+        return (shares * (own if axis is None else own[:, None, :])).sum(-1)
+
+    return mean
+
+
 CHANNELS = torch.tensor([0.5, 1.0, 3.0])
 BESIDE = CHANNELS.reshape(1, AXIS, 1)
 EDGES = (-3.0, -1.0, -0.5, 0.5, 1.0, 3.0)
 ONE = torch.tensor(1.0)
 NARROW4 = IntegerFormat(4, signed=True, narrow_range=True)
 FIXED = TensorQuantizer(QuantDescriptor(num_bits=4, axis=1, amax=[0.5, 1.0, 3.0], narrow_range=True))
+UNEVEN = torch.tensor([2.5, -0.3, 0.1, -2.0, 0.9])
+OWN = torch.tensor([[-1.0, 0.0, 1.0], [0.5, -0.5, 3.0], [0.2, 0.1, -2.0]])
+LEARNED = CenterQuantizer(UNEVEN, temperature=1.0)
 
 FAMILIES = [
     Family(
@@ -141,6 +163,54 @@ FAMILIES = [
         kinks=(-1, 1),
         checks=True,
     ),
+    Family(
+        "fixed_point",
+        lambda x, **options: fixed_point(x, 4, 1, **options),
+        identity,
+        checks=True,
+        looks_at_values=False,
+    ),
+    Family(
+        "fixed_point_without_negative_values",
+        lambda x, **options: fixed_point(x, 3, 2, keep_negative=False, **options),
+        identity,
+        checks=True,
+        looks_at_values=False,
+    ),
+    Family("fixed_point_binary", lambda x: fixed_point(x, 1), identity, looks_at_values=False),
+    Family(
+        "fixed_point_auto",
+        lambda x, **options: fixed_point(x, 4, alpha="auto", auto=AutoScale(axis=1), **options),
+        identity,
+        checks=True,
+        looks_at_values=False,
+        by_itself=False,
+    ),
+    Family(
+        "fixed_point_auto_po2",
+        lambda x, **options: fixed_point(x, 4, alpha="auto_po2", auto=AutoScale(axis=1), **options),
+        identity,
+        checks=True,
+        looks_at_values=False,
+        by_itself=False,
+    ),
+    Family(
+        "centers",
+        lambda x, **options: quantize_to_centers(x, UNEVEN, 0.5, **options),
+        soft_form(UNEVEN, 0.5),
+        kinks=tuple(UNEVEN.tolist()),
+        checks=True,
+        rounding=2e-5,
+    ),
+    Family(
+        "centers_per_axis",
+        lambda x, **options: quantize_to_centers(x, OWN, 0.3, axis=1, **options),
+        soft_form(OWN, 0.3, axis=1),
+        kinks=tuple(OWN.reshape(-1).tolist()),
+        checks=True,
+        rounding=2e-5,
+    ),
+    Family("center_quantizer", LEARNED, soft_form(UNEVEN, 1.0), kinks=tuple(UNEVEN.tolist()), rounding=2e-5),
     Family("step_quantize", lambda x: step.step_quantize(x, 0.25), identity, looks_at_values=False),
     Family("k_bit_quantize", lambda x: dorefa.k_bit_quantize(x, 4), identity, looks_at_values=False),
     Family(

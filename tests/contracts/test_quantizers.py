@@ -84,7 +84,10 @@ def test_small_shapes(family, shape):
     assert gradient_of(family.apply, x).shape == shape
 
 
-@every_family
+by_itself = families(lambda family: family.by_itself)
+
+
+@by_itself
 def test_layout_and_size_do_not_change_a_value(family):
     x = sample(family, 2, AXIS, BLOCK // 4)
     expected = torch.cat([family.apply(row[None]) for row in x])
@@ -99,12 +102,30 @@ def test_layout_and_size_do_not_change_a_value(family):
         assert same_bits(gradient_of(family.apply, tensor, upstream), gradient_of(family.apply, x)), name
 
 
-@every_family
+@by_itself
 def test_nan_propagates_and_gets_no_more_than_its_place(family):
     x = sample(family, 2, AXIS, 5)
     x[1, 0, 3] = NAN
     found = family.apply(x)
     assert torch.isnan(found).nonzero().tolist() == [[1, 0, 3]]
+
+
+@families(lambda family: not family.by_itself)
+def test_nan_propagates_within_its_channel(family):
+    x = sample(family, 2, AXIS, 5)
+    expected = family.apply(x)
+    x[1, 0, 3] = NAN
+    found = family.apply(x)
+    assert torch.isnan(found[1, 0, 3])
+    assert same_bits(found[:, 1:], expected[:, 1:])
+
+
+@families(lambda family: not family.by_itself)
+def test_layout_does_not_change_a_value(family):
+    x = sample(family, 2, AXIS, BLOCK // 4)
+    expected = family.apply(x)
+    assert same_bits(family.apply(x.transpose(1, 2).contiguous().transpose(1, 2)), expected)
+    assert same_bits(family.apply(torch.stack([x, x + 1], dim=-1)[..., 0]), expected)
 
 
 @families(lambda family: family.checks)
@@ -135,7 +156,8 @@ def test_gradient_is_the_numerical_derivative_of_the_smooth_form(family):
     upstream = torch.linspace(-2, 2, x.numel()).reshape(x.shape)
     found = gradient_of(family.apply, x, upstream)
     assert away.float().mean() > 0.9
-    assert torch.allclose(found[away].double(), (numeric * upstream)[away], rtol=1e-6, atol=1e-8)
+    tolerance = max(1e-8, family.rounding)
+    assert torch.allclose(found[away].double(), (numeric * upstream)[away], rtol=1e-6, atol=tolerance)
 
 
 @every_family
@@ -150,13 +172,16 @@ def assert_compiles(family: Family, dtype: torch.dtype, backend: str) -> None:
     torch.compiler.reset()
     compiled = torch.compile(family.apply, fullgraph=True, backend=backend)
     x = sample(family, 5, AXIS, 13).to(dtype)
-    x[0, 0, :3] = torch.tensor([0.0, -0.0, INF])
+    x[0, 0, :3] = torch.tensor([0.0, -0.0, INF if family.by_itself else 3.0])
     found, expected = compiled(x), family.apply(x)
     if dtype is torch.float32 or family.same_in_half:
         assert same_bits(found, expected)
     else:
         assert torch.allclose(found.float(), expected.float(), rtol=2e-3, atol=0)
-    assert same_bits(gradient_of(compiled, x), gradient_of(family.apply, x))
+    slope, expected_slope = gradient_of(compiled, x), gradient_of(family.apply, x)
+    # A compiler has an exponential of its own.
+    allowed = max(family.rounding, 2 * torch.finfo(dtype).eps) if family.rounding else 0.0
+    assert torch.allclose(slope.float(), expected_slope.float(), rtol=0, atol=allowed)
     assert same_bits(family.apply(x), expected)
 
 
