@@ -32,6 +32,7 @@ COMMANDS = (
     "quantize",
     "inspect",
     "gate",
+    "quantizers",
 )
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"

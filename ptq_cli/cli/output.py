@@ -15,7 +15,7 @@ PIPE_WIDTH = 120
 WRAPPED_WIDTH = 24
 """Columns that a cell which wraps should have at least."""
 PADDING = 3
-PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└─├┤◄►…≤–", "__..::##|+-||<>~<-")  # noqa: RUF001 - the dash itself
+PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·", "__..::##|++++-||<>~<-.")  # noqa: RUF001 - the dash itself
 """What stands for a character that the terminal's encoding lacks, each as wide as the other."""
 
 

@@ -1,7 +1,9 @@
-"""A tensor's histogram and the methods' ranges as PNG or SVG, drawn by matplotlib, an optional dependency."""
+"""Plots as PNG or SVG, drawn by matplotlib, an optional dependency; here of a tensor's histogram."""
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +48,7 @@ def require_plot(path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             "--plot needs matplotlib, which is not installed",
-            hint="pip install 'ptq-cli[plot]'; without --plot the histogram is drawn on the terminal",
+            hint="pip install 'ptq-cli[plot]'; without --plot it is drawn on the terminal",
         )
 
 
@@ -55,6 +57,18 @@ def write_plot(tensor: TensorView, path: Path) -> None:
 
     Edge case:
         Where only ranges were kept, or all values are 0, only the ranges are drawn.
+
+    Raises:
+        UsageError: as ``require_plot``.
+        OutputFileError: the file cannot be written.
+    """
+    with figure_in(path) as figure:
+        _draw(figure, tensor)
+
+
+@contextmanager
+def figure_in(path: Path) -> "Iterator[Figure]":
+    """Give an empty figure, and write what was drawn into the file.
 
     Raises:
         UsageError: as ``require_plot``.
@@ -69,7 +83,7 @@ def write_plot(tensor: TensorView, path: Path) -> None:
         # A name in a script that the font has not: the file shows boxes, which is no reason to speak.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
-        _draw(figure, tensor)
+        yield figure
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
         with atomic_write(path) as partial:
             figure.savefig(partial, format=kind, metadata=metadata)

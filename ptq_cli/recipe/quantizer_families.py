@@ -1,0 +1,212 @@
+"""The families of quantizers by name, with their parameters: what one may ask for, without PyTorch.
+
+What they compute is in ``ptq_cli.quantizers``; a family here says which settings it takes and in what range.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean, require_known
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a family.
+
+    Attributes:
+        name: as in a recipe.
+        default: what holds without it; None where it is then found from the values.
+        meaning: one line.
+        low: the smallest value; None for -2^100.
+        high: the largest; None for 2^100.
+        positive: it is 2^-100 to 2^100, so that its reciprocal is a float32 too.
+        words: the texts that it may be, none for a number.
+    """
+
+    name: str
+    default: Value | None
+    meaning: str
+    low: int | None = None
+    high: int | None = None
+    positive: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, in words.
+
+        Example:
+            >>> Parameter("bits", 8, "", low=2, high=16).wanted, Parameter("alpha", 1.0, "").wanted
+            ('2 to 16', '-2^100 to 2^100')
+        """
+        if isinstance(self.default, bool):
+            return "true or false"
+        if self.words:
+            return " or ".join(self.words)
+        if self.low is None:
+            return "2^-100 to 2^100" if self.positive else "-2^100 to 2^100"
+        return f"{self.low} to {self.high}"
+
+    def allows(self, value: Value) -> bool:
+        """Tell whether it may be a value of the default's type.
+
+        Example:
+            >>> Parameter("step", 0.25, "", positive=True).allows(float("nan"))
+            False
+        """
+        if isinstance(value, str):
+            return value in self.words
+        largest = 2.0**100
+        low = (1 / largest if self.positive else -largest) if self.low is None else self.low
+        # Written so that NaN is refused too.
+        return low <= value <= (largest if self.high is None else self.high)
+
+
+@dataclass(frozen=True)
+class QuantizerFamily:
+    """A family of quantizers.
+
+    Attributes:
+        name: as in a recipe.
+        meaning: what it is, in one line.
+        formula: what it computes.
+        gradient: what stands for its derivative with respect to x.
+        source: the paper or project that it is from.
+        weights: its parameters for weights.
+        activations: its parameters for activations, or None where it takes none.
+        drawn: those of a drawing. A model has some of them from its own values, such as amax.
+    """
+
+    name: str
+    meaning: str
+    formula: str
+    gradient: str
+    source: str
+    weights: tuple[Parameter, ...]
+    activations: tuple[Parameter, ...] | None
+    drawn: tuple[Parameter, ...]
+
+
+_BITS = Parameter("bits", 8, "of an integer", low=2, high=8)
+_DRAWN_BITS = Parameter("bits", 4, "how many bits", low=2, high=16)
+_AMAX = Parameter("amax", 1.0, "the largest magnitude that is represented", positive=True)
+_INTEGER = Parameter("integer", None, "bits before the binary point, without the sign", low=-110, high=120)
+_STEP = Parameter("step", None, "the distance of two levels", positive=True)
+
+_FAMILIES = (
+    QuantizerFamily(
+        name="scaled",
+        meaning="integers spread evenly over a range",
+        formula="clip(round(x / scale), qmin, qmax) * scale, scale = amax / qmax",
+        gradient="1 where |x| <= amax, 0 elsewhere",
+        source="NVIDIA pytorch-quantization; ONNX QuantizeLinear",
+        weights=(_BITS,),
+        activations=(),
+        drawn=(
+            _DRAWN_BITS,
+            _AMAX,
+            Parameter("unsigned", False, "begin at 0"),
+            Parameter("narrow_range", True, "leave out the most negative integer"),
+        ),
+    ),
+    QuantizerFamily(
+        name="fixed_point",
+        meaning="integers times a power of two, for hardware that shifts",
+        formula="alpha * step * clip(round(x / step), qmin, qmax), step = 2^(integer - bits + keep_negative)",
+        gradient="1 everywhere, also where x is clipped",
+        source="QKeras, quantized_bits",
+        weights=(_BITS, Parameter("alpha", "auto_po2", "", words=("auto_po2", "none")), _INTEGER),
+        activations=(_INTEGER,),
+        drawn=(
+            replace(_DRAWN_BITS, low=1),
+            replace(_INTEGER, default=0),
+            Parameter("symmetric", False, "leave out the most negative integer"),
+            Parameter("keep_negative", True, "have a sign"),
+            Parameter("alpha", 1.0, "a factor of the result"),
+        ),
+    ),
+    QuantizerFamily(
+        name="dorefa",
+        meaning="2^bits levels from -amax to amax, 0 not among them",
+        formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
+        gradient="1 where |x| <= amax, 0 elsewhere",
+        source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
+        weights=(Parameter("bits", 4, "of a level", low=2, high=7),),
+        activations=None,
+        drawn=(replace(_DRAWN_BITS, low=1), _AMAX),
+    ),
+    QuantizerFamily(
+        name="step",
+        meaning="multiples of a step",
+        formula="round(x / step) * step",
+        gradient="1 everywhere",
+        source="SpikingJelly, step_quantize",
+        weights=(_BITS, _STEP),
+        activations=(_STEP,),
+        drawn=(replace(_STEP, default=0.25),),
+    ),
+    QuantizerFamily(
+        name="centers",
+        meaning="a few values that lie anywhere, learned by k-means++",
+        formula="the nearest center",
+        gradient="that of sum(p * centers), p = softmax(-|x - centers| / temperature)",
+        source="Agustsson et al. 2017, soft-to-hard vector quantization",
+        weights=(
+            Parameter("centers", 16, "how many", low=2, high=256),
+            Parameter("granularity", "channel", "", words=("channel", "tensor")),
+            Parameter("seed", 0, "of the random numbers", low=0, high=2**32 - 1),
+            Parameter("restarts", 4, "first sets of centers that are tried", low=1, high=1000),
+        ),
+        activations=None,
+        drawn=(
+            Parameter("centers", 16, "how many, learned from normally distributed values", low=2, high=256),
+            Parameter("temperature", 0.1, "how far the gradient reaches", positive=True),
+            Parameter("seed", 0, "of the random numbers", low=0, high=2**32 - 1),
+        ),
+    ),
+)
+
+FAMILIES: Mapping[str, QuantizerFamily] = {family.name: family for family in _FAMILIES}
+
+
+def find_family(name: str) -> QuantizerFamily:
+    """Return a family by its name.
+
+    Raises:
+        UnknownNameError: there is none; the message has the nearest name.
+
+    Example:
+        >>> find_family("dorefa").weights[0].default
+        4
+    """
+    require_known("quantizer", name, FAMILIES)
+    return FAMILIES[name]
+
+
+def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings of a drawing of a family: those given, otherwise the defaults.
+
+    Raises:
+        RecipeKeyError: the family has no such parameter.
+        RecipeValueError: a value is out of range.
+
+    Example:
+        >>> drawing_settings(find_family("dorefa"), {"bits": 3})
+        {'bits': 3, 'amax': 1.0}
+    """
+    known = {parameter.name: parameter for parameter in family.drawn}
+    for name, value in given.items():
+        if name not in known:
+            raise RecipeKeyError(
+                f"'{name}' is no parameter of quantizer '{family.name}'{did_you_mean(name, list(known))}",
+                hint=f"'{family.name}' is drawn with: {', '.join(known)}",
+            )
+        if not known[name].allows(value):
+            raise RecipeValueError(
+                f"{name} is {value}, quantizer '{family.name}' wants {known[name].wanted}",
+                hint="ptq quantizers show --help lists what may be drawn",
+            )
+    defaults = {item.name: item.default for item in family.drawn if item.default is not None}
+    return {**defaults, **given}

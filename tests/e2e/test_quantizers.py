@@ -1,0 +1,138 @@
+"""``ptq quantizers``: the list, the drawings, and what is refused."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.recipe.quantizer_families import FAMILIES
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_list_has_every_family_and_parameter(ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    outcome = ptq("quantizers")
+
+    assert outcome.status == 0 and outcome.err == ""
+    for family in FAMILIES.values():
+        (row,) = [line for line in outcome.out.splitlines() if line.strip().startswith(f"{family.name} ")]
+        assert family.meaning in row and family.source in row
+        for parameter in (*family.weights, *(family.activations or ())):
+            assert f"{parameter.name} " in row and f"({parameter.wanted})" in row
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("words", ["quantizers", *(f"quantizers show {name}" for name in FAMILIES)])
+def test_it_fits_the_terminal(ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    outcome = ptq(words)
+
+    assert outcome.status == 0
+    assert [line for line in outcome.out.splitlines() if len(line) > width] == []
+
+
+def test_the_list_as_json(ptq: Any) -> None:
+    found = json.loads(ptq("quantizers --json").out)["quantizers"]
+
+    assert [item["name"] for item in found] == list(FAMILIES)
+    assert found[0]["weights"] == [{"name": "bits", "default": 8, "wanted": "2 to 8"}]
+    assert [item["name"] for item in found if item["activations"] is None] == ["dorefa", "centers"]
+
+
+def test_the_list_needs_neither_torch_nor_onnx() -> None:
+    code = "import sys; from ptq_cli.cli.main import run; run(['quantizers']); \
+sys.exit(bool({'torch', 'onnx', 'onnxruntime', 'numba'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert result.returncode == 0
+
+
+def test_a_drawing_says_what_it_is_of(ptq: Any) -> None:
+    lines = ptq("quantizers show scaled --bits 4").out.splitlines()
+    assert lines[0] == f"scaled: {FAMILIES['scaled'].meaning}"
+    assert lines[1] == "bits 4, amax 1, unsigned no, narrow_range yes; 15 levels"
+
+
+def test_the_values_are_those_of_the_quantizer(ptq: Any) -> None:
+    found = json.loads(ptq("quantizers show scaled --bits 3 --amax 2 --no-narrow-range --json").out)
+
+    x = torch.tensor(found["x"], dtype=torch.float32)
+    assert found["y"] == fake_quantize(x, 2.0, bits=3, narrow_range=False).tolist()
+    assert found["gradient"] == (x.abs() <= 2).float().tolist()
+    assert len(found["levels"]) == 8 and found["settings"]["narrow_range"] is False
+
+
+def test_a_terminal_without_the_characters_gets_plain_ones() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"}
+    words = [sys.executable, "-m", "ptq_cli", "quantizers", "show", "scaled", "--bits", "3"]
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+
+    assert result.stdout.isascii()
+    for characters in ("+--", "|", ".."):
+        assert characters in result.stdout
+    assert "?" not in result.stdout
+
+
+def test_plots_are_files_of_their_kind(ptq: Any, tmp_path: Path) -> None:
+    outcome = ptq("quantizers show centers --centers 5 --plot c.svg")
+    assert outcome.status == 0 and outcome.out.splitlines()[-1] == "wrote c.svg"
+    first = (tmp_path / "c.svg").read_bytes()
+    assert ET.fromstring(first).tag.endswith("svg")
+    assert json.loads(ptq("quantizers show centers --centers 5 --plot c.svg --json").out)["plot"] == "c.svg"
+    assert (tmp_path / "c.svg").read_bytes() == first, "the same numbers, the same bytes"
+
+    assert ptq("quantizers show step --plot s.png").status == 0
+    with Image.open(tmp_path / "s.png") as image:
+        assert np.asarray(image.convert("RGB")).std() > 10
+
+
+REFUSED = {
+    "a family": ("show scald", "PTQ-RECIPE-004", "(did you mean 'scaled'?)", "known: scaled, fixed_point"),
+    "another family's option": (
+        "show step --bits 3",
+        "PTQ-RECIPE-002",
+        "no parameter of",
+        "drawn with: step",
+    ),
+    "an option": ("show step --setp 3", "PTQ-USAGE-001", "(did you mean '--step'?)", "--help lists"),
+    "a value": ("show scaled --bits 17", "PTQ-RECIPE-003", "wants 2 to 16", "--help lists"),
+    "a text": ("show scaled --bits x", "PTQ-USAGE-001", "'x' is not a valid int", "--help lists"),
+    "no family": ("show", "PTQ-USAGE-001", "missing argument 'FAMILY'", "--help lists"),
+    "a command": ("shwo", "PTQ-USAGE-001", "no such command 'shwo'", "--help lists"),
+    "json too early": ("--json show step", "PTQ-USAGE-001", "--json stands before", "show FAMILY --json"),
+    "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither", "--plot"),
+    "a folder": ("show step --plot no/x.png/x.png", "PTQ-FILE-002", "cannot write", ""),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "says", "hint"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused(ptq: Any, tmp_path: Path, words: str, code: str, says: str, hint: str) -> None:
+    (tmp_path / "no").write_text("a file")
+    outcome = ptq(f"quantizers {words}")
+
+    assert outcome.status == 2 and outcome.out == ""
+    first, *rest = outcome.err.splitlines()
+    assert first.startswith(f"error {code}: ") and says in first
+    assert not hint or hint in rest[0]
+
+
+def test_without_matplotlib_it_says_how_to_get_it(ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+    )
+    outcome = ptq("quantizers show step --plot x.png")
+    assert outcome.status == 2 and "pip install 'ptq-cli[plot]'" in outcome.err
