@@ -144,8 +144,8 @@ def _parameter_values(parameters: tuple[Parameter, ...]) -> list[dict[str, Any]]
 
 
 def _staircase_values(stairs: "Staircase", plot: Path | None) -> dict[str, Any]:
-    x = stairs.line(POINTS)
-    y, gradient = stairs.at(x)
+    x = stairs.curve.line(POINTS)
+    y, gradient = stairs.curve.at(x)
     return {
         "name": stairs.family.name,
         "settings": dict(stairs.settings),

@@ -27,10 +27,10 @@ def draw_staircase(stairs: "Staircase", width: int) -> list[str]:
     Where there are few levels that lie evenly, each has a row of its own. Dots are the values themselves.
     """
     columns = max(width - MARGIN - 1, NARROWEST)
-    x = stairs.line(columns)
-    y, gradient = stairs.at(x)
+    x = stairs.curve.line(columns)
+    y, gradient = stairs.curve.at(x)
     low, high = float(stairs.levels[0]), float(stairs.levels[-1])
-    labels = axis_labels(stairs.low, stairs.high, columns)
+    labels = axis_labels(stairs.curve.low, stairs.curve.high, columns)
     return [
         *_text(f"result (dots: x): {stairs.family.formula}", width),
         *_draw(y, low, high, _rows(len(stairs.levels)), columns, behind=x),

@@ -1,7 +1,7 @@
 """What a quantizer does to a line of values: the staircase, and the gradient that stands for its slope."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,36 +30,29 @@ FINE = (1 << 18) + 1
 
 
 @dataclass(frozen=True, eq=False)
-class Staircase:
+class Curve:
     """A quantizer over a range.
 
     Attributes:
-        family: what is drawn.
-        settings: with which settings.
-        low: where the drawing begins.
-        high: where it ends.
-        levels: the values that the result takes there, ascending.
         quantizer: from a tensor to the fake-quantized one.
+        low: where a drawing begins.
+        high: where it ends.
     """
 
-    family: QuantizerFamily
-    settings: Mapping[str, Value]
+    quantizer: Quantizer
     low: float
     high: float
-    levels: Floats
-    quantizer: Quantizer
 
     def at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return the results and the gradients for an upstream gradient of 1.
+        """Return the results, and the gradients for an upstream gradient of 1.
 
         Shapes:
             x: any; both have the same.
 
         Example:
-            >>> from ptq_cli.recipe.quantizer_families import find_family
-            >>> y, gradient = staircase_of(find_family("scaled"), {"bits": 2}).at(np.array([0.6, 1.1]))
+            >>> y, gradient = Curve(lambda x: clamp(x, -1.0, 1.0), -2.0, 2.0).at(np.array([0.5, 1.5]))
             >>> y.tolist(), gradient.tolist()
-            ([1.0, 1.0], [1.0, 0.0])
+            ([0.5, 1.0], [1.0, 0.0])
         """
         leaf = torch.tensor(x, dtype=torch.float32, requires_grad=True)
         y = self.quantizer(leaf)
@@ -71,6 +64,29 @@ class Staircase:
         edges = np.linspace(self.low, self.high, count + 1)
         middles: Floats = (edges[1:] + edges[:-1]) / 2
         return middles
+
+    def levels(self) -> Floats:
+        """Return the values that the result takes, ascending."""
+        y, _ = self.at(np.linspace(self.low, self.high, FINE))
+        # Adding 0 makes 0 of -0.
+        return np.unique(y) + 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Staircase:
+    """A family's quantizer with its settings.
+
+    Attributes:
+        family: what is drawn.
+        settings: with which settings.
+        curve: its quantizer, over a range.
+        levels: the values that the result takes there, ascending.
+    """
+
+    family: QuantizerFamily
+    settings: Mapping[str, Value]
+    curve: Curve
+    levels: Floats
 
 
 def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Staircase:
@@ -86,57 +102,55 @@ def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Stairca
         [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0]
     """
     settings = drawing_settings(family, given)
-    quantizer, low, high = _MAKERS[family.name](**settings)
+    curve = _MAKERS[family.name](**settings)
+    return Staircase(family, settings, curve, curve.levels())
+
+
+def _beyond(quantizer: Quantizer, low: float, high: float) -> Curve:
+    """Return a curve that goes on beyond its outermost levels."""
     margin = BEYOND * (high - low)
-    begin = low if settings.get("unsigned") else low - margin
-    end = high + margin
-    if family.name == "step":
-        begin, end = low, high
-    stairs = Staircase(family, settings, begin, end, np.zeros(0), quantizer)
-    y, _ = stairs.at(np.linspace(begin, end, FINE))
-    return replace(stairs, levels=np.unique(y) + 0.0)
+    return Curve(quantizer, low - margin, high + margin)
 
 
-def _scaled(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> tuple[Quantizer, float, float]:
+def _scaled(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> Curve:
     def quantizer(x: torch.Tensor) -> torch.Tensor:
         return fake_quantize(x, amax, bits=bits, unsigned=unsigned, narrow_range=narrow_range)
 
-    return quantizer, 0.0 if unsigned else -amax, amax
+    # An unsigned quantizer refuses negative values.
+    return Curve(quantizer, 0.0, (1 + BEYOND) * amax) if unsigned else _beyond(quantizer, -amax, amax)
 
 
-def _fixed_point(
-    bits: int, integer: int, symmetric: bool, keep_negative: bool, alpha: float
-) -> tuple[Quantizer, float, float]:
+def _fixed_point(bits: int, integer: int, symmetric: bool, keep_negative: bool, alpha: float) -> Curve:
     def quantizer(x: torch.Tensor) -> torch.Tensor:
         return fixed_point(x, bits, integer, symmetric, keep_negative, alpha)
 
     format = FixedPointFormat(bits, integer, symmetric, keep_negative)
-    return quantizer, format.qmin * format.step, format.qmax * format.step
+    return _beyond(quantizer, format.qmin * format.step, format.qmax * format.step)
 
 
-def _dorefa(bits: int, amax: float) -> tuple[Quantizer, float, float]:
+def _dorefa(bits: int, amax: float) -> Curve:
     width, low = torch.tensor(2 * amax), torch.tensor(-amax)
 
     def quantizer(x: torch.Tensor) -> torch.Tensor:
         return affine_k_bit_quantize((clamp(x, -amax, amax) - low) / width, bits, width, low)
 
-    return quantizer, -amax, amax
+    return _beyond(quantizer, -amax, amax)
 
 
-def _step(step: float) -> tuple[Quantizer, float, float]:
+def _step(step: float) -> Curve:
     # A little less than half a step beyond the outermost level.
     end = (STEPS + 0.49) * step
-    return lambda x: step_quantize(x, step), -end, end
+    return Curve(lambda x: step_quantize(x, step), -end, end)
 
 
-def _centers(centers: int, temperature: float, seed: int) -> tuple[Quantizer, float, float]:
+def _centers(centers: int, temperature: float, seed: int) -> Curve:
     generator = torch.Generator().manual_seed(seed)
     learned = learn_centers(torch.randn(LEARNED_FROM, generator=generator), centers, generator)
     low, high = float(learned.min()), float(learned.max())
-    return lambda x: quantize_to_centers(x, learned, temperature), low, high
+    return _beyond(lambda x: quantize_to_centers(x, learned, temperature), low, high)
 
 
-_MAKERS: Mapping[str, Callable[..., tuple[Quantizer, float, float]]] = {
+_MAKERS: Mapping[str, Callable[..., Curve]] = {
     "scaled": _scaled,
     "fixed_point": _fixed_point,
     "dorefa": _dorefa,

@@ -3,4 +3,191 @@
 Each file holds one family. What may enter: a function from a float tensor and its parameters to
 integers or to the fake-quantized tensor, and its gradient. Not how the parameters are chosen (``amax``),
 nor where a quantizer sits in a model (``plan``).
+
+The names in ``__all__`` are the library that docs/quantizers.md describes. Importing this package imports
+nothing; the first use of a name imports its file, and with it PyTorch. A name that is also that of a file is
+the function here, and its round is not Python's.
 """
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ptq_cli.quantizers.affine import fake_quantize_affine
+    from ptq_cli.quantizers.centers import (
+        assignment_probabilities,
+        hard_assign,
+        quantize_to_centers,
+        soft_assign,
+    )
+    from ptq_cli.quantizers.centers_export import CenterIndices, encode_centers, pack_uint4
+    from ptq_cli.quantizers.centers_learning import learn_centers
+    from ptq_cli.quantizers.centers_module import CenterQuantizer
+    from ptq_cli.quantizers.descriptor import QuantDescriptor, ScaledQuantDescriptor
+    from ptq_cli.quantizers.dorefa import (
+        affine_k_bit_quantize,
+        clamp_by_linear,
+        k_bit_quantize,
+        k_bit_quantize_forward,
+    )
+    from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
+    from ptq_cli.quantizers.fixed_point_export import (
+        FixedPointIntegers,
+        quantize_fixed_point,
+        require_power_of_two,
+    )
+    from ptq_cli.quantizers.fixed_point_grid import FixedPointFormat
+    from ptq_cli.quantizers.fixed_point_scale import AutoScale
+    from ptq_cli.quantizers.float8 import scaled_e4m3
+    from ptq_cli.quantizers.learned_amax import learned_fake_quantize
+    from ptq_cli.quantizers.predefined import (
+        QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL,
+        QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW,
+        QUANT_DESC_8BIT_PER_TENSOR,
+        QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR,
+    )
+    from ptq_cli.quantizers.reduce_amax import reduce_amax
+    from ptq_cli.quantizers.scaled import fake_quantize, fake_quantize_to, quantize, quantize_to
+    from ptq_cli.quantizers.step import multi_level_spike_count, step_quantize, step_quantize_forward
+    from ptq_cli.quantizers.stochastic import round_through, stochastic_round
+    from ptq_cli.quantizers.straight_through import (
+        apply_straight_through,
+        ceil,
+        clamp,
+        clamp_backward,
+        floor,
+        round,
+        round_backward,
+    )
+    from ptq_cli.quantizers.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant, tensor_quant
+    from ptq_cli.quantizers.tensor_quantizer import TensorQuantizer
+
+__all__ = [
+    "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL",
+    "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW",
+    "QUANT_DESC_8BIT_PER_TENSOR",
+    "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
+    "AutoScale",
+    "CenterIndices",
+    "CenterQuantizer",
+    "FixedPointFormat",
+    "FixedPointIntegers",
+    "QuantDescriptor",
+    "ScaledQuantDescriptor",
+    "TensorQuantizer",
+    "affine_k_bit_quantize",
+    "apply_straight_through",
+    "assignment_probabilities",
+    "ceil",
+    "clamp",
+    "clamp_backward",
+    "clamp_by_linear",
+    "encode_centers",
+    "fake_affine_tensor_quant",
+    "fake_quantize",
+    "fake_quantize_affine",
+    "fake_quantize_to",
+    "fake_tensor_quant",
+    "fixed_point",
+    "fixed_point_scale",
+    "floor",
+    "hard_assign",
+    "k_bit_quantize",
+    "k_bit_quantize_forward",
+    "learn_centers",
+    "learned_fake_quantize",
+    "multi_level_spike_count",
+    "pack_uint4",
+    "quantize",
+    "quantize_fixed_point",
+    "quantize_to",
+    "quantize_to_centers",
+    "reduce_amax",
+    "require_power_of_two",
+    "round",
+    "round_backward",
+    "round_through",
+    "scaled_e4m3",
+    "soft_assign",
+    "step_quantize",
+    "step_quantize_forward",
+    "stochastic_round",
+    "tensor_quant",
+]
+
+_FILES = {
+    "affine": ("fake_quantize_affine",),
+    "centers": ("assignment_probabilities", "hard_assign", "quantize_to_centers", "soft_assign"),
+    "centers_export": ("CenterIndices", "encode_centers", "pack_uint4"),
+    "centers_learning": ("learn_centers",),
+    "centers_module": ("CenterQuantizer",),
+    "descriptor": ("QuantDescriptor", "ScaledQuantDescriptor"),
+    "dorefa": ("affine_k_bit_quantize", "clamp_by_linear", "k_bit_quantize", "k_bit_quantize_forward"),
+    "fixed_point": ("fixed_point", "fixed_point_scale"),
+    "fixed_point_export": ("FixedPointIntegers", "quantize_fixed_point", "require_power_of_two"),
+    "fixed_point_grid": ("FixedPointFormat",),
+    "fixed_point_scale": ("AutoScale",),
+    "float8": ("scaled_e4m3",),
+    "learned_amax": ("learned_fake_quantize",),
+    "predefined": (
+        "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL",
+        "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW",
+        "QUANT_DESC_8BIT_PER_TENSOR",
+        "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
+    ),
+    "reduce_amax": ("reduce_amax",),
+    "scaled": ("fake_quantize", "fake_quantize_to", "quantize", "quantize_to"),
+    "step": ("multi_level_spike_count", "step_quantize", "step_quantize_forward"),
+    "stochastic": ("round_through", "stochastic_round"),
+    "straight_through": (
+        "apply_straight_through",
+        "ceil",
+        "clamp",
+        "clamp_backward",
+        "floor",
+        "round",
+        "round_backward",
+    ),
+    "tensor_quant": ("fake_affine_tensor_quant", "fake_tensor_quant", "tensor_quant"),
+    "tensor_quantizer": ("TensorQuantizer",),
+}
+_HOMES = {name: file for file, names in _FILES.items() for name in names}
+
+
+class _Library(ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a file would put it in the place of the function of the same name, now or later.
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+sys.modules[__name__].__class__ = _Library

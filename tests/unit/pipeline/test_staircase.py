@@ -31,7 +31,7 @@ def test_it_has_the_levels_that_the_family_has(name: str) -> None:
 
     assert len(stairs.levels) == count
     assert np.all(np.diff(stairs.levels) > 0)
-    assert stairs.low <= stairs.levels[0] and stairs.levels[-1] <= stairs.high
+    assert stairs.curve.low <= stairs.levels[0] and stairs.levels[-1] <= stairs.curve.high
 
 
 def test_the_values_are_those_of_the_library() -> None:
@@ -39,8 +39,8 @@ def test_the_values_are_those_of_the_library() -> None:
     scaled = staircase_of(FAMILIES["scaled"], {"bits": 5, "amax": 1.3})
     fixed = staircase_of(FAMILIES["fixed_point"], {"bits": 5, "integer": 1, "alpha": 0.5})
 
-    assert np.array_equal(scaled.at(line.numpy())[0], fake_quantize(line, 1.3, bits=5).numpy())
-    assert np.array_equal(fixed.at(line.numpy())[0], fixed_point(line, 5, 1, alpha=0.5).numpy())
+    assert np.array_equal(scaled.curve.at(line.numpy())[0], fake_quantize(line, 1.3, bits=5).numpy())
+    assert np.array_equal(fixed.curve.at(line.numpy())[0], fixed_point(line, 5, 1, alpha=0.5).numpy())
 
 
 def test_dorefa_reaches_both_ends_and_not_0() -> None:
@@ -50,7 +50,7 @@ def test_dorefa_reaches_both_ends_and_not_0() -> None:
 
 @pytest.mark.parametrize(("name", "beyond"), [("scaled", 0), ("dorefa", 0), ("fixed_point", 1), ("step", 1)])
 def test_the_gradient_is_that_of_autograd(name: str, beyond: int) -> None:
-    _, gradient = staircase_of(FAMILIES[name], {}).at(np.array([-9.0, -0.3, 0.3, 9.0]))
+    _, gradient = staircase_of(FAMILIES[name], {}).curve.at(np.array([-9.0, -0.3, 0.3, 9.0]))
     assert np.allclose(gradient, [beyond, 1, 1, beyond])
 
 
