@@ -33,10 +33,12 @@ format: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.generate_docs
+	$(BIN)/python -m tools.draw_quantizers
 	$(BIN)/python -m tools.sample_table
 
 docs-check: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.generate_docs --check
+	$(BIN)/python -m tools.draw_quantizers --check
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.main_job

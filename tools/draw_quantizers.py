@@ -1,0 +1,142 @@
+"""Draw the figures of ``docs/quantizers.md``: each quantizer's staircase, and its gradient beneath.
+
+python -m tools.draw_quantizers           writes them
+python -m tools.draw_quantizers --check   exits with 1 and names those that differ
+"""
+
+import io
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from ptq_cli.pipeline.plot import STYLE
+from ptq_cli.pipeline.staircase import Curve, staircase_of
+from ptq_cli.pipeline.staircase_plot import draw_axes
+from ptq_cli.quantizers import (
+    ceil,
+    clamp,
+    fixed_point,
+    floor,
+    k_bit_quantize,
+    multi_level_spike_count,
+    quantize_to_centers,
+    step_quantize,
+)
+from ptq_cli.quantizers import round as round_straight_through
+from ptq_cli.recipe.quantizer_families import Value, find_family
+
+FOLDER = Path(__file__).parent.parent / "docs" / "figures"
+PANEL_INCHES, HEIGHT_INCHES = 2.9, 3.1
+FIGURE_STYLE: Any = {**STYLE, "svg.fonttype": "none", "font.size": 9.0, "font.family": "DejaVu Sans"}
+"""Text stays text, which is small. The background is white, so that a dark page shows the figure too."""
+METADATA: Any = {"Date": None, "Creator": None}
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+NEAR = 0.02
+"""Points of a drawing: what another processor's exponential may move."""
+
+CENTERS = torch.tensor([-1.5, -0.6, 0.0, 0.4, 1.6])
+
+
+def _family(name: str, **settings: Value) -> Curve:
+    return staircase_of(find_family(name), settings).curve
+
+
+def figures() -> Mapping[str, Mapping[str, Curve]]:
+    """Return the panels of each figure, by their titles."""
+    return {
+        "straight_through": {
+            "round": Curve(round_straight_through, -2.2, 2.2),
+            "ceil": Curve(ceil, -2.2, 2.2),
+            "floor": Curve(floor, -2.2, 2.2),
+            "clamp(x, -1, 1)": Curve(lambda x: clamp(x, -1.0, 1.0), -2.2, 2.2),
+        },
+        "scaled": {
+            "bits=3, amax=1": _family("scaled", bits=3),
+            "bits=3, amax=1, unsigned": _family("scaled", bits=3, unsigned=True),
+        },
+        "fixed_point": {
+            "bits=3": _family("fixed_point", bits=3),
+            "bits=3, symmetric, alpha=0.5": Curve(
+                lambda x: fixed_point(x, 3, symmetric=True, alpha=0.5), -1.4, 1.4
+            ),
+        },
+        "dorefa": {
+            "k_bit_quantize, k=2": Curve(lambda x: k_bit_quantize(x, 2), -0.4, 1.4),
+            "a weight, k=2, amax=1": _family("dorefa", bits=2),
+        },
+        "step": {
+            "step_quantize, step=0.5": Curve(lambda x: step_quantize(x, 0.5), -1.7, 1.7),
+            "multi_level_spike_count, 3": Curve(lambda x: multi_level_spike_count(x, 3), -1.0, 4.0),
+        },
+        "centers": {
+            f"temperature={temperature:g}": Curve(
+                partial(quantize_to_centers, centers=CENTERS, temperature=temperature), -2.2, 2.3
+            )
+            for temperature in (0.1, 0.5)
+        },
+    }
+
+
+def draw(panels: Mapping[str, Curve]) -> str:
+    """Return a figure as SVG, a column for each panel."""
+    with mpl.rc_context(FIGURE_STYLE):
+        figure = Figure(figsize=(PANEL_INCHES * len(panels), HEIGHT_INCHES), layout="constrained")
+        axes = figure.subplots(2, len(panels), sharex="col", height_ratios=[3, 1])
+        for column, (title, curve) in enumerate(panels.items()):
+            above, beneath = axes[0, column], axes[1, column]
+            draw_axes(above, beneath, curve)
+            above.set_title(title, fontsize="medium", parse_math=False)
+            beneath.set_xlabel("x")
+        axes[0, 0].set_ylabel("result")
+        axes[1, 0].set_ylabel("gradient")
+        axes[0, 0].legend(fontsize="small")
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=METADATA)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def is_same(one: str, other: str) -> bool:
+    """Tell whether two drawings have the same text, and numbers that are as good as the same.
+
+    Example:
+        >>> is_same("M 1.5 2", "M 1.501 2"), is_same("M 1.5 2", "M 1.6 2"), is_same("M 1 2", "L 1 2")
+        (True, False, False)
+    """
+    if NUMBER.sub("#", one) != NUMBER.sub("#", other):
+        return False
+    first, second = (np.array(NUMBER.findall(text), dtype=np.float64) for text in (one, other))
+    return bool(np.allclose(first, second, rtol=0, atol=NEAR))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write or check every figure; return the exit status."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m tools.draw_quantizers [--check]", file=sys.stderr)
+        return 2
+    outdated = 0
+    for name, panels in figures().items():
+        path, wanted = FOLDER / f"{name}.svg", draw(panels)
+        if path.is_file() and is_same(path.read_text(encoding="utf-8"), wanted):
+            continue
+        outdated += 1
+        if arguments:
+            print(f"docs/figures/{name}.svg is out of date", file=sys.stderr)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(wanted, encoding="utf-8")
+            print(f"wrote docs/figures/{name}.svg")
+    if arguments and outdated:
+        print("hint: python -m tools.draw_quantizers writes them again", file=sys.stderr)
+    return 1 if arguments and outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
