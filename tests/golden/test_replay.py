@@ -1,25 +1,60 @@
 """``python -m tests.golden.replay FOLDER``: on the folders here, and on damaged ones."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.golden.replay import main
+from tests.golden.replay import FAMILIES, ON_PURPOSE, main, replay
 
 FOLDER = Path(__file__).parent
+DOCS = FOLDER.parents[1] / "docs"
+RECORDED = {path.parent.name: path for path in FOLDER.glob("*/*.npz")}
+PAGES = {"calibrators": "amax.md"}
+"""Where the differences of a family are explained; those of the others in quantizers.md."""
 
 
-@pytest.mark.parametrize("name", ["calibrators", "quantizers", "straight_through", "fixed_point", "centers"])
+def test_every_family_is_here_whole_or_by_half_and_small():
+    assert {path.name for path in RECORDED.values()} == set(FAMILIES)
+    assert {name: len(cases_of(name)) for name in RECORDED} == {
+        "calibrators": 106,  # of 202, of every kind; its README says which
+        "centers": 58,
+        "fixed_point": 462,
+        "quantizers": 532,
+        "straight_through": 213,
+    }
+    files = [file for path in RECORDED.values() for file in (path, path.parent / "index.json")]
+    assert sum(file.stat().st_size for file in files) < 5_000_000
+
+
+def cases_of(name):
+    return json.loads((FOLDER / name / "index.json").read_text(encoding="utf-8"))["cases"]
+
+
+@pytest.mark.parametrize("page", ["amax.md", "quantizers.md"])
+def test_the_page_lists_the_differences_that_are_met_and_no_others(page):
+    names = [name for name in RECORDED if PAGES.get(name, "quantizers.md") == page]
+    explained = {reason for name in names for reason in FAMILIES[RECORDED[name].name].ON_PURPOSE}
+    met = set()
+    for name in names:
+        arrays = dict(np.load(RECORDED[name], allow_pickle=False))
+        verdicts = [replay(case, arrays) for case in cases_of(name)]
+        met |= {reason for verdict, reason in verdicts if verdict == ON_PURPOSE}
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| difference \|.*\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert set(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)) == explained == met
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
 def test_recorded_cases_hold_or_differ_on_purpose(name, capsys):
     assert main([str(FOLDER / name)]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if line.startswith("FAIL")]
-    count = len(json.loads((FOLDER / name / "index.json").read_text())["cases"])
-    assert lines[-1].startswith(f"{count} cases: ")
+    assert lines[-1].startswith(f"{len(cases_of(name))} cases: ")
     assert lines[-1].endswith(", 0 are not covered, 0 fail")
 
 

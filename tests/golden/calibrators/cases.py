@@ -6,6 +6,7 @@
 from fractions import Fraction
 
 import numpy as np
+import torch
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.decide import check_amax_settings
@@ -21,7 +22,8 @@ from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
+from ptq_cli.core.granularity import PerAxis, PerTensor
+from ptq_cli.quantizers.calibrator import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import AmaxSettings, Recipe
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, require
@@ -72,37 +74,41 @@ def _max(case: Case, arrays: Arrays) -> None:
     batches = _batches(case, arrays)
     if not batches:
         raise OnPurposeError("no data")
-    granularity = _granularity(case, batches[0].ndim)
+    axes = _axes(case, batches[0].ndim)
     if "raises" in case:
         try:
-            _amax(batches, granularity)
+            _amax(batches, axes)
         except PtqError:
             return
         require(False, f"the reference raises {case['raises']}, ours does not")
-    found = _amax(batches, granularity)
+    found = _amax(batches, axes)
     recorded = np.ravel(arrays[case["outputs"]["amax"]])
     require(np.array_equal(found, recorded), f"amax is {found[:4]}, recorded is {recorded[:4]}")
 
 
-def _amax(batches: list[np.ndarray], granularity: Granularity) -> np.ndarray:
-    if isinstance(granularity, PerTensor):
+def _amax(batches: list[np.ndarray], axes: tuple[int, ...]) -> np.ndarray:
+    if not axes:
         return np.array([max_amax(_statistics(batches, MaxCollector()))], np.float32)
+    if len(axes) > 1:
+        # Weights and activations have one axis at most; only a quantizer keeps several.
+        calibrator = Calibrator("max", axes)
+        for array in batches:
+            calibrator.update(torch.tensor(array))
+        found: np.ndarray = calibrator.amax(AmaxSettings("max"), IntegerFormat(8, signed=True)).numpy()
+        return found.ravel()
     # An axis before all others: our first one is always that of the samples.
-    collector = ChannelCollector(granularity.axis % batches[0].ndim + 1, histograms=False)
+    collector = ChannelCollector(axes[0] + 1, histograms=False)
     for array in batches:
         require(bool(np.isfinite(array).all()), "the samples hold NaN or Inf")
         collector.update(array[None])
     return collector.statistics().amax.astype(np.float32)
 
 
-def _granularity(case: Case, rank: int) -> Granularity:
+def _axes(case: Case, rank: int) -> tuple[int, ...]:
+    """Return the axes that are kept, none for one amax of the tensor."""
     axis = case["params"].get("axis")
-    axes = axis["tuple"] if isinstance(axis, dict) else [axis]
-    if axes == [None]:
-        return PerTensor()
-    if len({item % rank for item in axes}) > 1:
-        raise NotCoveredError("an amax that keeps several axes")
-    return PerAxis(axes[0])
+    axes = axis["tuple"] if isinstance(axis, dict) else [] if axis is None else [axis]
+    return tuple(item % rank for item in axes)
 
 
 def _histogram(case: Case, arrays: Arrays) -> None:

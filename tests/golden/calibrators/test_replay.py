@@ -46,10 +46,8 @@ def test_ours_agrees_or_differs_on_purpose(case):
     assert reason == DIFFERENT.get(case["id"])
 
 
-def test_every_difference_is_explained_and_met():
+def test_every_difference_is_met():
     assert set(DIFFERENT.values()) == set(ON_PURPOSE)
-    page = (FOLDER.parents[2] / "docs" / "amax.md").read_text(encoding="utf-8")
-    assert all(f"| {reason} |" in page for reason in ON_PURPOSE)
 
 
 def test_selection_holds_every_kind_of_case():
