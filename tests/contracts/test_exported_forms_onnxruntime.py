@@ -63,9 +63,9 @@ def in_runtime(x, found, format):
     native = {(4, True): "int4", (4, False): "uint4"}.get((format.bits, format.signed))
     name = native or str(format.storage)
     whole = {"int4": -8, "int8": -128, "int16": -32768}.get(name, 0)
-    full = (format.qmin, format.qmax) == (whole, whole + (1 << int(name.lstrip("uint"))) - 1)
-    # ONNX Runtime goes through an int32 on its way to 4 bits, which overflows instead of saturating.
-    full = full and native is None
+    fills = (format.qmin, format.qmax) == (whole, whole + (1 << int(name.lstrip("uint"))) - 1)
+    # Beyond 2^31 steps (u)int4 wraps to the other end without a Clip.
+    full = fills and native is None
     feeds = {"x": x, "step": np.array(found.step, np.float32), "scale": found.scale.numpy()}
     if not full:
         low, high = format.qmin * found.step, format.qmax * found.step
