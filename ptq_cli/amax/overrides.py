@@ -76,9 +76,9 @@ activation that is quantized (did you mean 'stem.conv'?)
     """
     for item in overrides:
         kinds = []
-        if item.amax is not None:
+        if item.amax is not None or item.activations is not None:
             kinds.append(("activation", activations))
-        if item.weight_amax is not None:
+        if item.weight_amax is not None or item.weights is not None:
             kinds.append(("weight", weights))
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))

@@ -10,6 +10,7 @@ from ptq_cli.cli.options import (
     JSON,
     MODEL,
     MODEL_ARGUMENT,
+    QUANTIZERS,
     RECIPES,
     TARGET,
     THREADS,
@@ -31,7 +32,7 @@ Examples:
 """,
 )
 @click.option("--data", metavar="PATH", help="Data that show what the inputs look like.")
-@take(MODEL_ARGUMENT, MODEL, IMAGE, TARGET, THREADS, RECIPES, JSON)
+@take(MODEL_ARGUMENT, MODEL, IMAGE, QUANTIZERS, TARGET, THREADS, RECIPES, JSON)
 def command(
     model: Path | None, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
 ) -> None:

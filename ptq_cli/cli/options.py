@@ -103,6 +103,30 @@ AMAX = (
     ),
     click.option("--amax-stride", type=int, metavar="N", help="Bins from range to range.  [default: 1]"),
 )
+QUANTIZERS = (
+    click.option(
+        "--weight-quantizer",
+        metavar="NAME",
+        help="scaled, fixed_point, dorefa, step or centers.  [default: scaled]",
+    ),
+    click.option("--weight-bits", type=int, metavar="N", help="Of a weight's integers."),
+    click.option("--weight-alpha", metavar="NAME", help="Of fixed_point: auto_po2 or none."),
+    click.option("--weight-integer", type=int, metavar="N", help="Of fixed_point: bits before the point."),
+    click.option("--weight-step", type=float, metavar="X", help="Of step: the distance of two values."),
+    click.option("--weight-centers", type=int, metavar="N", help="Of centers: how many."),
+    click.option(
+        "--weight-granularity", metavar="NAME", help="Of centers: a codebook each channel, or tensor."
+    ),
+    click.option("--weight-seed", type=int, metavar="N", help="Of centers: of its random numbers."),
+    click.option("--weight-restarts", type=int, metavar="N", help="Of centers: tries of k-means."),
+    click.option(
+        "--activation-quantizer", metavar="NAME", help="scaled, fixed_point or step.  [default: scaled]"
+    ),
+    click.option(
+        "--activation-integer", type=int, metavar="N", help="Of fixed_point: bits before the point."
+    ),
+    click.option("--activation-step", type=float, metavar="X", help="Of step: the distance of two values."),
+)
 GATES = (
     click.option("--max-drop", multiple=True, metavar="METRIC=X", help="Exit 3 if the metric drops by more."),
     click.option("--min", "minimum", multiple=True, metavar="METRIC=X", help="Exit 3 if it is below X."),

@@ -11,16 +11,19 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.files import write_together
+from ptq_cli.models.opset import raise_opset
 from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.placement import Placement, place
+from ptq_cli.pipeline.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.provenance import load_run
-from ptq_cli.pipeline.ranges import decide_activations, require_ranges, tensor_settings, unsearched
+from ptq_cli.pipeline.ranges import decide_activations, require_ranges, unsearched
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.clamps import expose_clamps
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
+from ptq_cli.qdq.integers import PACKED_OPSET
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
@@ -32,6 +35,8 @@ AMAX_METHOD = "ptq.amax_method"
 AMAX_PERCENTILE = "ptq.amax_percentile"
 WEIGHT_AMAX = "ptq.weight_amax"
 OVERRIDES = "ptq.amax_overrides"
+QUANTIZERS = "ptq.quantizers"
+LAYERS = "ptq.layers"
 TARGET = "ptq.target"
 VERSION = "ptq.version"
 
@@ -51,6 +56,7 @@ class ExportResult:
         weight_amax: the method that decided the weights' ranges.
         overridden: activations and weights that an override changed the settings of, in the plan's order.
         unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
+        weights, activations: how many have which quantizer.
     """
 
     output: Path
@@ -64,6 +70,8 @@ class ExportResult:
     weight_amax: str = "max"
     overridden: tuple[str, ...] = ()
     unsearched: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    activations: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,19 +120,24 @@ def make_export(
         PtqError: as ``run_export`` does.
     """
     model = ir.from_proto(onnx.load_model_from_string(float_model))
-    plan = make_plan(model, load_target(recipe.quantization.target))
-    settings = tensor_settings(model, plan, recipe)
-    require_ranges(plan, calibration)
-    decisions = decide_activations(plan, settings.activations, calibration)
+    placement = place(model, recipe)
+    settings = placement.settings
+    require_ranges(placement.plan, calibration)
+    decisions = decide_activations(
+        placement.plan, settings.activations, calibration, settings.activation_families
+    )
+    found = {source: decision.parameters for source, decision in decisions.items()}
+    plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
+    model = raise_opset(model, PACKED_OPSET) if placement.packs else model
     parameters = decide_all(
-        model,
-        plan,
-        lambda site: decisions[site.source].parameters,
-        lambda site: settings.weights[site],
+        model, plan, lambda site: found[site.source], lambda site: placement.quantizers[site]
     )
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
+    prove_powers_of_two(quantized, placement, plan)
     quantized.metadata_props.update(_origin(recipe, calibration, method))
+    if not placement.is_plain:
+        quantized.metadata_props.update(_quantizers(placement, plan))
     content: bytes = ir.to_proto(quantized).SerializeToString(deterministic=True)
     target = output or run.quantized_model
     result = ExportResult(
@@ -138,10 +151,25 @@ def make_export(
         parameters.widened,
         recipe.amax.weight_method,
         settings.overridden,
-        {**unsearched(decisions), **parameters.unsearched},
+        unsearched(decisions) | {name: _weight_method(name, placement) for name in parameters.unsearched},
+        placement.weight_counts,
+        placement.activation_counts,
     )
     files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, content, files)
+
+
+def _weight_method(tensor: str, placement: Placement) -> str:
+    return next(
+        item.weight_method for site, item in placement.settings.weights.items() if site.tensor == tensor
+    )
+
+
+def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
+    """Return what a reader of the file cannot see: whose integers these are, and where they run."""
+    counts = {"weights": placement.weight_counts, "activations": placement.activation_counts}
+    layers = [[layer.name, layer.op, layer.quantized, layer.reason] for layer in plan.layers]
+    return {QUANTIZERS: json.dumps(counts), LAYERS: json.dumps(layers)}
 
 
 def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:

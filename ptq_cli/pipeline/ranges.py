@@ -1,18 +1,30 @@
 """Which settings decide the range of which tensor, and what they decide."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import AUTO, Decision, decide
-from ptq_cli.amax.overrides import require_matches, settings_for
+from ptq_cli.amax.grids import fixed_point_parameters, step_parameters
+from ptq_cli.amax.overrides import matches, require_matches, settings_for
 from ptq_cli.collectors.artifact import Calibration
-from ptq_cli.core.arithmetic import ZERO_AMAX
+from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target import load_target
+from ptq_cli.recipe.quantizers import (
+    ActivationFamily,
+    FixedPointActivations,
+    ScaledActivations,
+    StepActivations,
+    WeightFamily,
+    activation_family,
+    overridden,
+    weight_family,
+)
 from ptq_cli.recipe.schema import AmaxSettings, Recipe
 
 Names = tuple[str, ...]
@@ -26,11 +38,15 @@ class TensorSettings:
         activations: by source, the tensor whose statistics decide.
         weights: by site.
         overridden: the tensors that an override changed the settings of, in the plan's order.
+        activation_families: the quantizer of each source.
+        weight_families: the quantizer of each weight.
     """
 
     activations: Mapping[str, AmaxSettings]
     weights: Mapping[WeightSite, AmaxSettings]
     overridden: Names
+    activation_families: Mapping[str, ActivationFamily]
+    weight_families: Mapping[WeightSite, WeightFamily]
 
 
 def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettings:
@@ -40,7 +56,8 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     by the names of the layers that compute them; a weight by its own name and its layer's.
 
     Raises:
-        RecipeValueError: an override matches nothing.
+        RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
+        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
     """
     activations, weights = _activation_names(model, plan), _weight_names(plan)
     require_matches(recipe.override, list(activations.values()), list(weights.values()))
@@ -54,7 +71,29 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     changed += [
         site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
     ]
-    return TensorSettings(of_activations, of_weights, tuple(dict.fromkeys(changed)))
+    activation_families = {source: _activation_family(item, recipe) for source, item in activations.items()}
+    weight_families = {site: _weight_family(item, recipe) for site, item in weights.items()}
+    general = activation_family(recipe.activations), weight_family(recipe.weights)
+    changed += [source for source, found in activation_families.items() if found != general[0]]
+    changed += [site.tensor for site, found in weight_families.items() if found != general[1]]
+    names = tuple(dict.fromkeys(changed))
+    return TensorSettings(of_activations, of_weights, names, activation_families, weight_families)
+
+
+def _activation_family(names: Names, recipe: Recipe) -> ActivationFamily:
+    settings = recipe.activations
+    for item in recipe.override:
+        if matches(item.match, names):
+            settings = overridden(settings, item.activations)
+    return activation_family(settings)
+
+
+def _weight_family(names: Names, recipe: Recipe) -> WeightFamily:
+    settings = recipe.weights
+    for item in recipe.override:
+        if matches(item.match, names):
+            settings = overridden(settings, item.weights)
+    return weight_family(settings)
 
 
 def check_matches(model: ir.Model, recipe: Recipe) -> None:
@@ -90,9 +129,18 @@ def _weight_names(plan: Plan) -> dict[WeightSite, Names]:
 
 
 def decide_activations(
-    plan: Plan, settings: Mapping[str, AmaxSettings], calibration: Calibration
+    plan: Plan,
+    settings: Mapping[str, AmaxSettings],
+    calibration: Calibration,
+    families: Mapping[str, ActivationFamily] | None = None,
 ) -> dict[str, Decision]:
     """Return the decision for each tensor whose statistics decide, by its name.
+
+    Args:
+        plan: what is quantized.
+        settings: by source.
+        calibration: the statistics.
+        families: the quantizer of each source; None for scaled ones.
 
     Raises:
         StaleCalibrationError: a tensor has no statistics.
@@ -107,10 +155,20 @@ def decide_activations(
             raise StaleCalibrationError(
                 f"the calibration has no statistics of '{site.source}'", hint="run ptq calibrate again"
             )
-        decisions[site.source] = decide(
-            statistics, settings[site.source], site.format, symmetric=site.symmetric
-        )
+        found = decide(statistics, settings[site.source], site.format, symmetric=site.symmetric)
+        family = families[site.source] if families is not None else ScaledActivations()
+        decisions[site.source] = replace(found, parameters=_on_grid(found, family, site.format))
     return decisions
+
+
+def _on_grid(decision: Decision, family: ActivationFamily, format: IntegerFormat) -> QuantParameters:
+    match family:
+        case FixedPointActivations():
+            return fixed_point_parameters(decision.choice, format, family.integer)
+        case StepActivations():
+            return step_parameters(decision.choice, format, family.step)
+        case ScaledActivations():
+            return decision.parameters
 
 
 def require_ranges(plan: Plan, calibration: Calibration) -> None:

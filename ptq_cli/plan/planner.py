@@ -36,10 +36,16 @@ from ptq_cli.plan.tensors import (
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
-def make_plan(model: ir.Model, target: Target) -> Plan:
+def make_plan(model: ir.Model, target: Target, in_float: Mapping[str, str] | None = None) -> Plan:
     """Return what to quantize in ``model`` for ``target``.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
+
+    Args:
+        model: the float model.
+        target: whose rules hold.
+        in_float: layers whose weight is stored in few bits and computed in float, with the reason: they ask for
+            no quantized inputs.
 
     Raises:
         InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
@@ -58,11 +64,11 @@ def make_plan(model: ir.Model, target: Target) -> Plan:
             f"the model has opset {opset}, target '{target.name}' needs {target.opset} or later",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
-    planner, refused = _Planner(model.graph, target, {}), dict[str, str]()
+    planner, refused = _Planner(model.graph, target, {}, in_float or {}), dict[str, str]()
     plan = planner.plan()
     while trapped := planner.trapped():
         refused |= trapped
-        planner = _Planner(model.graph, target, refused)
+        planner = _Planner(model.graph, target, refused, in_float or {})
         plan = planner.plan()
     if not plan.weights and not plan.activations:
         reasons = (
@@ -80,10 +86,13 @@ NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class _Planner:
-    def __init__(self, graph: ir.Graph, target: Target, refused: Mapping[str, str]) -> None:
+    def __init__(
+        self, graph: ir.Graph, target: Target, refused: Mapping[str, str], in_float: Mapping[str, str]
+    ) -> None:
         self._graph = graph
         self._target = target
         self._refused = refused
+        self._in_float = in_float
         self._sources: dict[str, str] = {}
         self._weights: list[WeightSite] = []
         self._biases: list[BiasSite] = []
@@ -138,8 +147,9 @@ class _Planner:
             if weight_value and is_constant(weight_value)
             else None
         )
-        if not rule.integer_kernel:
-            self._reasons[node.name or ""] = rule.note
+        in_float = rule.note if not rule.integer_kernel else self._in_float.get(node.name or "", "")
+        if in_float:
+            self._reasons[node.name or ""] = in_float
             return
         for index in rule.activations:
             value = input_at(node, index)

@@ -1,7 +1,7 @@
 """What a plan holds: sites, and the layers with their reasons."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptq_cli.core.formats import IntegerFormat
 
@@ -71,6 +71,7 @@ class LayerPlan:
         quantized: it is computed in integers.
         reason: why not, or what it does instead; empty for a quantized compute operator.
         parameters: how many constants' elements it reads.
+        weight: what its weight is stored as; empty for the target's own integers, or where it has none.
     """
 
     name: str
@@ -78,6 +79,7 @@ class LayerPlan:
     quantized: bool
     reason: str
     parameters: int
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,22 @@ class Plan:
     weights: tuple[WeightSite, ...]
     biases: tuple[BiasSite, ...]
     layers: tuple[LayerPlan, ...]
+
+    def with_weights(
+        self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]
+    ) -> "Plan":
+        """Return the plan with the sites of its weights changed.
+
+        Args:
+            sites: what each weight's site becomes: another format or axis.
+            described: what the weight of a layer is stored as, by the layer's name.
+        """
+        return replace(
+            self,
+            weights=tuple(sites[site] for site in self.weights),
+            biases=tuple(replace(bias, weight=sites[bias.weight]) for bias in self.biases),
+            layers=tuple(replace(layer, weight=described.get(layer.name, "")) for layer in self.layers),
+        )
 
     @property
     def measured(self) -> tuple[str, ...]:

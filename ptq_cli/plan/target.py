@@ -61,11 +61,20 @@ class ActivationRule:
 
 @dataclass(frozen=True)
 class WeightRule:
-    """Format of weights, always symmetric; per output channel or per tensor."""
+    """Format of weights, always symmetric; per output channel or per tensor.
+
+    Attributes:
+        format: the integers that kernels read.
+        narrow_range: the most negative one is left out.
+        per_axis: a scale for each output channel.
+        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) as it loads a model, so that weights
+            of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
+    """
 
     format: str = "int8"
     narrow_range: bool = True
     per_axis: bool = True
+    packed: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
-"""Pass: weights and biases are stored as integers behind a DequantizeLinear."""
+"""Pass: weights and biases are stored as integers behind a DequantizeLinear, or behind a Gather."""
+
+import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import quantize
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.qdq.integers import WeightIntegers
 from ptq_cli.qdq.nodes import add_initializer, make_dequantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
+from ptq_cli.qdq.weights import StoredWeight
 
 INT32 = np.iinfo(np.int32)
 
@@ -17,7 +22,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     """Store the weights and biases of a plan as integers.
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
-    DequantizeLinear of integers; layers that share a constant and its scale share what is stored; a float
+    DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale share what is stored; a float
     constant that nobody reads any more is gone.
     """
     store = _Store(model.graph)
@@ -38,14 +43,22 @@ class _Store:
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
         self._names = FreshNames.of(graph)
+        self._integers = WeightIntegers(graph, self._names)
         self._stored: dict[tuple[str, int | None, bytes], tuple[ir.Value, ...]] = {}
 
     def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
-        found = parameters.weights[site]
-        integers = quantize(constant(self._graph.initializers[site.tensor]), found)
-        zeros = found.zero_point.astype(integers.dtype)
-        stored = self._add(site.tensor, site.axis, integers, found.scale, zeros)
-        self._read(node, site.input_index, site.tensor, stored, site.axis)
+        found, stored = parameters.weights.get(site), parameters.stored[site]
+        key = (site.tensor, site.axis, _digest(stored, found))
+        if key not in self._stored:
+            constants = {}
+            values = self._integers.add(node, site.tensor, stored)
+            if found is not None:
+                constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
+            self._stored[key] = (values, *self._add(site.tensor, constants))
+        if found is None:
+            node.replace_input_with(site.input_index, self._stored[key][0])
+        else:
+            self._read(node, site.input_index, site.tensor, self._stored[key], site.axis)
 
     def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
         scale = bias_scale(site, parameters)
@@ -55,21 +68,16 @@ class _Store:
         steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
         integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
         axis = 0 if scale.ndim else None
-        stored = self._add(site.tensor, axis, integers, scale)
-        self._read(node, site.input_index, site.tensor, stored, axis)
-
-    def _add(
-        self, tensor: str, axis: int | None, integers: Array, scale: Array, zeros: Array | None = None
-    ) -> tuple[ir.Value, ...]:
-        key = (tensor, axis, integers.dtype.char.encode() + scale.tobytes())
+        key = (site.tensor, axis, b"bias" + scale.tobytes())
         if key not in self._stored:
-            arrays = {"quantized": integers, "scale": scale, "zero_point": zeros}
-            self._stored[key] = tuple(
-                add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
-                for suffix, array in arrays.items()
-                if array is not None
-            )
-        return self._stored[key]
+            self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
+        self._read(node, site.input_index, site.tensor, self._stored[key], axis)
+
+    def _add(self, tensor: str, arrays: Mapping[str, Array]) -> tuple[ir.Value, ...]:
+        return tuple(
+            add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+            for suffix, array in arrays.items()
+        )
 
     def _read(
         self, node: ir.Node, index: int, tensor: str, stored: tuple[ir.Value, ...], axis: int | None
@@ -79,3 +87,13 @@ class _Store:
         dequantize = make_dequantize(integers, scale, zeros[0] if zeros else None, name, axis)
         self._graph.insert_before(node, [dequantize])
         node.replace_input_with(index, dequantize.outputs[0])
+
+
+def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
+    """Return what tells two ways to store a weight apart; layers that share one may have settings of their own."""
+    digest = hashlib.sha256(f"{stored.bits} {stored.integers.dtype}".encode())
+    arrays = [stored.integers, stored.table, None if parameters is None else parameters.scale]
+    for array in arrays:
+        if array is not None:
+            digest.update(np.ascontiguousarray(array))
+    return digest.digest()

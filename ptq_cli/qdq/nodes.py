@@ -19,6 +19,43 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return value
 
 
+def add_packed(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    """Add a constant of 4-bit integers, two in a byte: INT4 where the array is signed, otherwise UINT4.
+
+    Requires: no value of the graph has that name; the integers fit.
+    """
+    signed = np.issubdtype(array.dtype, np.signedinteger)
+    dtype = ir.DataType.INT4 if signed else ir.DataType.UINT4
+    tensor = ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name)
+    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
+def make_cast(source: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+    """Return a Cast of ``source``."""
+    node = ir.node("Cast", [source], {"to": int(dtype)}, name=name)
+    return _typed(node, dtype, source.shape)
+
+
+def make_gather(table: ir.Value, indices: ir.Value, name: str) -> ir.Node:
+    """Return a Gather from a table of rank 1."""
+    node = ir.node("Gather", [table, indices], name=name)
+    return _typed(node, table.dtype, indices.shape)
+
+
+def make_add(one: ir.Value, other: ir.Value, name: str) -> ir.Node:
+    """Return an Add of ``other``, which broadcasts, to ``one``."""
+    return _typed(ir.node("Add", [one, other], name=name), one.dtype, one.shape)
+
+
+def _typed(node: ir.Node, dtype: ir.DataType | None, shape: ir.Shape | None) -> ir.Node:
+    output = node.outputs[0]
+    output.name, output.shape = f"{node.name}.output", shape
+    output.type = ir.TensorType(dtype) if dtype is not None else None
+    return node
+
+
 def make_quantize(source: ir.Value, scale: ir.Value, zero_point: ir.Value, name: str) -> ir.Node:
     """Return a QuantizeLinear of ``source``, per tensor."""
     node = ir.node("QuantizeLinear", [source, scale, zero_point], name=name)

@@ -1,18 +1,17 @@
 """Parameters of every site of a plan: decided once, before the graph is touched."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.weights import choose_weight_ranges
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, scale_from_amax
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
+from ptq_cli.core.granularity import Granularity
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.qdq.weights import ScaledQuantizer, StoredWeight, WeightQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
 
 LARGEST_BIAS = 2**30
@@ -22,40 +21,42 @@ SMALLEST_BIAS = 1e-20
 """Keeps the scale of a smaller one a normal float32."""
 
 Decide = Callable[[ActivationSite], QuantParameters]
-WeightSettings = Callable[[WeightSite], AmaxSettings]
+QuantizerOf = Callable[[WeightSite], WeightQuantizer]
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Scale and zero point of every site.
+    """Scale and zero point of every site, and what is stored of the weights.
 
     Attributes:
         activations: by tensor name.
-        weights: by site.
+        weights: by site; a weight of values from a codebook has none.
         widened: names of weights whose scale was widened for their bias, with how many channels.
-        unsearched: names of weights whose method had one candidate only in every channel, with the method.
+        unsearched: names of weights whose method had one candidate only in every channel.
+        stored: what the file holds of each weight.
     """
 
     activations: Mapping[str, QuantParameters]
     weights: Mapping[WeightSite, QuantParameters]
     widened: Mapping[str, int]
-    unsearched: Mapping[str, str] = field(default_factory=dict)
+    unsearched: tuple[str, ...] = ()
+    stored: Mapping[WeightSite, StoredWeight] = field(default_factory=dict)
 
 
-def _by_max(_site: WeightSite) -> AmaxSettings:
-    return AmaxSettings(weight_method="max")
+def _by_max(_site: WeightSite) -> WeightQuantizer:
+    return ScaledQuantizer(AmaxSettings(weight_method="max"))
 
 
 def decide_all(
-    model: ir.Model, plan: Plan, decide: Decide, weight_settings: WeightSettings = _by_max
+    model: ir.Model, plan: Plan, decide: Decide, quantizer_of: QuantizerOf = _by_max
 ) -> Parameters:
-    """Return the parameters of a plan's sites.
+    """Return the parameters of a plan's sites, and its weights as the file will hold them.
 
     Args:
         model: the float model, which holds the weights.
         plan: what is quantized.
         decide: gives an activation's parameters from its statistics.
-        weight_settings: gives the amax settings of a weight.
+        quantizer_of: gives the quantizer of a weight.
 
     Raises:
         InvalidOnnxError: a weight or bias holds NaN or Inf.
@@ -67,21 +68,23 @@ def decide_all(
     activations = {name: by_source[site.source] for name, site in plan.activations.items()}
     initializers = model.graph.initializers
     arrays = {name: _finite(constant(initializers[name]), name) for name in plan.constants}
-    settings = {site: weight_settings(site) for site in plan.weights}
-    ranges = {site: weight_ranges(arrays[site.tensor], site, settings[site]) for site in plan.weights}
-    weights = {site: weight_parameters(ranges[site], site) for site in plan.weights}
-    unsearched = {
-        site.tensor: settings[site].weight_method for site in plan.weights if _is_unsearched(ranges[site])
-    }
+    quantizers = {site: quantizer_of(site) for site in plan.weights}
+    choices = {site: item.choose(arrays[site.tensor], site) for site, item in quantizers.items()}
+    weights = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
     widened: dict[str, int] = {}
     for bias in plan.biases:
         found = weights[bias.weight]
         zero = weight_amax(arrays[bias.weight.tensor], found.granularity) <= ZERO_AMAX
         input_scale = float(activations[bias.activation].scale)
-        weights[bias.weight], channels = fit_bias(found, input_scale, arrays[bias.tensor], zero)
+        fitted, channels = fit_bias(found, input_scale, arrays[bias.tensor], zero)
+        weights[bias.weight] = quantizers[bias.weight].fit(fitted)
         if channels:
             widened[bias.weight.tensor] = channels
-    return Parameters(activations, weights, widened, unsearched)
+    stored = {
+        site: item.store(arrays[site.tensor], site, weights.get(site)) for site, item in quantizers.items()
+    }
+    unsearched = tuple(site.tensor for site, item in choices.items() if item.unsearched)
+    return Parameters(activations, weights, widened, unsearched, stored)
 
 
 def _finite(array: FloatArray, name: str) -> FloatArray:
@@ -93,50 +96,6 @@ def _finite(array: FloatArray, name: str) -> FloatArray:
     return array
 
 
-def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> tuple[Choice, ...]:
-    """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
-
-    Shapes:
-        weight: any; C ranges along the site's axis, or one.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
-        >>> [item.amax for item in weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings())]
-        [2.0, 0.0]
-    """
-    return choose_weight_ranges(weight, _granularity(site), settings, site.format)
-
-
-def weight_parameters(ranges: Sequence[Choice], site: WeightSite) -> QuantParameters:
-    """Return the symmetric parameters of a weight from its ranges.
-
-    Shapes:
-        scale: (C,) along the site's axis, or ().
-
-    Edge case:
-        An all-zero channel gets scale 1.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
-        >>> weight_parameters([Choice(-1.27, 1.27), Choice(0.0, 0.0)], site).scale.tolist()
-        [0.009999999776482582, 1.0]
-    """
-    amax = np.asarray([item.amax for item in ranges])
-    scale = scale_from_amax(amax if site.axis is not None else amax.reshape(()), site.format)
-    return QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, _granularity(site))
-
-
-def _granularity(site: WeightSite) -> Granularity:
-    return PerTensor() if site.axis is None else PerAxis(site.axis)
-
-
-def _is_unsearched(ranges: Sequence[Choice]) -> bool:
-    searched = [item.candidates for item in ranges if item.amax > ZERO_AMAX]
-    return bool(searched) and all(candidates == 1 for candidates in searched)
-
-
 def weight_amax(weight: FloatArray, granularity: Granularity) -> FloatArray:
     """Return the largest magnitude of a weight, or of each of its channels.
 
@@ -144,6 +103,7 @@ def weight_amax(weight: FloatArray, granularity: Granularity) -> FloatArray:
         As the granularity's scale.
 
     Example:
+        >>> from ptq_cli.core.granularity import PerAxis
         >>> weight_amax(np.float32([[1.0, -2.0], [0.0, 0.5]]), PerAxis(0)).tolist()
         [2.0, 0.5]
     """
@@ -174,6 +134,7 @@ def fit_bias(
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.granularity import PerAxis
         >>> tiny = QuantParameters(np.float32([1e-9, 1.0]), np.zeros(2, np.int64), INT8_NARROW, PerAxis(0))
         >>> wide, channels = fit_bias(tiny, 1e-3, np.float32([100.0, 0.5]), np.array([False, False]))
         >>> channels, bool(wide.scale[0] > 1e-9), float(wide.scale[1])

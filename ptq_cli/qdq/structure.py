@@ -4,12 +4,15 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+UNPACKING = ("Cast", "Gather")
+"""What may stand between a constant as it is stored and its DequantizeLinear."""
+
 
 def structure_faults(model: ir.Model) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is right.
 
     Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
-    DequantizeLinear reads a QuantizeLinear or a constant, and is read; scales are positive and finite.
+    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales are positive and finite.
     """
     for node in model.graph:
         if node.op_type == "QuantizeLinear":
@@ -29,14 +32,23 @@ def _quantize_faults(node: ir.Node) -> Iterator[str]:
             yield f"'{reader.name}' has other parameters than '{node.name}'"
 
 
+def _is_integer(source: ir.Value) -> bool:
+    producer = source.producer()
+    return _is_constant(source) or (producer is not None and producer.op_type == "QuantizeLinear")
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Tell whether a value is a constant, or one unpacked or gathered from constants."""
+    producer = value.producer()
+    if producer is None:
+        return value.const_value is not None
+    inputs = [item for item in producer.inputs if item is not None]
+    return producer.op_type in UNPACKING and all(_is_constant(item) for item in inputs)
+
+
 def _dequantize_faults(node: ir.Node) -> Iterator[str]:
     source, scale = node.inputs[0], node.inputs[1]
-    producer = source.producer() if source is not None else None
-    if (
-        source is not None
-        and source.const_value is None
-        and (producer is None or producer.op_type != "QuantizeLinear")
-    ):
+    if source is not None and not _is_integer(source):
         yield f"'{node.name}' reads neither a QuantizeLinear nor a constant"
     if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is read by nobody"

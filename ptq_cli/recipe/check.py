@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
+from ptq_cli.recipe.quantizers import activation_family, weight_family
 from ptq_cli.recipe.schema import OverrideSettings, Recipe
 
 MOST_BINS = 65536
@@ -125,6 +126,8 @@ def check_recipe(recipe: Recipe) -> Recipe:
                 f"'model.input_shape.{name}' is {shape}, sizes of at least 1 are wanted",
                 hint="for example: --input-shape x=1,3,224,224",
             )
+    weight_family(recipe.weights)
+    activation_family(recipe.activations)
     for override in recipe.override:
         _check_override(override)
     return recipe
@@ -141,8 +144,13 @@ def _check_override(override: OverrideSettings) -> None:
             "it must be above 0 and at most 100",
             hint="correct 'override.percentile'",
         )
-    if override.amax is None and override.percentile is None and override.weight_amax is None:
+    # Parameters alone belong to a quantizer that is known once the override is applied.
+    if override.weights is not None and override.weights.quantizer is not None:
+        weight_family(override.weights, "override.weights")
+    if override.activations is not None and override.activations.quantizer is not None:
+        activation_family(override.activations, "override.activations")
+    if all(value is None for key, value in vars(override).items() if key != "match"):
         raise RecipeValueError(
             f"the override of '{override.match}' sets nothing",
-            hint="give it amax, percentile or weight_amax",
+            hint="give it amax, percentile, weight_amax, weights or activations",
         )

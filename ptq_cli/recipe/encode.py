@@ -39,4 +39,6 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
 def _without_null(section: Any) -> Any:
     if isinstance(section, list):
         return [_without_null(item) for item in section]
-    return {name: value for name, value in section.items() if value is not None}
+    if not isinstance(section, dict):
+        return section
+    return {name: _without_null(value) for name, value in section.items() if value is not None}

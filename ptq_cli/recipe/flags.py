@@ -31,6 +31,18 @@ class Settings(TypedDict, total=False):
     amax_bins: int
     amax_start_bin: int
     amax_stride: int
+    weight_quantizer: str
+    weight_bits: int
+    weight_alpha: str
+    weight_integer: int
+    weight_step: float
+    weight_centers: int
+    weight_granularity: str
+    weight_seed: int
+    weight_restarts: int
+    activation_quantizer: str
+    activation_integer: int
+    activation_step: float
     target: str
     eval_data: str
     metric: list[str]
@@ -67,6 +79,18 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "amax_bins": ("amax.bins",),
     "amax_start_bin": ("amax.start_bin",),
     "amax_stride": ("amax.stride",),
+    "weight_quantizer": ("weights.quantizer",),
+    "weight_bits": ("weights.bits",),
+    "weight_alpha": ("weights.alpha",),
+    "weight_integer": ("weights.integer",),
+    "weight_step": ("weights.step",),
+    "weight_centers": ("weights.centers",),
+    "weight_granularity": ("weights.granularity",),
+    "weight_seed": ("weights.seed",),
+    "weight_restarts": ("weights.restarts",),
+    "activation_quantizer": ("activations.quantizer",),
+    "activation_integer": ("activations.integer",),
+    "activation_step": ("activations.step",),
     "target": ("quantization.target",),
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),

@@ -15,6 +15,8 @@ from ptq_cli.recipe.schema import Recipe
 PRESETS = Path(__file__).parent.parent / "configs"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
+QUANTIZED = ("weights", "activations")
+"""Sections that a layer which names a quantizer begins anew."""
 
 Table = dict[str, Any]
 
@@ -105,5 +107,7 @@ def _overlay(below: Table, above: Table) -> Table:
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        # Parameters of the quantizer beneath have no meaning for another one.
+        both = both and not (key in QUANTIZED and "quantizer" in value)
         result[key] = _overlay(result[key], value) if both else value
     return result

@@ -108,6 +108,51 @@ class AmaxSettings:
 
 
 @dataclass(frozen=True)
+class WeightSettings:
+    """``[weights]``: how weights are quantized; which parameters a quantizer takes is listed below.
+
+    Attributes:
+        quantizer: ``"scaled"``, ``"fixed_point"``, ``"dorefa"``, ``"step"`` or ``"centers"``; without a name
+            ``"scaled"``. A layer of settings that names one begins the section anew.
+        bits: of an integer.
+        alpha: of ``"fixed_point"``: ``"auto_po2"`` finds a power of two for each output channel, ``"none"``
+            has one for the weight.
+        integer: of ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
+        step: of ``"step"``: the distance of two values.
+        centers: of ``"centers"``: how many.
+        granularity: of ``"centers"``: a codebook for each output ``"channel"``, or one for the ``"tensor"``.
+        seed: of ``"centers"``: of the random numbers that the first centers are drawn with.
+        restarts: of ``"centers"``: how many first sets of centers are tried.
+    """
+
+    quantizer: str | None = None
+    bits: int | None = None
+    alpha: str | None = None
+    integer: int | None = None
+    step: float | None = None
+    centers: int | None = None
+    granularity: str | None = None
+    seed: int | None = None
+    restarts: int | None = None
+
+
+@dataclass(frozen=True)
+class ActivationSettings:
+    """``[activations]``: how activations are quantized, in the target's integers.
+
+    Attributes:
+        quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; without a name ``"scaled"``. A layer of
+            settings that names one begins the section anew.
+        integer: of ``"fixed_point"``: bits before the binary point.
+        step: of ``"step"``: the distance of two values.
+    """
+
+    quantizer: str | None = None
+    integer: int | None = None
+    step: float | None = None
+
+
+@dataclass(frozen=True)
 class OverrideSettings:
     """``[[override]]``: other settings for some tensors; where several match, the later wins.
 
@@ -116,12 +161,17 @@ class OverrideSettings:
         amax: ``amax.method`` for the activations that match.
         percentile: ``amax.percentile`` for what matches; alone it asks for the percentile method.
         weight_amax: ``amax.weight_method`` for the weights that match.
+        weights: ``[weights]`` for the weights that match: ``weights = { bits = 4 }`` changes what it says, and
+            one that names a quantizer begins anew.
+        activations: ``[activations]`` for the activations that match, likewise.
     """
 
     match: str
     amax: str | None = None
     percentile: float | None = None
     weight_amax: str | None = None
+    weights: WeightSettings | None = None
+    activations: ActivationSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +247,8 @@ class Recipe:
     image: ImageSettings = field(default_factory=ImageSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     amax: AmaxSettings = field(default_factory=AmaxSettings)
+    weights: WeightSettings = field(default_factory=WeightSettings)
+    activations: ActivationSettings = field(default_factory=ActivationSettings)
     override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)

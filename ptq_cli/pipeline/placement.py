@@ -1,0 +1,103 @@
+"""Which quantizer goes where: the target's plan with the recipe's families of quantizers."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.pipeline.ranges import TensorSettings, tensor_settings
+from ptq_cli.pipeline.weights import weight_quantizer, weight_site
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.weights import HALF_BYTE, WeightQuantizer
+from ptq_cli.recipe.quantizers import (
+    CenterWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+    describe_weights,
+    family_name,
+)
+from ptq_cli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A plan whose weights have the formats of their quantizers.
+
+    Attributes:
+        plan: what is quantized.
+        settings: of each tensor, for the plan that the target alone makes.
+        families: the quantizer of each weight, by the plan's site.
+        quantizers: the same, ready to be asked.
+        packs: some weight is stored as 4-bit integers.
+    """
+
+    plan: Plan
+    settings: TensorSettings
+    families: Mapping[WeightSite, WeightFamily]
+    quantizers: Mapping[WeightSite, WeightQuantizer]
+    packs: bool
+
+    @property
+    def weight_counts(self) -> dict[str, int]:
+        """How many weights are stored as what."""
+        return dict(Counter(describe_weights(family) for family in self.families.values()))
+
+    @property
+    def activation_counts(self) -> dict[str, int]:
+        """How many activations have which quantizer."""
+        families = self.settings.activation_families
+        return dict(Counter(family_name(families[source]) for source in self.plan.measured))
+
+    @property
+    def is_plain(self) -> bool:
+        """Every tensor is scaled, to the target's own integers."""
+        plain = not any(layer.weight for layer in self.plan.layers)
+        return plain and set(self.activation_counts) <= {"scaled"}
+
+    def on_own_grid(self, parameters: Mapping[str, QuantParameters]) -> dict[str, QuantParameters]:
+        """Return the parameters of the sources whose grid is not cut to their range."""
+        families = self.settings.activation_families
+        return {
+            name: item for name, item in parameters.items() if not isinstance(families[name], ScaledActivations)
+        }
+
+
+def place(model: ir.Model, recipe: Recipe) -> Placement:
+    """Return what is quantized and by which quantizers.
+
+    Raises:
+        NothingToQuantizeError: the target can quantize nothing.
+        RecipeValueError: an override matches nothing, or a parameter is out of range.
+        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
+    """
+    target = load_target(recipe.quantization.target)
+    plan = make_plan(model, target)
+    settings = tensor_settings(model, plan, recipe)
+    looked_up = {
+        site.node: _looked_up(family)
+        for site, family in settings.weight_families.items()
+        if isinstance(family, CenterWeights)
+    }
+    if looked_up:
+        plan = make_plan(model, target, looked_up)
+    sites = {site: weight_site(site, settings.weight_families[site]) for site in plan.weights}
+    families = {new: settings.weight_families[site] for site, new in sites.items()}
+    plain = ScaledWeights(target.weight_format.bits)
+    described = {site.node: describe_weights(item) for site, item in families.items() if item != plain}
+    packed = target.weight.packed
+    quantizers = {
+        new: weight_quantizer(families[new], settings.weights[site], packed=packed)
+        for site, new in sites.items()
+    }
+    packs = packed and any(family.bits <= HALF_BYTE for family in families.values())
+    return Placement(plan.with_weights(sites, described), settings, families, quantizers, packs)
+
+
+def _looked_up(family: CenterWeights) -> str:
+    return f"its weight is looked up in {family.centers} centers, for which there is no integer kernel"
+

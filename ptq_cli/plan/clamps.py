@@ -1,0 +1,59 @@
+"""A Clip that a grid does not make redundant: it is taken out of the operator before it, and stays."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.tensors import input_at
+
+REASON = "its bounds cut values that the grid of its result has, so that it stays, on values that are quantized"
+
+
+def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> Plan:
+    """Return the plan with a site before each Clip that does not disappear into the grid behind it.
+
+    A range is cut to a Clip's bounds, so that the runtime drops the Clip. A grid of powers of two or of a given
+    step may reach beyond them. Then the Clip stays, and the operator before it, which is integer only with a
+    quantized output, gets a site of its own, on the same grid: what the Clip gives lies on it again.
+
+    Args:
+        model: the float model.
+        plan: made for it.
+        grids: the parameters of each source whose grid is not cut to a range.
+    """
+    producers = {value.name: node for node in model.graph for value in node.outputs}
+    layers = {layer.name: layer for layer in plan.layers}
+    sites = dict(plan.activations)
+    for site in plan.activations.values():
+        clip = producers.get(site.tensor)
+        if clip is None or clip.op_type != "Clip" or site.source not in grids:
+            continue
+        before = clip.inputs[0]
+        if not layers[clip.name or ""].quantized or before is None or not _cuts(clip, grids[site.source]):
+            continue
+        name = before.name or ""
+        sites[name] = replace(site, tensor=name)
+        if not any(layers[reader.name or ""].quantized for reader, _ in clip.outputs[0].uses()):
+            del sites[site.tensor]  # floats alone read what the Clip gives
+        layers[clip.name or ""] = replace(layers[clip.name or ""], quantized=False, reason=REASON)
+    order = [value.name or "" for value in model.graph.inputs]
+    order += [value.name or "" for node in model.graph for value in node.outputs]
+    return replace(
+        plan,
+        activations={name: sites[name] for name in order if name in sites},
+        layers=tuple(layers[layer.name] for layer in plan.layers),
+    )
+
+
+def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
+    ends = [(q - int(grid.zero_point)) * float(grid.scale) for q in (grid.format.qmin, grid.format.qmax)]
+    low, high = (_bound(clip, index) for index in (1, 2))
+    return (low is not None and ends[0] < low) or (high is not None and ends[1] > high)
+
+
+def _bound(clip: ir.Node, index: int) -> float | None:
+    value = input_at(clip, index)
+    return float(value.const_value.numpy().item()) if value is not None and value.const_value is not None else None

@@ -1,0 +1,287 @@
+"""The quantizers that a recipe may name, with their parameters; each family's are one frozen dataclass.
+
+This is their one table, without PyTorch: the recipe is checked against it, and the documentation and
+``ptq quantizers`` are made from it. What the families compute is in ``ptq_cli.quantizers``.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, require_known
+from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
+
+DEFAULT_QUANTIZER = "scaled"
+POWER_OF_TWO = "auto_po2"
+PLAIN = "none"
+CHANNEL, TENSOR = "channel", "tensor"
+LOWEST_INTEGER, HIGHEST_INTEGER = -110, 120
+"""Of ``quantizers.fixed_point_grid``: each step and its reciprocal are normal float32 numbers."""
+
+
+def _rule(holds: Callable[[Any], bool], wanted: str) -> dict[str, Any]:
+    return {"holds": holds, "wanted": wanted}
+
+
+def _whole(low: int, high: int) -> dict[str, Any]:
+    return _rule(lambda value: value is None or low <= value <= high, f"{low} to {high}")
+
+
+def _one_of(*names: str) -> dict[str, Any]:
+    return _rule(lambda value: value in names, " or ".join(f"'{name}'" for name in names))
+
+
+STEP = _rule(lambda value: value is None or 2.0**-100 <= value <= 2.0**100, "positive, 2^-100 to 2^100")
+INTEGER = _whole(LOWEST_INTEGER, HIGHEST_INTEGER)
+
+
+@dataclass(frozen=True)
+class ScaledWeights:
+    """Integers spread evenly over [-amax, amax], with a scale for each output channel.
+
+    Attributes:
+        bits: of an integer; the most negative one is left out.
+    """
+
+    bits: int = field(default=8, metadata=_whole(2, 8))
+
+
+@dataclass(frozen=True)
+class FixedPointWeights:
+    """Integers times powers of two, for hardware that shifts instead of multiplying.
+
+    Attributes:
+        bits: of an integer, the sign included.
+        alpha: ``"auto_po2"`` finds the power of two of each output channel by least squares; ``"none"`` has
+            one for the whole weight, from ``integer``.
+        integer: bits before the binary point, for alpha ``"none"``; without a number as few as hold amax.
+    """
+
+    bits: int = field(default=8, metadata=_whole(2, 8))
+    alpha: str = field(default=POWER_OF_TWO, metadata=_one_of(POWER_OF_TWO, PLAIN))
+    integer: int | None = field(default=None, metadata=INTEGER)
+
+
+@dataclass(frozen=True)
+class DorefaWeights:
+    """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel.
+
+    Attributes:
+        bits: of a level. With 8 bits its odd integers would not fit int8.
+    """
+
+    bits: int = field(default=4, metadata=_whole(2, 7))
+
+
+@dataclass(frozen=True)
+class StepWeights:
+    """Multiples of one step for the whole weight, saturating at the ends of the integers.
+
+    Attributes:
+        bits: of an integer.
+        step: the distance of two values; without a number the largest integer stands for amax.
+    """
+
+    bits: int = field(default=8, metadata=_whole(2, 8))
+    step: float | None = field(default=None, metadata=STEP)
+
+
+@dataclass(frozen=True)
+class CenterWeights:
+    """Each value becomes the nearest of a few centers that k-means found: an index and a codebook.
+
+    Attributes:
+        centers: how many; up to 16 take 4 bits an index, more take 8.
+        granularity: a codebook for each output ``"channel"``, or one for the ``"tensor"``.
+        seed: of the random numbers that the first centers are drawn with.
+        restarts: how many first sets of centers are tried; the best result counts.
+    """
+
+    centers: int = field(default=16, metadata=_whole(2, 256))
+    granularity: str = field(default=CHANNEL, metadata=_one_of(CHANNEL, TENSOR))
+    seed: int = field(default=0, metadata=_whole(0, 2**63 - 1))
+    restarts: int = field(default=4, metadata=_whole(1, 1000))
+
+    @property
+    def bits(self) -> int:
+        """How many bits an index takes in the file."""
+        return 4 if self.centers <= 16 else 8
+
+
+@dataclass(frozen=True)
+class ScaledActivations:
+    """Integers spread evenly over the calibrated range, with the zero point that the target has."""
+
+
+@dataclass(frozen=True)
+class FixedPointActivations:
+    """Integers times a power of two; the zero point is 0, or the middle where there are negative values.
+
+    Attributes:
+        integer: bits before the binary point, the same for all that it holds for; without a number as few as
+            hold each tensor's amax.
+    """
+
+    integer: int | None = field(default=None, metadata=INTEGER)
+
+
+@dataclass(frozen=True)
+class StepActivations:
+    """Multiples of a step, saturating; the zero point is 0, or the middle where there are negative values.
+
+    Attributes:
+        step: the distance of two values, the same for all that it holds for; without a number the largest
+            integer stands for each tensor's amax.
+    """
+
+    step: float | None = field(default=None, metadata=STEP)
+
+
+WeightFamily = ScaledWeights | FixedPointWeights | DorefaWeights | StepWeights | CenterWeights
+ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a recipe may say of a quantizer.
+
+    Attributes:
+        weights: its parameters for weights.
+        activations: its parameters for activations, or None where it takes none.
+        refusal: why it takes none; empty where it does.
+    """
+
+    weights: type[WeightFamily]
+    activations: type[ActivationFamily] | None
+    refusal: str = ""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "scaled": Family(ScaledWeights, ScaledActivations),
+    "fixed_point": Family(FixedPointWeights, FixedPointActivations),
+    "dorefa": Family(
+        DorefaWeights,
+        None,
+        "its levels leave out 0, so that no QuantizeLinear computes them",
+    ),
+    "step": Family(StepWeights, StepActivations),
+    "centers": Family(
+        CenterWeights,
+        None,
+        "each value would have to be compared with every center while the model runs, and ONNX has no operator "
+        "for that",
+    ),
+}
+
+
+def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFamily:
+    """Return the family that ``[weights]`` names, with its parameters.
+
+    Raises:
+        UnknownNameError: there is no quantizer of that name.
+        RecipeKeyError: it has no such parameter.
+        RecipeValueError: a value is out of range.
+
+    Example:
+        >>> weight_family(WeightSettings(quantizer="dorefa", bits=3))
+        DorefaWeights(bits=3)
+        >>> weight_family(WeightSettings())
+        ScaledWeights(bits=8)
+    """
+    name = settings.quantizer or DEFAULT_QUANTIZER
+    require_known("quantizer", name, FAMILIES)
+    family: WeightFamily = _filled(FAMILIES[name].weights, settings, name, where)
+    if isinstance(family, FixedPointWeights) and family.integer is not None and family.alpha != PLAIN:
+        raise RecipeValueError(
+            f"'{where}.integer' is {family.integer}, and alpha '{family.alpha}' finds the point itself",
+            hint=f"add alpha = '{PLAIN}', or leave integer out",
+        )
+    return family
+
+
+def activation_family(settings: ActivationSettings, where: str = "activations") -> ActivationFamily:
+    """Return the family that ``[activations]`` names, with its parameters.
+
+    Raises:
+        UnknownNameError: there is no quantizer of that name.
+        RecipeKeyError: it has no such parameter.
+        RecipeValueError: it takes no activations, and the message says why; or a value is out of range.
+
+    Example:
+        >>> activation_family(ActivationSettings(quantizer="fixed_point"))
+        FixedPointActivations(integer=None)
+    """
+    name = settings.quantizer or DEFAULT_QUANTIZER
+    require_known("quantizer", name, FAMILIES)
+    kind = FAMILIES[name].activations
+    if kind is None:
+        known = [item for item, family in FAMILIES.items() if family.activations is not None]
+        raise RecipeValueError(
+            f"'{where}.quantizer' is '{name}', which is for weights alone: {FAMILIES[name].refusal}",
+            hint=f"activations take: {', '.join(known)}",
+        )
+    found: ActivationFamily = _filled(kind, settings, name, where)
+    return found
+
+
+def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
+    given = {key: value for key, value in vars(settings).items() if value is not None and key != "quantizer"}
+    known = {item.name: item for item in dataclasses.fields(kind)}
+    for key, value in given.items():
+        if key not in known:
+            raise RecipeKeyError(
+                f"'{where}.{key}' is no parameter of quantizer '{name}'",
+                hint=f"'{name}' takes: {', '.join(known)}" if known else f"'{name}' takes none here",
+            )
+        rule = known[key].metadata
+        if (isinstance(value, float) and math.isnan(value)) or not rule["holds"](value):
+            shown = f"'{value}'" if isinstance(value, str) else value
+            raise RecipeValueError(
+                f"'{where}.{key}' is {shown}, quantizer '{name}' wants {rule['wanted']}",
+                hint=f"correct '{where}.{key}'",
+            )
+    return kind(**given)
+
+
+def overridden(settings: Any, override: Any) -> Any:
+    """Return ``[weights]`` or ``[activations]`` as an override changes them.
+
+    Edge case:
+        One that names a quantizer begins anew: parameters of another family have no meaning for it.
+
+    Example:
+        >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(bits=3)).bits
+        3
+        >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(quantizer="step")).bits is None
+        True
+    """
+    if override is None:
+        return settings
+    if override.quantizer is not None:
+        return override
+    changes = {key: value for key, value in vars(override).items() if value is not None}
+    return dataclasses.replace(settings, **changes)
+
+
+def family_name(family: WeightFamily | ActivationFamily) -> str:
+    """Return the name of a family.
+
+    Example:
+        >>> family_name(DorefaWeights()), family_name(StepActivations())
+        ('dorefa', 'step')
+    """
+    return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
+
+
+def describe_weights(family: WeightFamily) -> str:
+    """Say what a weight is stored as.
+
+    Example:
+        >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
+        ('dorefa, 3 bits', '10 centers, 4 bits')
+    """
+    if isinstance(family, CenterWeights):
+        return f"{family.centers} centers, {family.bits} bits"
+    return f"{family_name(family)}, {family.bits} bits"
