@@ -18,6 +18,7 @@ from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.layers import DEFAULT_PRESET, PRESETS, preset_names
+from ptq_cli.recipe.quantizers import FAMILIES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS
 from tools.tables import code, table
@@ -34,6 +35,9 @@ come in layers, the later overriding the earlier, key by key; a list takes the p
 3. `--recipe FILE`
 4. for `ptq export` and `ptq evaluate`: those flags of the calibration that its statistics depend on
 5. the flags
+
+A section `[weights]` or `[activations]` that names a quantizer begins anew, and takes nothing from the layers
+beneath it. A preset that is named on the command line lies above the run's own `recipe.toml`.
 
 An unknown key or a value of the wrong type is an error that names the nearest known key. A path in a recipe
 is relative to the recipe's folder; a path in a flag is relative to the current folder.
@@ -53,7 +57,8 @@ def recipe_page() -> str:
     """Return the page."""
     hints = typing.get_type_hints(Recipe)
     sections = [_section(item.name, hints[item.name]) for item in fields(Recipe)]
-    parts = [INTRODUCTION.format(preset=DEFAULT_PRESET), *sections, _names(), _presets(), _defaults()]
+    parts = [INTRODUCTION.format(preset=DEFAULT_PRESET), *sections, _quantizers()]
+    parts += [_names(), _presets(), _defaults()]
     return "\n".join(parts)
 
 
@@ -115,7 +120,15 @@ def _words(hint: Any, *, plural: bool = False) -> str:
         return f"{'lists' if plural else 'list'} of {_words(arguments[0], plural=True)}"
     if origin is dict:
         return f"table of {_words(arguments[1], plural=True)}"
+    if is_dataclass(hint):
+        return f"table like [{type_section(hint)}]"
     return WORDS[hint][plural]
+
+
+def type_section(kind: Any) -> str:
+    """Return the name of the section that a dataclass describes."""
+    hints = typing.get_type_hints(Recipe)
+    return next(name for name, hint in hints.items() if hint is kind)
 
 
 def _default(item: "Field[Any]") -> str:
@@ -142,6 +155,49 @@ def _range(key: str) -> str:
 def _first_upper(text: str) -> str:
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", ":")) else f"{text}."
+
+
+def _quantizers() -> str:
+    rows = []
+    for name, family in FAMILIES.items():
+        for section, kind in (("[weights]", family.weights), ("[activations]", family.activations)):
+            rows += _parameters(code(name), section, kind) if kind is not None else []
+    refusals = [
+        f"- `{name}` takes no activations: {family.refusal}."
+        for name, family in FAMILIES.items()
+        if family.activations is None
+    ]
+    summaries = [(code(name), _summary(item.weights)) for name, item in FAMILIES.items()]
+    parts = [
+        "## Quantizers",
+        "What `[weights]` and `[activations]` may name. Each is described, with its formula and its source, in\n"
+        "[quantizers.md](quantizers.md).",
+        table(["quantizer", "of weights"], summaries),
+        table(["quantizer", "section", "parameter", "default", "meaning"], rows),
+        "\n".join(refusals),
+        "A layer of settings that names a quantizer begins its section anew: parameters of another one have no\n"
+        "meaning for it. Nothing here changes what a calibration collects, so that `ptq export` takes other\n"
+        "quantizers from the same calibration.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").splitlines()[0]
+
+
+def _parameters(name: str, section: str, kind: Any) -> list[tuple[str, ...]]:
+    meanings = attribute_texts(kind) if fields(kind) else {}
+    return [
+        (
+            name,
+            code(section),
+            code(item.name),
+            _default(item),
+            _first_upper(meanings[item.name]) + f" It must be {item.metadata['wanted']}.".replace("'", "`"),
+        )
+        for item in fields(kind)
+    ]
 
 
 def _names() -> str:

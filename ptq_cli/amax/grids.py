@@ -1,4 +1,4 @@
-"""Parameters of activations on grids that are not spread over their range: powers of two, and a given step."""
+"""Parameters of activations on grids that are not spread over their range: powers of two, a given step."""
 
 import math
 
@@ -12,10 +12,12 @@ SMALLEST_AMAX = 2.0**-24
 """A tensor not above this was always 0."""
 
 
-def fixed_point_parameters(choice: Choice, format: IntegerFormat, integer: int | None = None) -> QuantParameters:
+def fixed_point_parameters(
+    choice: Choice, format: IntegerFormat, integer: int | None = None
+) -> QuantParameters:
     """Return the power-of-two scale of a tensor with ``integer`` bits before its binary point.
 
-    The bits of the format lie in [0, 2^integer) where nothing is negative, otherwise in [-2^integer, 2^integer).
+    The values lie in [0, 2^integer) where nothing is negative, otherwise in [-2^integer, 2^integer).
 
     Args:
         choice: the tensor's range, by an amax method.

@@ -63,7 +63,7 @@ def _print(result: "Inspection") -> None:
             layer.op,
             format_shape(result.shapes[layer.name]),
             f"{layer.parameters:,}" if layer.parameters else "",
-            "int8" if layer.quantized else "float",
+            "; ".join(filter(None, ("int8" if layer.quantized else "float", layer.weight))),
             layer.reason,
         )
         for layer in layers
@@ -97,6 +97,7 @@ def _values(result: "Inspection") -> dict[str, Any]:
                 "output": list(result.shapes[layer.name]),
                 "parameters": layer.parameters,
                 "integer": layer.quantized,
+                "weight": layer.weight,
                 "reason": layer.reason,
             }
             for layer in result.plan.layers

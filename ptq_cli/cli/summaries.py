@@ -118,10 +118,17 @@ def merge_values(result: "MergeResult") -> dict[str, Any]:
 
 def print_export(result: "ExportResult") -> None:
     """Print what was exported."""
+    from ptq_cli.pipeline.export import quantizer_line
+
     integer = sum(layer.quantized for layer in result.plan.layers)
     layers = len(result.plan.layers)
     say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
     say(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
+    if not result.plain:
+        say(quantizer_line(result.weights, result.activations))
+    floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]
+    if floats:
+        say(f"note: {counted(len(floats), 'layer')} with these weights run in float; ptq inspect says why")
     for name, channels in result.widened.items():
         say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
     for name, method in result.unsearched.items():
@@ -161,12 +168,20 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "amax": result.amax,
         "weight_amax": result.weight_amax,
         "overridden": list(result.overridden),
+        "weights": dict(result.weights),
+        "activations": dict(result.activations),
         "one_candidate": dict(result.unsearched),
         "integer_kernels": result.kernels.integer,
         "float_kernels": result.kernels.floating,
         "widened": dict(result.widened),
         "layers": [
-            {"name": layer.name, "op": layer.op, "integer": layer.quantized, "reason": layer.reason}
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "integer": layer.quantized,
+                "weight": layer.weight,
+                "reason": layer.reason,
+            }
             for layer in result.plan.layers
         ],
     }

@@ -22,9 +22,12 @@ from ptq_cli.pipeline.export import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
+    LAYERS,
     OVERRIDES,
+    QUANTIZERS,
     STATISTICS_SHA256,
     WEIGHT_AMAX,
+    quantizer_line,
 )
 from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
@@ -169,7 +172,7 @@ def make_evaluation(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
         ),
         metrics=evaluation.measurements,
-        layers=_layers(pair, recipe),
+        layers=_layers(pair, recipe, origin),
         gates=tuple(decide(evaluation.measurements, recipe.gate)),
     )
     files = {
@@ -259,13 +262,17 @@ def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     if OVERRIDES in origin:
         settings["overrides"] = len(json.loads(origin[OVERRIDES]))
     method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
-    return AmaxSummary(method if weights == "max" else f"{method}, weights by {weights}", settings)
+    text = method if weights == "max" else f"{method}, weights by {weights}"
+    if QUANTIZERS in origin:
+        text += f"; {quantizer_line(**json.loads(origin[QUANTIZERS]))}"
+    return AmaxSummary(text, settings)
 
 
-def _layers(pair: Pair, recipe: Recipe) -> tuple[Layer, ...]:
-    model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
-    plan = make_plan(model, load_target(recipe.quantization.target))
-    return tuple(
-        Layer(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
-        for layer in plan.layers
-    )
+def _layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
+    if LAYERS in origin:  # Which quantizers it was exported with, the recipe at hand need not say.
+        rows = [tuple(row) for row in json.loads(origin[LAYERS])]
+    else:
+        model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
+        plan = make_plan(model, load_target(recipe.quantization.target))
+        rows = [(layer.name, layer.op, layer.quantized, layer.reason) for layer in plan.layers]
+    return tuple(Layer(name, op, integer, "" if integer else reason) for name, op, integer, reason in rows)

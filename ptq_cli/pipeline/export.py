@@ -57,6 +57,7 @@ class ExportResult:
         overridden: activations and weights that an override changed the settings of, in the plan's order.
         unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
         weights, activations: how many have which quantizer.
+        plain: all are scaled, to the target's own integers.
     """
 
     output: Path
@@ -72,6 +73,7 @@ class ExportResult:
     unsearched: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     activations: Mapping[str, int] = field(default_factory=dict)
+    plain: bool = True
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,24 @@ def make_export(
         unsearched(decisions) | {name: _weight_method(name, placement) for name in parameters.unsearched},
         placement.weight_counts,
         placement.activation_counts,
+        placement.is_plain,
     )
     files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, content, files)
+
+
+def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
+    """Say which quantizers were used, each with its number of tensors where there are several.
+
+    Example:
+        >>> quantizer_line({"dorefa, 4 bits": 5, "scaled, 8 bits": 1}, {"scaled": 7})
+        'weights: 5 dorefa, 4 bits; 1 scaled, 8 bits; activations: scaled'
+    """
+    parts = []
+    for kind, counts in (("weights", weights), ("activations", activations)):
+        names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
+        parts += [f"{kind}: {'; '.join(names)}"] if names else []
+    return "; ".join(parts)
 
 
 def _weight_method(tensor: str, placement: Placement) -> str:

@@ -11,10 +11,9 @@ from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import value_spec
 from ptq_cli.models.source import ModelFile
 from ptq_cli.pipeline.float_model import make_float_model, open_source
+from ptq_cli.pipeline.placement import place
 from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target import load_target
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def run_inspect(request: Request) -> Inspection:
         model.inputs,
         tuple(value_spec(value) for value in graph.outputs),
         _parameters(graph),
-        make_plan(model.model, load_target(recipe.quantization.target)),
+        place(model.model, recipe).plan,
         {node.name or "": value_spec(node.outputs[0]).shape for node in graph},
         model.parity,
     )

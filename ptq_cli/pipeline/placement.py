@@ -63,7 +63,9 @@ class Placement:
         """Return the parameters of the sources whose grid is not cut to their range."""
         families = self.settings.activation_families
         return {
-            name: item for name, item in parameters.items() if not isinstance(families[name], ScaledActivations)
+            name: item
+            for name, item in parameters.items()
+            if not isinstance(families[name], ScaledActivations)
         }
 
 
@@ -99,5 +101,4 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
 
 
 def _looked_up(family: CenterWeights) -> str:
-    return f"its weight is looked up in {family.centers} centers, for which there is no integer kernel"
-
+    return f"its weight is looked up in {family.centers} centers: there is no integer kernel for that"

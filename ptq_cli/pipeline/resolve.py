@@ -73,7 +73,10 @@ def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer 
         GateError: a limit makes no sense.
     """
     preset = preset_layer(request.preset or DEFAULT_PRESET)
-    files = _recipe_files(request) or [otherwise]
+    files = _recipe_files(request)
+    if otherwise is not None and not files:
+        # What was resolved before holds all settings; a preset that is asked for now is meant to change some.
+        files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
     layers = [preset, *files, earlier, request.flags()]
     return _check_names(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
 

@@ -1,12 +1,13 @@
 """The quantizers of weights that a recipe may name, each as what ``qdq`` asks of one.
 
-What a family computes is computed by ``ptq_cli.quantizers``; here its results become arrays. PyTorch is imported
-where it is needed: a scaled weight needs none.
+What a family computes is computed by ``ptq_cli.quantizers``; here its results become arrays. PyTorch is
+imported where it is needed: a scaled weight needs none.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
@@ -61,12 +62,13 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
 
 
 def weight_site(site: WeightSite, family: WeightFamily) -> WeightSite:
-    """Return a weight's site with the integers of a family, and with the axis along which its scales differ."""
+    """Return a weight's site with a family's integers, and the axis along which its scales differ."""
     match family:
         case ScaledWeights():
             return replace(site, format=replace(site.format, bits=family.bits))
         case FixedPointWeights() if family.alpha == PLAIN:
-            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
+            axis = site.axis if family.integer is None else None
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
         case FixedPointWeights() | DorefaWeights():
             return replace(site, format=IntegerFormat(family.bits, signed=True, narrow_range=True))
         case StepWeights():
@@ -84,17 +86,14 @@ class FixedPointQuantizer:
     packed: bool
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return the power of two that the alpha finds, or that of ``integer``."""
+        """Return the power of two that alpha finds, that of ``integer``, or the one that holds each amax."""
         if self.family.alpha != PLAIN:
             return WeightChoice(parameters_of(self._found(weight, site), site))
-        integer, unsearched = self.family.integer, False
-        if integer is None:
-            ranges = weight_ranges(weight, site, self.settings)
-            unsearched = is_unsearched(ranges)
-            amax = max(float(amax_of(ranges, site)), ZERO_AMAX)
-            integer = bits_before_point(amax)
-        scale = np.asarray(2.0 ** (integer - self.family.bits + 1), np.float32)
-        return WeightChoice(parameters_of(scale, site), unsearched)
+        if self.family.integer is not None:
+            return WeightChoice(parameters_of(_step_of(self.family.integer, self.family.bits), site))
+        ranges = weight_ranges(weight, site, self.settings)
+        whole = np.vectorize(bits_before_point)(np.maximum(amax_of(ranges, site), ZERO_AMAX))
+        return WeightChoice(parameters_of(_step_of(whole, self.family.bits), site), is_unsearched(ranges))
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the next powers of two."""
@@ -112,7 +111,9 @@ class FixedPointQuantizer:
 
         # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
         reported = torch.tensor(found.scale * np.float32(2.0 ** (self.family.bits - 1)))
-        auto = AutoScale(site.axis, frozen=reported.reshape(granularity_of(site).broadcast_shape(weight.shape)))
+        auto = AutoScale(
+            site.axis, frozen=reported.reshape(granularity_of(site).broadcast_shape(weight.shape))
+        )
         result = quantize_fixed_point(
             torch.tensor(weight), self.family.bits, alpha=self.family.alpha, auto=auto
         )
@@ -179,7 +180,7 @@ class DorefaQuantizer:
         return parameters
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
-        """Return the k-bit numbers and the table of odd integers; or these themselves, where nothing is packed."""
+        """Return the k-bit numbers and the table of odd integers; or these, where nothing is packed."""
         import torch
 
         from ptq_cli.quantizers.dorefa_export import encode_dorefa
@@ -215,13 +216,16 @@ class CenterQuantizer:
 
         values, family = torch.tensor(weight), self.family
         generator = torch.Generator().manual_seed(family.seed)
-        centers = learn_centers(
-            values, family.centers, generator, axis=site.axis, restarts=family.restarts
-        )
+        centers = learn_centers(values, family.centers, generator, axis=site.axis, restarts=family.restarts)
         found = encode_centers(values, centers, axis=site.axis)
         bits = found.bits if self.packed else BYTE
         offsets = None if site.axis is None else found.offsets().numpy()
         return StoredWeight(found.indices.numpy(), bits, found.codebook.reshape(-1).numpy(), offsets)
+
+
+def _step_of(integer: npt.ArrayLike, bits: int) -> FloatArray:
+    step: FloatArray = np.asarray(np.ldexp(np.float32(1.0), np.asarray(integer) - bits + 1), np.float32)
+    return step
 
 
 def next_powers_of_two(scale: FloatArray) -> FloatArray:

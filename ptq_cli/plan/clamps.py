@@ -9,15 +9,17 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.tensors import input_at
 
-REASON = "its bounds cut values that the grid of its result has, so that it stays, on values that are quantized"
+REASON = (
+    "its bounds cut values that the grid of its result has, so that it stays, on values that are quantized"
+)
 
 
 def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> Plan:
     """Return the plan with a site before each Clip that does not disappear into the grid behind it.
 
-    A range is cut to a Clip's bounds, so that the runtime drops the Clip. A grid of powers of two or of a given
-    step may reach beyond them. Then the Clip stays, and the operator before it, which is integer only with a
-    quantized output, gets a site of its own, on the same grid: what the Clip gives lies on it again.
+    A range is cut to a Clip's bounds, so that the runtime drops the Clip. A grid of powers of two or of a
+    given step may reach beyond them. Then the Clip stays, and the operator before it, which is integer only
+    with a quantized output, gets a site of its own, on the same grid: what the Clip gives lies on it again.
 
     Args:
         model: the float model.
@@ -56,4 +58,8 @@ def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
 
 def _bound(clip: ir.Node, index: int) -> float | None:
     value = input_at(clip, index)
-    return float(value.const_value.numpy().item()) if value is not None and value.const_value is not None else None
+    return (
+        float(value.const_value.numpy().item())
+        if value is not None and value.const_value is not None
+        else None
+    )

@@ -33,10 +33,12 @@ from ptq_cli.plan.tensors import (
     weight_axis,
 )
 
+Reasons = Mapping[str, str]  # by the name of a layer or a tensor
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
-def make_plan(model: ir.Model, target: Target, in_float: Mapping[str, str] | None = None) -> Plan:
+def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) -> Plan:
     """Return what to quantize in ``model`` for ``target``.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
@@ -44,8 +46,7 @@ def make_plan(model: ir.Model, target: Target, in_float: Mapping[str, str] | Non
     Args:
         model: the float model.
         target: whose rules hold.
-        in_float: layers whose weight is stored in few bits and computed in float, with the reason: they ask for
-            no quantized inputs.
+        in_float: layers of whose weight there is no integer kernel, with the reason.
 
     Raises:
         InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
@@ -82,13 +83,8 @@ def make_plan(model: ir.Model, target: Target, in_float: Mapping[str, str] | Non
     return plan
 
 
-NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-
-
 class _Planner:
-    def __init__(
-        self, graph: ir.Graph, target: Target, refused: Mapping[str, str], in_float: Mapping[str, str]
-    ) -> None:
+    def __init__(self, graph: ir.Graph, target: Target, refused: Reasons, in_float: Reasons) -> None:
         self._graph = graph
         self._target = target
         self._refused = refused
@@ -142,11 +138,8 @@ class _Planner:
             self._reasons[node.name or ""] = refusal
             return
         weight_value = input_at(node, rule.weight)
-        weight = (
-            self._weight_site(node, rule, weight_value)
-            if weight_value and is_constant(weight_value)
-            else None
-        )
+        is_stored = weight_value is not None and is_constant(weight_value)
+        weight = self._weight_site(node, rule, weight_value) if weight_value and is_stored else None
         in_float = rule.note if not rule.integer_kernel else self._in_float.get(node.name or "", "")
         if in_float:
             self._reasons[node.name or ""] = in_float

@@ -100,9 +100,7 @@ class Plan:
     biases: tuple[BiasSite, ...]
     layers: tuple[LayerPlan, ...]
 
-    def with_weights(
-        self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]
-    ) -> "Plan":
+    def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
         """Return the plan with the sites of its weights changed.
 
         Args:

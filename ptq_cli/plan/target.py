@@ -67,8 +67,8 @@ class WeightRule:
         format: the integers that kernels read.
         narrow_range: the most negative one is left out.
         per_axis: a scale for each output channel.
-        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) as it loads a model, so that weights
-            of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
+        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) as it loads a model, so that
+            weights of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
     """
 
     format: str = "int8"

@@ -22,8 +22,8 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     """Store the weights and biases of a plan as integers.
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
-    DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale share what is stored; a float
-    constant that nobody reads any more is gone.
+    DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale
+    share what is stored; a float constant that nobody reads any more is gone.
     """
     store = _Store(model.graph)
     nodes = {node.name: node for node in model.graph}
@@ -50,7 +50,7 @@ class _Store:
         found, stored = parameters.weights.get(site), parameters.stored[site]
         key = (site.tensor, site.axis, _digest(stored, found))
         if key not in self._stored:
-            constants = {}
+            constants: dict[str, Array] = {}
             values = self._integers.add(node, site.tensor, stored)
             if found is not None:
                 constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
@@ -90,10 +90,10 @@ class _Store:
 
 
 def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
-    """Return what tells two ways to store a weight apart; layers that share one may have settings of their own."""
+    """Return what tells two ways to store one weight apart: its readers may have other settings."""
     digest = hashlib.sha256(f"{stored.bits} {stored.integers.dtype}".encode())
     arrays = [stored.integers, stored.table, None if parameters is None else parameters.scale]
     for array in arrays:
         if array is not None:
-            digest.update(np.ascontiguousarray(array))
+            digest.update(array.tobytes())
     return digest.digest()

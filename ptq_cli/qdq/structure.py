@@ -12,7 +12,8 @@ def structure_faults(model: ir.Model) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is right.
 
     Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
-    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales are positive and finite.
+    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
+    are positive and finite.
     """
     for node in model.graph:
         if node.op_type == "QuantizeLinear":

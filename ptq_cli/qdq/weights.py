@@ -59,7 +59,7 @@ class WeightQuantizer(Protocol):
         ...
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
-        """Return parameters that the family can have, at least as wide: the bias may have asked for others."""
+        """Return parameters that the family can have, at least as wide as those that a bias asked for."""
         ...
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:

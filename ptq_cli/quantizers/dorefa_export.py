@@ -1,9 +1,9 @@
-"""What an ONNX file holds of a tensor of DoReFa levels: odd integers, which a kernel multiplies like any other.
+"""What an ONNX file holds of a tensor of DoReFa levels: odd integers, which any kernel multiplies.
 
-DoReFa's 2^k levels from -amax to amax, ``2 amax q / (2^k - 1) - amax`` for the k-bit number q, leave out 0: no
-integer zero point stands between two of them. Twice the number less its middle, ``2q - (2^k - 1)``, is an odd
-integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So DequantizeLinear
-computes it, and a file stores the k-bit number and gathers the odd integer from a table of 2^k.
+DoReFa's 2^k levels from -amax to amax, ``2 amax q / (2^k - 1) - amax`` for the k-bit number q, leave out 0:
+no integer zero point stands between two of them. Twice the number less its middle, ``2q - (2^k - 1)``, is an
+odd integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So
+DequantizeLinear computes it; a file stores the k-bit number, and gathers the odd integer from a table of 2^k.
 """
 
 from dataclasses import dataclass

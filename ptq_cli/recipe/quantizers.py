@@ -54,13 +54,14 @@ class FixedPointWeights:
 
     Attributes:
         bits: of an integer, the sign included.
-        alpha: ``"auto_po2"`` finds the power of two of each output channel by least squares; ``"none"`` has
-            one for the whole weight, from ``integer``.
-        integer: bits before the binary point, for alpha ``"none"``; without a number as few as hold amax.
+        alpha: ``"none"``; or ``"auto_po2"`` to find the power of two of each output channel by least squares,
+            which clips large values: better with 4 bits than with 8.
+        integer: bits before the binary point, the same for all that it holds for, with alpha ``"none"``;
+            without a number as few as hold the amax of each output channel.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
-    alpha: str = field(default=POWER_OF_TWO, metadata=_one_of(POWER_OF_TWO, PLAIN))
+    alpha: str = field(default=PLAIN, metadata=_one_of(PLAIN, POWER_OF_TWO))
     integer: int | None = field(default=None, metadata=INTEGER)
 
 
@@ -94,13 +95,14 @@ class CenterWeights:
 
     Attributes:
         centers: how many; up to 16 take 4 bits an index, more take 8.
-        granularity: a codebook for each output ``"channel"``, or one for the ``"tensor"``.
+        granularity: one codebook for the ``"tensor"``, or one for each output ``"channel"``, which is nearer
+            and takes more room.
         seed: of the random numbers that the first centers are drawn with.
         restarts: how many first sets of centers are tried; the best result counts.
     """
 
     centers: int = field(default=16, metadata=_whole(2, 256))
-    granularity: str = field(default=CHANNEL, metadata=_one_of(CHANNEL, TENSOR))
+    granularity: str = field(default=TENSOR, metadata=_one_of(TENSOR, CHANNEL))
     seed: int = field(default=0, metadata=_whole(0, 2**63 - 1))
     restarts: int = field(default=4, metadata=_whole(1, 1000))
 
@@ -170,8 +172,8 @@ FAMILIES: Mapping[str, Family] = {
     "centers": Family(
         CenterWeights,
         None,
-        "each value would have to be compared with every center while the model runs, and ONNX has no operator "
-        "for that",
+        "each value would have to be compared with every center while the model runs, and ONNX has no "
+        "operator for that",
     ),
 }
 
@@ -196,7 +198,7 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
     if isinstance(family, FixedPointWeights) and family.integer is not None and family.alpha != PLAIN:
         raise RecipeValueError(
             f"'{where}.integer' is {family.integer}, and alpha '{family.alpha}' finds the point itself",
-            hint=f"add alpha = '{PLAIN}', or leave integer out",
+            hint=f"leave integer out, or write alpha = '{PLAIN}'",
         )
     return family
 
@@ -254,8 +256,8 @@ def overridden(settings: Any, override: Any) -> Any:
     Example:
         >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(bits=3)).bits
         3
-        >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(quantizer="step")).bits is None
-        True
+        >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(quantizer="step")).quantizer
+        'step'
     """
     if override is None:
         return settings

@@ -115,12 +115,11 @@ class WeightSettings:
         quantizer: ``"scaled"``, ``"fixed_point"``, ``"dorefa"``, ``"step"`` or ``"centers"``; without a name
             ``"scaled"``. A layer of settings that names one begins the section anew.
         bits: of an integer.
-        alpha: of ``"fixed_point"``: ``"auto_po2"`` finds a power of two for each output channel, ``"none"``
-            has one for the weight.
+        alpha: of ``"fixed_point"``: ``"none"`` or ``"auto_po2"``.
         integer: of ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
         step: of ``"step"``: the distance of two values.
         centers: of ``"centers"``: how many.
-        granularity: of ``"centers"``: a codebook for each output ``"channel"``, or one for the ``"tensor"``.
+        granularity: of ``"centers"``: ``"tensor"`` or ``"channel"``.
         seed: of ``"centers"``: of the random numbers that the first centers are drawn with.
         restarts: of ``"centers"``: how many first sets of centers are tried.
     """
@@ -161,8 +160,8 @@ class OverrideSettings:
         amax: ``amax.method`` for the activations that match.
         percentile: ``amax.percentile`` for what matches; alone it asks for the percentile method.
         weight_amax: ``amax.weight_method`` for the weights that match.
-        weights: ``[weights]`` for the weights that match: ``weights = { bits = 4 }`` changes what it says, and
-            one that names a quantizer begins anew.
+        weights: ``[weights]`` for the weights that match: ``weights = { bits = 4 }`` changes what it says,
+            and one that names a quantizer begins anew.
         activations: ``[activations]`` for the activations that match, likewise.
     """
 
