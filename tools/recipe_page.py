@@ -170,14 +170,12 @@ def _quantizers() -> str:
     summaries = [(code(name), _summary(item.weights)) for name, item in FAMILIES.items()]
     parts = [
         "## Quantizers",
-        "What `[weights]` and `[activations]` may name. Each is described, with its formula and its source, in\n"
-        "[quantizers.md](quantizers.md).",
+        "What `[weights]` and `[activations]` may name; the formulas are in [quantizers.md](quantizers.md).",
         table(["quantizer", "of weights"], summaries),
         table(["quantizer", "section", "parameter", "default", "meaning"], rows),
         "\n".join(refusals),
-        "A layer of settings that names a quantizer begins its section anew: parameters of another one have no\n"
-        "meaning for it. Nothing here changes what a calibration collects, so that `ptq export` takes other\n"
-        "quantizers from the same calibration.",
+        "Nothing here changes what a calibration collects: `ptq export` takes any quantizer from the same\n"
+        "calibration.",
     ]
     return "\n\n".join(parts) + "\n"
 

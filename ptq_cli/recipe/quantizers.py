@@ -103,7 +103,7 @@ class CenterWeights:
 
     centers: int = field(default=16, metadata=_whole(2, 256))
     granularity: str = field(default=TENSOR, metadata=_one_of(TENSOR, CHANNEL))
-    seed: int = field(default=0, metadata=_whole(0, 2**63 - 1))
+    seed: int = field(default=0, metadata=_rule(lambda value: 0 <= value < 2**63, "0 or more"))
     restarts: int = field(default=4, metadata=_whole(1, 1000))
 
     @property

@@ -1,0 +1,205 @@
+"""What ONNX Runtime reads of an exported weight is what the PyTorch quantizer computes, bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.amax.grids import bits_before_point
+from ptq_cli.core.arithmetic import parameters_from_range
+from ptq_cli.models.opset import raise_opset
+from ptq_cli.models.prepare import prepare
+from ptq_cli.pipeline.placement import place
+from ptq_cli.qdq.integers import PACKED_OPSET
+from ptq_cli.qdq.parameters import decide_all
+from ptq_cli.qdq.quantize import quantize_model
+from ptq_cli.quantizers.centers import quantize_to_centers
+from ptq_cli.quantizers.centers_learning import learn_centers
+from ptq_cli.quantizers.dorefa_export import encode_dorefa
+from ptq_cli.quantizers.fixed_point import fixed_point
+from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.step import step_quantize
+from ptq_cli.recipe.schema import Recipe, WeightSettings
+
+torch.set_num_threads(1)
+
+AXES = {"conv": 0, "gemm": 0, "matmul": 1}
+
+
+def float_model(opset: int = 20) -> onnx.ModelProto:
+    """A Conv, a Gemm with a transposed weight and a MatMul, with ties, zeros and an odd number of elements."""
+    random = np.random.default_rng(0)
+    weights = {
+        "conv": random.standard_normal((5, 3, 3, 3)).astype(np.float32),
+        "gemm": random.standard_normal((7, 5)).astype(np.float32),
+        "matmul": random.standard_normal((7, 3)).astype(np.float32),
+    }
+    weights["conv"][0] = np.rint(weights["conv"][0] * 4) / 8
+    weights["conv"][1] = 0.0
+    weights["gemm"][2] *= np.float32(1e-3)
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Conv", ["x", "conv", "bias"], ["a"], "conv"),
+        helper.make_node("GlobalAveragePool", ["a"], ["b"], "pool"),
+        helper.make_node("Flatten", ["b"], ["c"], "flatten"),
+        helper.make_node("Gemm", ["c", "gemm"], ["d"], "gemm", transB=1),
+        helper.make_node("MatMul", ["d", "matmul"], ["y"], "matmul"),
+    ]
+    constants = {**weights, "bias": np.float32([0.5, 0.0, -1.0, 2.0, 0.1])}
+    graph = helper.make_graph(
+        nodes,
+        "three",
+        [value("x", TensorProto.FLOAT, ["batch", 3, 6, 6])],
+        [value("y", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def export(settings: WeightSettings) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], onnx.ModelProto]:
+    """Return the float weights, what ONNX Runtime reads in their place, and the exported model."""
+    model = prepare(ir.from_proto(float_model()), "test")
+    floats = {name: np.array(model.graph.initializers[name].const_value.numpy()) for name in AXES}
+    placement = place(model, replace(Recipe(), weights=settings))
+    model = raise_opset(model, PACKED_OPSET) if placement.packs else model
+    parameters = decide_all(
+        model,
+        placement.plan,
+        lambda site: parameters_from_range(-3.0, 4.0, site.format),
+        lambda site: placement.quantizers[site],
+    )
+    assert not parameters.widened
+    quantized = quantize_model(model, placement.plan, parameters)
+    nodes = {node.name: node for node in quantized.graph}
+    read = {name: nodes[name].inputs[1].name for name in AXES}
+    proto = ir.to_proto(quantized)
+    inspected = onnx.ModelProto.FromString(proto.SerializeToString())
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, floats[layer].shape)
+        for layer, name in read.items()
+    ]
+    inspected.graph.output.extend(outputs)
+    values = run_plainly(inspected, list(read.values()))
+    return floats, dict(zip(read, values, strict=True)), proto
+
+
+def run_plainly(model: onnx.ModelProto, names: list[str]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(names, {"x": np.zeros((1, 3, 6, 6), np.float32)})
+
+
+def assert_same_bits(found: np.ndarray, expected: torch.Tensor) -> None:
+    assert found.shape == tuple(expected.shape)
+    # -0.0 is no integer: what an integer 0 stands for is 0.0.
+    np.testing.assert_array_equal(found.view(np.int32), (expected.numpy() + np.float32(0.0)).view(np.int32))
+
+
+def amax_of(weight: np.ndarray, axis: int) -> torch.Tensor:
+    return torch.tensor(np.moveaxis(np.abs(weight), axis, 0).reshape(weight.shape[axis], -1).max(1))
+
+
+def channels(weight: np.ndarray, axis: int) -> list[torch.Tensor]:
+    return list(torch.tensor(weight).unbind(axis))
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_scaled(bits):
+    floats, found, _ = export(WeightSettings(bits=bits))
+    for name, axis in AXES.items():
+        weight = floats[name]
+        expected = fake_quantize(torch.tensor(weight), amax_of(weight, axis), bits=bits, axis=axis)
+        assert_same_bits(found[name], expected)
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_fixed_point_with_a_point_for_each_channel(bits):
+    floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits))
+    for name, axis in AXES.items():
+        parts = []
+        for channel in channels(floats[name], axis):
+            integer = bits_before_point(max(float(channel.abs().max()), 2.0**-24))
+            parts.append(fixed_point(channel, bits, integer))
+        assert_same_bits(found[name], torch.stack(parts, axis))
+
+
+@pytest.mark.parametrize("bits", [3, 8])
+def test_fixed_point_with_one_point(bits):
+    floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, integer=1))
+    for name in AXES:
+        assert_same_bits(found[name], fixed_point(torch.tensor(floats[name]), bits, 1))
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_fixed_point_with_a_found_power_of_two(bits):
+    floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, alpha="auto_po2"))
+    for name, axis in AXES.items():
+        weight = torch.tensor(floats[name])
+        expected = fixed_point(weight, bits, alpha="auto_po2", auto=AutoScale(axis))
+        assert_same_bits(found[name], expected)
+
+
+@pytest.mark.parametrize("bits", range(2, 8))
+def test_dorefa(bits):
+    floats, found, _ = export(WeightSettings(quantizer="dorefa", bits=bits))
+    for name, axis in AXES.items():
+        weight = floats[name]
+        amax = torch.clamp(amax_of(weight, axis).to(torch.float64), min=2.0**-24)
+        scale = (amax / (2**bits - 1)).to(torch.float32)
+        if name == "conv":  # The channel of zeros has no bias, and keeps the scale of next to nothing.
+            assert float(np.abs(found[name][1]).max()) < 1e-7
+        assert_same_bits(found[name], encode_dorefa(torch.tensor(weight), scale, bits, axis=axis).values())
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_step(bits):
+    floats, found, _ = export(WeightSettings(quantizer="step", bits=bits, step=0.1))
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    width = np.float32(0.1)
+    for name in AXES:
+        expected = step_quantize(torch.tensor(floats[name]), 0.1)
+        assert_same_bits(found[name], torch.clamp(expected, float(low * width), float(high * width)))
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "channel"])
+@pytest.mark.parametrize("count", [2, 16, 17])
+def test_centers(count, granularity):
+    settings = WeightSettings(quantizer="centers", centers=count, granularity=granularity, seed=3)
+    floats, found, _ = export(settings)
+    for name, axis in AXES.items():
+        weight, along = torch.tensor(floats[name]), axis if granularity == "channel" else None
+        centers = learn_centers(weight, count, torch.Generator().manual_seed(3), axis=along)
+        assert_same_bits(found[name], quantize_to_centers(weight, centers, axis=along))
+
+
+PACKED = {
+    "scaled": (WeightSettings(bits=4), TensorProto.INT4),
+    "fixed_point": (WeightSettings(quantizer="fixed_point", bits=3), TensorProto.INT4),
+    "dorefa": (WeightSettings(quantizer="dorefa", bits=4), TensorProto.UINT4),
+    "centers": (WeightSettings(quantizer="centers", centers=16), TensorProto.UINT4),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_four_bits_are_stored_two_in_a_byte(name):
+    settings, dtype = PACKED[name]
+    _, _, model = export(settings)
+    stored = [item for item in model.graph.initializer if item.data_type == dtype]
+    assert sorted(len(item.raw_data) for item in stored) == [11, 18, 68]
+    assert {item.version for item in model.opset_import} == {21}
+
+
+def test_five_bits_take_a_byte_and_the_opset_stays():
+    _, _, model = export(WeightSettings(bits=5))
+    assert {item.version for item in model.opset_import} == {20}
+    assert all(item.data_type != TensorProto.INT4 for item in model.graph.initializer)
