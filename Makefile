@@ -45,6 +45,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.calibration
 	$(BIN)/python -m benchmarks.amax
 	$(BIN)/python -m benchmarks.amax_accuracy
+	$(BIN)/python -m benchmarks.presets
 	$(BIN)/python -m benchmarks.checkpoints
 	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.quantizers

@@ -128,7 +128,8 @@ def print_export(result: "ExportResult") -> None:
         say(quantizer_line(result.weights, result.activations))
     floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]
     if floats:
-        say(f"note: {counted(len(floats), 'layer')} with these weights run in float; ptq inspect says why")
+        runs = "runs" if len(floats) == 1 else "run"
+        say(f"note: {counted(len(floats), 'layer')} with these weights {runs} in float; ptq inspect says why")
     for name, channels in result.widened.items():
         say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
     for name, method in result.unsearched.items():

@@ -282,8 +282,8 @@ def describe_weights(family: WeightFamily) -> str:
 
     Example:
         >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
-        ('dorefa, 3 bits', '10 centers, 4 bits')
+        ('dorefa, 3 bits', 'centers (10), 4 bits')
     """
     if isinstance(family, CenterWeights):
-        return f"{family.centers} centers, {family.bits} bits"
+        return f"centers ({family.centers}), {family.bits} bits"
     return f"{family_name(family)}, {family.bits} bits"

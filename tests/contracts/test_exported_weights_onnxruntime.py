@@ -33,7 +33,7 @@ AXES = {"conv": 0, "gemm": 0, "matmul": 1}
 
 
 def float_model(opset: int = 20) -> onnx.ModelProto:
-    """A Conv, a Gemm with a transposed weight and a MatMul, with ties, zeros and an odd number of elements."""
+    """A Conv, a Gemm with a transposed weight and a MatMul, with ties, zeros and odd numbers of values."""
     random = np.random.default_rng(0)
     weights = {
         "conv": random.standard_normal((5, 3, 3, 3)).astype(np.float32),
@@ -62,7 +62,10 @@ def float_model(opset: int = 20) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def export(settings: WeightSettings) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], onnx.ModelProto]:
+Weights = dict[str, np.ndarray]
+
+
+def export(settings: WeightSettings) -> tuple[Weights, Weights, onnx.ModelProto]:
     """Return the float weights, what ONNX Runtime reads in their place, and the exported model."""
     model = prepare(ir.from_proto(float_model()), "test")
     floats = {name: np.array(model.graph.initializers[name].const_value.numpy()) for name in AXES}

@@ -1,0 +1,72 @@
+"""What each preset does to the sample models: accuracy, SQNR, the size of the file, and where it is computed.
+
+python -m benchmarks.presets            print the table
+python -m benchmarks.presets --write    and put it into docs/quantizers.md
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import run_ptq
+from ptq_cli.recipe.layers import DEFAULT_PRESET, preset_names
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "quantizers.md"
+BEGIN, END = "<!-- presets:begin -->", "<!-- presets:end -->"
+SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
+HEADER = ("sample", "preset", "top-1, float", "top-1", "SQNR", "file", "of float", "integer layers")
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Compare the presets on the sample models.")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/quantizers.md")
+    write = parser.parse_args().write
+    lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
+    lines += [f"| {' | '.join(row)} |" for sample in SAMPLES for row in rows(sample)]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def rows(sample: str) -> Iterator[tuple[str, ...]]:
+    """Calibrate a sample once, and yield a row for each preset."""
+    folder = ROOT / "sample_models" / sample
+    names = [DEFAULT_PRESET, *(name for name in preset_names() if name != DEFAULT_PRESET)]
+    with tempfile.TemporaryDirectory() as run:
+        run_ptq(["calibrate", "--run", run], folder)
+        for preset in names:
+            run_ptq(["export", "--run", run, "--preset", preset], folder)
+            report = _evaluate(run, folder)
+            metrics = {item["name"]: item for item in report["metrics"]}
+            size, ratio = report["model"]["quantized_model"]["bytes"], report["model"]["size_ratio"]
+            yield (
+                sample,
+                f"`{preset}`",
+                f"{metrics['top1']['float_value']:.2%}",
+                f"{metrics['top1']['quantized_value']:.2%}",
+                f"{metrics['sqnr_db']['quantized_value']:.2f} dB",
+                f"{size / 1000:.0f} kB",
+                f"{1 / ratio:.1%}",
+                f"{report['quantized_layers']} of {len(report['layers'])}",
+            )
+
+
+def _evaluate(run: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Other quantizers from one saved calibration: by flags, by overrides and by presets, and what is refused."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from ptq_cli.recipe.layers import preset_names
+
+FAMILIES = {
+    "scaled": "--weight-bits 4",
+    "fixed_point": "--weight-quantizer fixed_point --activation-quantizer fixed_point",
+    "dorefa": "--weight-quantizer dorefa",
+    "step": "--weight-quantizer step --weight-step 0.05 --activation-quantizer step --activation-step 0.1",
+    "centers": "--weight-quantizer centers --weight-centers 5",
+}
+
+
+def exported(ptq: Any, flags: str) -> dict[str, Any]:
+    outcome = ptq(f"export {flags} --json")
+    assert outcome.status == 0, outcome
+    values: dict[str, Any] = json.loads(outcome.out)
+    return values
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: Any, family: str) -> None:
+    calibration = (folder / "ptq-run/calibration.safetensors").read_bytes()
+    (folder / "calib.npz").rename(folder / "elsewhere.npz")
+
+    values = exported(ptq, FAMILIES[family])
+
+    assert (folder / "ptq-run/calibration.safetensors").read_bytes() == calibration
+    in_float = family == "centers"
+    layers = {layer["name"]: layer for layer in values["layers"]}
+    assert layers["conv"]["integer"] is layers["fc"]["integer"] is not in_float
+    assert values["integer_kernels"]["Conv"] == values["integer_kernels"]["Gemm"] == int(not in_float)
+    assert ptq("evaluate --eval-data eval.npz").status == 0
+    report = json.loads((folder / "ptq-run/report.json").read_text())
+    metrics = {item["name"]: item["quantized_value"] for item in report["metrics"]}
+    assert metrics["sqnr_db"] > 8
+    told = {layer["name"]: layer for layer in report["layers"]}
+    assert told["conv"]["integer"] is not in_float
+    assert ("no integer kernel" in told["conv"]["reason"]) is in_float
+    assert f"weights: {'centers (5)' if in_float else family}, " in report["amax"]["method"]
+
+
+def test_an_export_is_the_same_again(folder: Path, ptq: Any) -> None:
+    for flags in FAMILIES.values():
+        exported(ptq, flags)
+        content = (folder / "ptq-run/model.int8.onnx").read_bytes()
+        exported(ptq, flags)
+        assert (folder / "ptq-run/model.int8.onnx").read_bytes() == content
+
+
+def test_an_override_gives_a_layer_another_quantizer(folder: Path, ptq: Any) -> None:
+    (folder / "mixed.toml").write_text("""
+[weights]
+quantizer = "centers"
+
+[[override]]
+match = "fc"
+weights = { quantizer = "scaled", bits = 4 }
+
+[[override]]
+match = "relu"
+activations = { quantizer = "step", step = 0.25 }
+""")
+    values = exported(ptq, "--recipe mixed.toml")
+    assert values["weights"] == {"centers (16), 4 bits": 1, "scaled, 4 bits": 1}
+    assert values["overridden"] == ["relu", "fc.weight"]
+    types = {item.name: item.data_type for item in onnx.load("ptq-run/model.int8.onnx").graph.initializer}
+    assert types["conv.weight.indices"] == TensorProto.UINT4
+    assert types["fc.weight.quantized"] == TensorProto.INT4
+    assert types["conv.bias"] == TensorProto.FLOAT, "a bias beside a codebook stays as it is"
+    text = ptq("export --recipe mixed.toml").out
+    assert "weights: 1 centers (16), 4 bits; 1 scaled, 4 bits" in text
+    assert "note: 1 layer with these weights runs in float" in text
+
+
+def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: Any) -> None:
+    exported(ptq, "--weight-quantizer dorefa --weight-bits 3")
+    assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"] == {
+        "quantizer": "dorefa",
+        "bits": 3,
+    }
+    content = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    assert exported(ptq, "")["weights"] == {"dorefa, 3 bits": 2}
+    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == content
+    assert exported(ptq, "--weight-bits 4")["weights"] == {"dorefa, 4 bits": 2}
+    assert exported(ptq, "--preset step_w8a8")["activations"] == {"step": 3}
+    assert exported(ptq, "--weight-quantizer scaled --activation-quantizer scaled")["weights"] == {
+        "scaled, 8 bits": 2
+    }
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_each_preset_works_on_a_calibration_that_is_there(folder: Path, ptq: Any, preset: str) -> None:
+    assert exported(ptq, f"--preset {preset}")["weights"]
+
+
+def test_inspect_says_what_a_weight_would_be_stored_as(folder: Path, ptq: Any) -> None:
+    outcome = ptq("inspect model.onnx --weight-quantizer centers --json")
+    layers = {layer["name"]: layer for layer in json.loads(outcome.out)["layers"]}
+    assert (layers["conv"]["integer"], layers["conv"]["weight"]) == (False, "centers (16), 4 bits")
+    assert "no integer kernel" in layers["conv"]["reason"]
+    assert "float; centers (16), 4 bits" in ptq("inspect model.onnx --preset codebook_w4").out
+
+
+REFUSED = {
+    "unknown": ("--weight-quantizer dorefer", "PTQ-RECIPE-004", "did you mean 'dorefa'"),
+    "bits": ("--weight-bits 16", "PTQ-RECIPE-003", "'weights.bits' is 16"),
+    "no parameter": ("--weight-step 0.1", "PTQ-RECIPE-002", "no parameter of quantizer 'scaled'"),
+    "weights alone": ("--activation-quantizer centers", "PTQ-RECIPE-003", "for weights alone"),
+}
+
+
+@pytest.mark.parametrize(("flags", "code", "says"), REFUSED.values(), ids=REFUSED)
+def test_bad_settings_are_refused_before_anything_is_written(
+    refuse: Any, flags: str, code: str, says: str
+) -> None:
+    refuse(f"export {flags}", code, says)
+    refuse(f"quantize model.onnx --data calib.npz {flags}", code, says)
+
+
+def test_a_parameter_that_only_an_override_makes_wrong_is_refused(folder: Path, refuse: Any) -> None:
+    (folder / "wrong.toml").write_text("[[override]]\nmatch = 'fc'\nweights = { bits = 12 }\n")
+    refuse("export --recipe wrong.toml", "PTQ-RECIPE-003", "'weights.bits' is 12")
+    refuse("quantize model.onnx --data calib.npz --recipe wrong.toml", "PTQ-RECIPE-003", "is 12")
+
+
+def test_an_override_of_weights_that_matches_none_is_refused(folder: Path, refuse: Any) -> None:
+    (folder / "wrong.toml").write_text("[[override]]\nmatch = 'fcc'\nweights = { bits = 4 }\n")
+    refuse("export --recipe wrong.toml", "PTQ-RECIPE-003", "matches no weight", "did you mean 'fc'")
