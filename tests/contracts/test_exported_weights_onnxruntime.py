@@ -15,6 +15,7 @@ from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.opset import raise_opset
 from ptq_cli.models.prepare import prepare
 from ptq_cli.pipeline.placement import place
+from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.integers import PACKED_OPSET
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
@@ -206,3 +207,28 @@ def test_five_bits_take_a_byte_and_the_opset_stays():
     _, _, model = export(WeightSettings(bits=5))
     assert {item.version for item in model.opset_import} == {20}
     assert all(item.data_type != TensorProto.INT4 for item in model.graph.initializer)
+
+
+def without_casts(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model with each DequantizeLinear reading the INT4 integers itself."""
+    casts = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Cast"}
+    bare = onnx.ModelProto.FromString(model.SerializeToString())
+    nodes = [node for node in bare.graph.node if node.op_type != "Cast"]
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] in casts:
+            node.input[0] = casts[node.input[0]]
+            del node.input[2]  # an int8 zero point of 0
+    del bare.graph.node[:]
+    bare.graph.node.extend(nodes)
+    onnx.checker.check_model(bare)
+    return bare
+
+
+def test_four_bits_run_on_integer_kernels_because_a_cast_unpacks_them():
+    _, _, model = export(WeightSettings(bits=4))
+    unpacked = count_kernels(model.SerializeToString())
+    bare = count_kernels(without_casts(model).SerializeToString())
+    integers = {name: unpacked.integer[name] for name in ("Conv", "Gemm", "MatMul")}
+    floats = {name: bare.floating[name] for name in ("Conv", "Gemm", "MatMul")}
+    assert sum(integers.values()) == sum(floats.values()) == 3
+    assert sum(unpacked.floating.values()) == 0
