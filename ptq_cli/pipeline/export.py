@@ -125,15 +125,12 @@ def make_export(
     placement = place(model, recipe)
     settings = placement.settings
     require_ranges(placement.plan, calibration)
-    decisions = decide_activations(
-        placement.plan, settings.activations, calibration, settings.activation_families
-    )
+    families = settings.activation_families
+    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
     found = {source: decision.parameters for source, decision in decisions.items()}
     plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
     model = raise_opset(model, PACKED_OPSET) if placement.packs else model
-    parameters = decide_all(
-        model, plan, lambda site: found[site.source], lambda site: placement.quantizers[site]
-    )
+    parameters = decide_all(model, plan, lambda site: found[site.source], placement.quantizers.__getitem__)
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
     prove_powers_of_two(quantized, placement, plan)

@@ -42,11 +42,8 @@ def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) 
     """Return what to quantize in ``model`` for ``target``.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
-
-    Args:
-        model: the float model.
-        target: whose rules hold.
-        in_float: layers of whose weight there is no integer kernel, with the reason.
+    ``in_float`` names layers of whose weight there is no integer kernel, with the reason; each tensor that is
+    then quantized is also quantized without it.
 
     Raises:
         InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
@@ -65,12 +62,9 @@ def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) 
             f"the model has opset {opset}, target '{target.name}' needs {target.opset} or later",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
-    planner, refused = _Planner(model.graph, target, {}, in_float or {}), dict[str, str]()
-    plan = planner.plan()
-    while trapped := planner.trapped():
-        refused |= trapped
-        planner = _Planner(model.graph, target, refused, in_float or {})
-        plan = planner.plan()
+    plan, refused = _untrapped(model.graph, target, {}, {})
+    if in_float:  # What must not be a site stays none: a calibration has measured no others.
+        plan, _ = _untrapped(model.graph, target, refused, in_float)
     if not plan.weights and not plan.activations:
         reasons = (
             "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
@@ -81,6 +75,15 @@ def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) 
             hint=f"{in_float32}ptq inspect shows each layer's reason",
         )
     return plan
+
+
+def _untrapped(graph: ir.Graph, target: Target, refused: Reasons, in_float: Reasons) -> tuple[Plan, Reasons]:
+    while True:
+        planner = _Planner(graph, target, refused, in_float)
+        plan, trapped = planner.plan(), planner.trapped()
+        if not trapped:
+            return plan, refused
+        refused = {**refused, **trapped}
 
 
 class _Planner:
@@ -169,9 +172,8 @@ class _Planner:
 
     def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value) -> WeightSite:
         axis = weight_axis(node, rule, value) if self._target.weight.per_axis else None
-        site = WeightSite(
-            value.name or "", node.name or "", rule.weight or 0, self._target.weight_format, axis
-        )
+        format_ = self._target.weight_format
+        site = WeightSite(value.name or "", node.name or "", rule.weight or 0, format_, axis)
         self._weights.append(site)
         return site
 
@@ -248,15 +250,13 @@ class _Planner:
     def _ask_all_sides(self, node: ir.Node) -> None:
         if (node.name or "") in self._integer or (node.name or "") in self._bias_adds:
             return
-        reasons = [self._refusal(value) for value in node.inputs if value is not None]
-        reason = next((text for text in reasons if text), "")
-        if reason:
+        inputs = [value for value in node.inputs if value is not None]
+        if reason := next(filter(None, map(self._refusal, inputs)), ""):
             self._reasons[node.name or ""] = reason
             return
         self._mark(node, "")
-        for value in node.inputs:
-            if value is not None:
-                self._ask(value)
+        for value in inputs:
+            self._ask(value)
 
     def _refusal(self, value: ir.Value) -> str:
         if (value.name or "") in self._refused:

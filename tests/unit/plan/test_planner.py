@@ -133,3 +133,21 @@ def test_a_target_that_needs_a_newer_opset_refuses_the_model(target):
         InvalidOnnxError, match=r"the model has opset [0-9]+, target 'ort-cpu' needs 99 or later"
     ):
         make_plan(model, newer)
+
+
+SOFTMAX_BETWEEN = """(float[b,3,8,8] x) => (float[] y)
+<float[4,3,3,3] w1, float[5,4,3,3] w2> { c = Conv(x, w1)
+  s = Softmax(c)
+  y = Conv(s, w2) }"""
+
+
+def test_a_layer_in_float_makes_no_site_that_was_none_before(target):
+    model = build(SOFTMAX_BETWEEN)
+    whole = make_plan(model, target)
+    found = make_plan(model, target, {"c": "looked up"})
+    assert set(whole.activations) == {"x", "c"}
+    assert found.activations == {}
+    layers = {layer.name: layer for layer in found.layers}
+    assert layers["c"].reason == "looked up"
+    assert "must not be integer" in layers["y"].reason
+    assert [site.tensor for site in found.weights] == ["w1"]
