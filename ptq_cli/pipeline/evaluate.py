@@ -13,7 +13,7 @@ from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.labels import require_labels
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
-from ptq_cli.core.errors import InputFileError, StaleCalibrationError
+from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file, sha256_bytes, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
@@ -27,7 +27,7 @@ from ptq_cli.pipeline.export import (
     QUANTIZERS,
     STATISTICS_SHA256,
     WEIGHT_AMAX,
-    quantizer_line,
+    report_layers,
 )
 from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
@@ -39,6 +39,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.codec import decode
 from ptq_cli.report.document import (
     AmaxSummary,
     CalibrationSummary,
@@ -156,9 +157,10 @@ def make_evaluation(
     Raises:
         PtqError: as ``run_evaluate`` does.
     """
+    origin = _metadata(pair.quantized_model, Path(pair.quantized_name))
+    layers = _layers(pair, recipe, origin)
     evaluation = _run_both(recipe, pair, evaluation_set, progress)
     dataset = evaluation_set.dataset
-    origin = _metadata(pair.quantized_model, Path(pair.quantized_name))
     report = Report(
         created=current_time(),
         versions=library_versions(),
@@ -172,7 +174,7 @@ def make_evaluation(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
         ),
         metrics=evaluation.measurements,
-        layers=_layers(pair, recipe, origin),
+        layers=layers,
         gates=tuple(decide(evaluation.measurements, recipe.gate)),
     )
     files = {
@@ -264,15 +266,21 @@ def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
     text = method if weights == "max" else f"{method}, weights by {weights}"
     if QUANTIZERS in origin:
-        text += f"; {quantizer_line(**json.loads(origin[QUANTIZERS]))}"
+        text += f"; {origin[QUANTIZERS]}"
     return AmaxSummary(text, settings)
 
 
 def _layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
     if LAYERS in origin:  # Which quantizers it was exported with, the recipe at hand need not say.
-        rows = [tuple(row) for row in json.loads(origin[LAYERS])]
-    else:
-        model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
-        plan = make_plan(model, load_target(recipe.quantization.target))
-        rows = [(layer.name, layer.op, layer.quantized, layer.reason) for layer in plan.layers]
-    return tuple(Layer(name, op, integer, "" if integer else reason) for name, op, integer, reason in rows)
+        return _exported_layers(origin[LAYERS], pair.quantized_name)
+    model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
+    return report_layers(make_plan(model, load_target(recipe.quantization.target)))
+
+
+def _exported_layers(text: str, name: str) -> tuple[Layer, ...]:
+    try:
+        return decode(tuple[Layer, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError, ReportError) as error:
+        raise InputFileError(
+            f"'{name}' has damaged metadata '{LAYERS}': {first_line(error)}", hint="run ptq export again"
+        ) from error

@@ -28,6 +28,8 @@ from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.codec import encode
+from ptq_cli.report.document import Layer
 
 FLOAT_SHA256 = "ptq.float_sha256"
 STATISTICS_SHA256 = "ptq.statistics_sha256"
@@ -181,9 +183,16 @@ def _weight_method(tensor: str, placement: Placement) -> str:
 
 def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
     """Return what a reader of the file cannot see: whose integers these are, and where they run."""
-    counts = {"weights": placement.weight_counts, "activations": placement.activation_counts}
-    layers = [[layer.name, layer.op, layer.quantized, layer.reason] for layer in plan.layers]
-    return {QUANTIZERS: json.dumps(counts), LAYERS: json.dumps(layers)}
+    line = quantizer_line(placement.weight_counts, placement.activation_counts)
+    return {QUANTIZERS: line, LAYERS: json.dumps(encode(report_layers(plan)))}
+
+
+def report_layers(plan: Plan) -> tuple[Layer, ...]:
+    """Return where each layer of a plan runs, and the reasons of those that stay float."""
+    return tuple(
+        Layer(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
+        for layer in plan.layers
+    )
 
 
 def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:

@@ -17,8 +17,8 @@ DEFAULT_QUANTIZER = "scaled"
 POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
 CHANNEL, TENSOR = "channel", "tensor"
-LOWEST_INTEGER, HIGHEST_INTEGER = -110, 120
-"""Of ``quantizers.fixed_point_grid``: each step and its reciprocal are normal float32 numbers."""
+MOST_OCTAVES = 60
+"""Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
 
 
 def _rule(holds: Callable[[Any], bool], wanted: str) -> dict[str, Any]:
@@ -33,8 +33,11 @@ def _one_of(*names: str) -> dict[str, Any]:
     return _rule(lambda value: value in names, " or ".join(f"'{name}'" for name in names))
 
 
-STEP = _rule(lambda value: value is None or 2.0**-100 <= value <= 2.0**100, "positive, 2^-100 to 2^100")
-INTEGER = _whole(LOWEST_INTEGER, HIGHEST_INTEGER)
+STEP = _rule(
+    lambda value: value is None or 2.0**-MOST_OCTAVES <= value <= 2.0**MOST_OCTAVES,
+    f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
+)
+INTEGER = _whole(-MOST_OCTAVES, MOST_OCTAVES)
 
 
 @dataclass(frozen=True)

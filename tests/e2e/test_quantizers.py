@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from ptq_cli.recipe.layers import preset_names
+from tests.e2e.conftest import make_onnx, make_weights
 
 FAMILIES = {
     "scaled": "--weight-bits 4",
@@ -109,6 +110,53 @@ def test_inspect_says_what_a_weight_would_be_stored_as(folder: Path, ptq: Any) -
     assert (layers["conv"]["integer"], layers["conv"]["weight"]) == (False, "centers (16), 4 bits")
     assert "no integer kernel" in layers["conv"]["reason"]
     assert "float; centers (16), 4 bits" in ptq("inspect model.onnx --preset codebook_w4").out
+
+
+def test_damaged_metadata_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
+    exported(ptq, FAMILIES["dorefa"])
+    path = folder / "ptq-run/model.int8.onnx"
+    model = onnx.load(path)
+    (layers,) = (item for item in model.metadata_props if item.key == "ptq.layers")
+    for damaged in ("[", "{}", layers.value.replace("true", "7"), "[" * 100_000):
+        layers.value = damaged
+        onnx.save(model, path)
+        refuse(
+            "evaluate --eval-data eval.npz",
+            "PTQ-FILE-001",
+            "damaged metadata 'ptq.layers'",
+            hint="export again",
+        )
+
+
+def test_an_older_opset_is_raised_for_four_bits(folder: Path, ptq: Any) -> None:
+    model = make_onnx(make_weights(), opset=13)
+    model.ir_version = 7
+    onnx.save(model, folder / "old.onnx")
+    words = "quantize old.onnx --data calib.npz --run old"
+    for flags, opset in (("--weight-bits 5", 13), ("--weight-bits 4", 21), ("--preset codebook_w4", 21)):
+        assert ptq(f"{words} {flags}").status == 0
+        written = onnx.load("old/model.int8.onnx")
+        assert [item.version for item in written.opset_import if not item.domain] == [opset]
+        assert ptq("evaluate --run old --eval-data eval.npz --min sqnr_db=8").status == 0
+
+
+GRIDS = {
+    "tiny": "--weight-quantizer step --weight-step 1e-18 --activation-quantizer step --activation-step 1e-18",
+    "huge": "--weight-quantizer step --weight-step 1e18 --activation-quantizer step --activation-step 1e18",
+    "low point": "--weight-quantizer fixed_point --weight-integer -60 --activation-quantizer fixed_point "
+    "--activation-integer -60",
+    "high point": "--weight-quantizer fixed_point --weight-integer 60 --activation-quantizer fixed_point "
+    "--activation-integer 60",
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_grid_far_from_the_values_makes_a_file_that_runs(folder: Path, ptq: Any, grid: str) -> None:
+    exported(ptq, GRIDS[grid])
+    assert ptq("evaluate --eval-data eval.npz").status == 0
+    assert ptq("evaluate --eval-data eval.npz --min sqnr_db=8").status == 3, (
+        "it is useless, and the gate says so"
+    )
 
 
 REFUSED = {
