@@ -9,9 +9,17 @@ import click
 from ptq_cli.cli.options import JSON, PATH, take
 from ptq_cli.cli.quantizer_options import shown_value, take_drawn
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter, QuantizerFamily, find_family
+from ptq_cli.recipe.quantizer_families import (
+    FAMILIES,
+    Parameter,
+    QuantizerFamily,
+    RecipeParameter,
+    find_family,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ptq_cli.pipeline.staircase import Staircase
 
 POINTS = 401
@@ -105,7 +113,7 @@ def _print_families() -> None:
         tell(f"the terminal is too narrow for: {', '.join(left_out)}; --json has it")
 
 
-def _parameters(parameters: tuple[Parameter, ...] | None) -> str:
+def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
     if parameters is None:
         return "no"
     texts = [f"{item.name} {shown_value(item.default)} ({item.wanted})" for item in parameters]
@@ -139,7 +147,7 @@ def _family_values(family: QuantizerFamily) -> dict[str, Any]:
     }
 
 
-def _parameter_values(parameters: tuple[Parameter, ...]) -> list[dict[str, Any]]:
+def _parameter_values(parameters: "Sequence[Parameter | RecipeParameter]") -> list[dict[str, Any]]:
     return [{"name": item.name, "default": item.default, "wanted": item.wanted} for item in parameters]
 
 

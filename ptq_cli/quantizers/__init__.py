@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         k_bit_quantize,
         k_bit_quantize_forward,
     )
+    from ptq_cli.quantizers.dorefa_export import DorefaLevels, encode_dorefa
     from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
     from ptq_cli.quantizers.fixed_point_export import (
         FixedPointIntegers,
@@ -82,6 +83,7 @@ __all__ = [
     "AutoScale",
     "CenterIndices",
     "CenterQuantizer",
+    "DorefaLevels",
     "FixedPointFormat",
     "FixedPointIntegers",
     "QuantDescriptor",
@@ -95,6 +97,7 @@ __all__ = [
     "clamp_backward",
     "clamp_by_linear",
     "encode_centers",
+    "encode_dorefa",
     "fake_affine_tensor_quant",
     "fake_quantize",
     "fake_quantize_affine",
@@ -135,6 +138,7 @@ _FILES = {
     "centers_module": ("CenterQuantizer",),
     "descriptor": ("QuantDescriptor", "ScaledQuantDescriptor"),
     "dorefa": ("affine_k_bit_quantize", "clamp_by_linear", "k_bit_quantize", "k_bit_quantize_forward"),
+    "dorefa_export": ("DorefaLevels", "encode_dorefa"),
     "fixed_point": ("fixed_point", "fixed_point_scale"),
     "fixed_point_export": ("FixedPointIntegers", "quantize_fixed_point", "require_power_of_two"),
     "fixed_point_grid": ("FixedPointFormat",),

@@ -4,9 +4,10 @@ What they compute is in ``ptq_cli.quantizers``; a family here says which setting
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean, require_known
+from ptq_cli.recipe import quantizers
 
 Value = bool | int | float | str
 
@@ -65,6 +66,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class RecipeParameter:
+    """A parameter that a recipe may give a family.
+
+    Attributes:
+        name: as in a recipe.
+        default: what holds without it; None where it is then found from the values.
+        wanted: what it may be, in words.
+    """
+
+    name: str
+    default: Value | None
+    wanted: str
+
+
+@dataclass(frozen=True)
 class QuantizerFamily:
     """A family of quantizers.
 
@@ -74,8 +90,6 @@ class QuantizerFamily:
         formula: what it computes.
         gradient: what stands for its derivative with respect to x.
         source: the paper or project that it is from.
-        weights: its parameters for weights.
-        activations: its parameters for activations, or None where it takes none.
         drawn: those of a drawing. A model has some of them from its own values, such as amax.
     """
 
@@ -84,12 +98,29 @@ class QuantizerFamily:
     formula: str
     gradient: str
     source: str
-    weights: tuple[Parameter, ...]
-    activations: tuple[Parameter, ...] | None
     drawn: tuple[Parameter, ...]
 
+    @property
+    def weights(self) -> tuple[RecipeParameter, ...]:
+        """What a recipe may say of it for weights."""
+        return _recipe_parameters(quantizers.FAMILIES[self.name].weights)
 
-_BITS = Parameter("bits", 8, "of an integer", low=2, high=8)
+    @property
+    def activations(self) -> tuple[RecipeParameter, ...] | None:
+        """Likewise for activations; None where it takes none."""
+        kind = quantizers.FAMILIES[self.name].activations
+        return None if kind is None else _recipe_parameters(kind)
+
+
+def _recipe_parameters(
+    kind: type[quantizers.WeightFamily | quantizers.ActivationFamily],
+) -> tuple[RecipeParameter, ...]:
+    return tuple(
+        RecipeParameter(item.name, getattr(kind(), item.name), item.metadata["wanted"])
+        for item in fields(kind)
+    )
+
+
 _DRAWN_BITS = Parameter("bits", 4, "how many bits", low=2, high=16)
 _AMAX = Parameter("amax", 1.0, "the largest magnitude that is represented", positive=True)
 _INTEGER = Parameter("integer", None, "bits before the binary point, without the sign", low=-110, high=120)
@@ -102,8 +133,6 @@ _FAMILIES = (
         formula="clip(round(x / scale), qmin, qmax) * scale, scale = amax / qmax",
         gradient="1 where |x| <= amax, 0 elsewhere",
         source="NVIDIA pytorch-quantization; ONNX QuantizeLinear",
-        weights=(_BITS,),
-        activations=(),
         drawn=(
             _DRAWN_BITS,
             _AMAX,
@@ -117,8 +146,6 @@ _FAMILIES = (
         formula="alpha * step * clip(round(x / step), qmin, qmax), step = 2^(integer - bits + keep_negative)",
         gradient="1 everywhere, also where x is clipped",
         source="QKeras, quantized_bits",
-        weights=(_BITS, Parameter("alpha", "auto_po2", "", words=("auto_po2", "none")), _INTEGER),
-        activations=(_INTEGER,),
         drawn=(
             replace(_DRAWN_BITS, low=1),
             replace(_INTEGER, default=0),
@@ -133,8 +160,6 @@ _FAMILIES = (
         formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
         gradient="1 where |x| <= amax, 0 elsewhere",
         source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
-        weights=(Parameter("bits", 4, "of a level", low=2, high=7),),
-        activations=None,
         drawn=(replace(_DRAWN_BITS, low=1), _AMAX),
     ),
     QuantizerFamily(
@@ -143,8 +168,6 @@ _FAMILIES = (
         formula="round(x / step) * step",
         gradient="1 everywhere",
         source="SpikingJelly, step_quantize",
-        weights=(_BITS, _STEP),
-        activations=(_STEP,),
         drawn=(replace(_STEP, default=0.25),),
     ),
     QuantizerFamily(
@@ -153,13 +176,6 @@ _FAMILIES = (
         formula="the nearest center",
         gradient="that of sum(p * centers), p = softmax(-|x - centers| / temperature)",
         source="Agustsson et al. 2017, soft-to-hard vector quantization",
-        weights=(
-            Parameter("centers", 16, "how many", low=2, high=256),
-            Parameter("granularity", "channel", "", words=("channel", "tensor")),
-            Parameter("seed", 0, "of the random numbers", low=0, high=2**32 - 1),
-            Parameter("restarts", 4, "first sets of centers that are tried", low=1, high=1000),
-        ),
-        activations=None,
         drawn=(
             Parameter("centers", 16, "how many, learned from normally distributed values", low=2, high=256),
             Parameter("temperature", 0.1, "how far the gradient reaches", positive=True),
