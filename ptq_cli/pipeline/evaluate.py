@@ -271,10 +271,13 @@ def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
 
 
 def _layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
-    if LAYERS in origin:  # Which quantizers it was exported with, the recipe at hand need not say.
-        return _exported_layers(origin[LAYERS], pair.quantized_name)
     model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
-    return report_layers(make_plan(model, load_target(recipe.quantization.target)))
+    layers = report_layers(make_plan(model, load_target(recipe.quantization.target)))
+    if LAYERS not in origin:
+        return layers
+    # Which quantizers it was exported with, the recipe at hand need not say.
+    unusual = {layer.name: layer for layer in _exported_layers(origin[LAYERS], pair.quantized_name)}
+    return tuple(unusual.get(layer.name, layer) for layer in layers)
 
 
 def _exported_layers(text: str, name: str) -> tuple[Layer, ...]:

@@ -184,7 +184,9 @@ def _weight_method(tensor: str, placement: Placement) -> str:
 def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
     """Return what a reader of the file cannot see: whose integers these are, and where they run."""
     line = quantizer_line(placement.weight_counts, placement.activation_counts)
-    return {QUANTIZERS: line, LAYERS: json.dumps(encode(report_layers(plan)))}
+    usual = set(report_layers(placement.target_plan))
+    unusual = tuple(layer for layer in report_layers(plan) if layer not in usual)
+    return {QUANTIZERS: line, LAYERS: json.dumps(encode(unusual))}
 
 
 def report_layers(plan: Plan) -> tuple[Layer, ...]:

@@ -30,6 +30,7 @@ class Placement:
 
     Attributes:
         plan: what is quantized.
+        target_plan: what the target would quantize, had it the say in everything.
         settings: of each tensor, for the plan that the target alone makes.
         families: the quantizer of each weight, by the plan's site.
         quantizers: the same, ready to be asked.
@@ -37,6 +38,7 @@ class Placement:
     """
 
     plan: Plan
+    target_plan: Plan
     settings: TensorSettings
     families: Mapping[WeightSite, WeightFamily]
     quantizers: Mapping[WeightSite, WeightQuantizer]
@@ -78,15 +80,14 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
     """
     target = load_target(recipe.quantization.target)
-    plan = make_plan(model, target)
-    settings = tensor_settings(model, plan, recipe)
+    target_plan = make_plan(model, target)
+    settings = tensor_settings(model, target_plan, recipe)
     looked_up = {
         site.node: _looked_up(family)
         for site, family in settings.weight_families.items()
         if isinstance(family, CenterWeights)
     }
-    if looked_up:
-        plan = make_plan(model, target, looked_up)
+    plan = make_plan(model, target, looked_up) if looked_up else target_plan
     sites = {site: weight_site(site, settings.weight_families[site]) for site in plan.weights}
     families = {new: settings.weight_families[site] for site, new in sites.items()}
     plain = ScaledWeights(target.weight_format.bits)
@@ -97,7 +98,8 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         for site, new in sites.items()
     }
     packs = packed and any(family.bits <= HALF_BYTE for family in families.values())
-    return Placement(plan.with_weights(sites, described), settings, families, quantizers, packs)
+    placed = plan.with_weights(sites, described)
+    return Placement(placed, target_plan, settings, families, quantizers, packs)
 
 
 def _looked_up(family: CenterWeights) -> str:
