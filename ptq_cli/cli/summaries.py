@@ -190,8 +190,8 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
 
 def print_report(report: Report) -> None:
     """Print the tables of a report, and the verdict last."""
-    print_table(label_table(report), right=(1, 2, 3))
-    print_table(comparison_table(report), right=(1,))
+    print_table(label_table(report), right=(1, 2, 3, 4))
+    print_table(comparison_table(report), right=(1, 2))
     print_table(size_table(report), right=(2,))
     say(placement_line(report))
     print_gates(report)

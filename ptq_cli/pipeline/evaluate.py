@@ -175,7 +175,7 @@ def make_evaluation(
         ),
         metrics=evaluation.measurements,
         layers=layers,
-        gates=tuple(decide(evaluation.measurements, recipe.gate)),
+        gates=tuple(decide(evaluation.measurements, recipe.gate, evaluation.samples)),
     )
     files = {
         run.report_json: report_to_json(report).encode(),

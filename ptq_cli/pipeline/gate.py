@@ -28,4 +28,4 @@ def run_gate(report: Path, max_drop: Mapping[str, float], minimum: Mapping[str, 
             )
         return found
     check_limits(gate)
-    return replace(found, gates=tuple(decide(found.metrics, gate)))
+    return replace(found, gates=tuple(decide(found.metrics, gate, found.evaluation.samples)))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ptq_cli.core.errors import ReportError
 
@@ -161,6 +161,7 @@ _BY_ORIGIN: dict[Any, Callable[[Any, Any, str], Any]] = {
     tuple: _decode_tuple,
     dict: _decode_dict,
     UnionType: _decode_optional,
+    Union: _decode_optional,  # what `Annotated[...] | None` becomes
     Literal: _decode_literal,
     Annotated: _decode_annotated,
 }

@@ -1,4 +1,4 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 1.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 2.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
@@ -13,11 +13,14 @@ from typing import Annotated, Any, ClassVar
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
 from ptq_cli.report.codec import AtLeast, Matches, decode, encode
+from ptq_cli.report.consistency import require_consistent
 from ptq_cli.report.gate import GateResult, Verdict, verdict
 from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.versions import upgrade_version_1
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -208,16 +211,16 @@ def read_report(path: Path) -> Report:
 
 
 def parse_report(content: bytes) -> Report:
-    """Return the report that ``report_to_json`` wrote as ``content``.
+    """Return the report that ``report_to_json`` wrote as ``content``, now or at format version 1.
 
     Raises:
         ReportError: it is damaged, no report, of another format version, or a value does not fit.
 
     Example:
-        >>> parse_report(b'{"format": "ptq.report", "format_version": 2}')
+        >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 2, this ptq reads version 1
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 and 2
         hint: upgrade ptq, or write the report again with this one
     """
     try:
@@ -232,13 +235,15 @@ def parse_report(content: bytes) -> Report:
             hint="name the report.json of a run",
         )
     version = value.get("format_version")
-    if isinstance(version, bool) or version != FORMAT_VERSION:
+    if isinstance(version, bool) or version not in READABLE_VERSIONS:
         raise ReportError(
-            f"it has format version {str(version)[:40]}, this ptq reads version {FORMAT_VERSION}",
+            f"it has format version {str(version)[:40]}, "
+            f"this ptq reads {' and '.join(map(str, READABLE_VERSIONS))}",
             hint="upgrade ptq, or write the report again with this one",
         )
     body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
-    report: Report = decode(Report, body, "")
+    report: Report = decode(Report, upgrade_version_1(body) if version == 1 else body, "")
+    require_consistent(report.metrics, report.evaluation.samples)
     return report
 
 

@@ -13,6 +13,7 @@ from ptq_cli.report.measurement import Measurement
 from ptq_cli.report.metrics.base import LabelMetric, Labels, PairMetric
 from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS, requested_label_metrics
 from ptq_cli.report.outputs import Place, require_comparable
+from ptq_cli.report.uncertainty import with_interval, with_paired_intervals
 
 Run = Callable[[dict[str, Array]], Sequence[Array]]
 """Inputs by name to outputs in the order of the model's output names."""
@@ -45,7 +46,8 @@ def evaluate_models(
 
     Label metrics read the first output. Comparisons are made for every output: under the plain name for the
     first, as ``sqnr_db[name]`` for each further one; a comparison that has no meaning for an output, such as
-    ``top1_agreement`` of an embedding's feature map, is not reported for it. Memory holds one batch.
+    ``top1_agreement`` of an embedding's feature map, is not reported for it. Memory holds one batch, and what
+    each sample adds to a metric: see ``SampleSums``.
 
     Args:
         float_run: the float model.
@@ -95,7 +97,7 @@ def evaluate_models(
             "the evaluation data has no sample",
             hint="name evaluation data that is not empty: [evaluation] data in the recipe",
         )
-    return Evaluation(samples, (*labelled.measurements(), *compared.measurements()))
+    return Evaluation(samples, (*labelled.measurements(), *compared.measurements(samples)))
 
 
 class _LabelledMetrics:
@@ -125,7 +127,7 @@ class _LabelledMetrics:
 
 
 def _with_labels(name: str, of_float: LabelMetric, of_quantized: LabelMetric) -> Measurement:
-    return Measurement(
+    plain = Measurement(
         name=name,
         unit=of_quantized.unit,
         needs_labels=True,
@@ -133,6 +135,7 @@ def _with_labels(name: str, of_float: LabelMetric, of_quantized: LabelMetric) ->
         quantized_value=of_quantized.compute(),
         float_value=of_float.compute(),
     )
+    return with_paired_intervals(plain, of_float.sample_sums(), of_quantized.sample_sums())
 
 
 def _require_labels(place: Place, metrics: Sequence[str]) -> Labels:
@@ -186,14 +189,18 @@ class _Comparisons:
                     )
                 metric.update(expected, found)
 
-    def measurements(self) -> list[Measurement]:
+    def measurements(self, samples: int) -> list[Measurement]:
         return [
-            Measurement(
-                name=name if index == 0 else f"{name}[{self._output_names[index]}]",
-                unit=metric.unit,
-                needs_labels=False,
-                higher_is_better=metric.higher_is_better,
-                quantized_value=metric.compute(),
+            with_interval(
+                Measurement(
+                    name=name if index == 0 else f"{name}[{self._output_names[index]}]",
+                    unit=metric.unit,
+                    needs_labels=False,
+                    higher_is_better=metric.higher_is_better,
+                    quantized_value=metric.compute(),
+                ),
+                metric.sample_sums(),
+                samples,
             )
             for index, metrics in enumerate(self._by_output)
             for name, metric in metrics.items()

@@ -3,21 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.errors import GateError, did_you_mean
 from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.report.codec import AtLeast
+from ptq_cli.report.intervals.interval import TOLERANCE
 from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.resolution import samples_for_drop, samples_for_minimum
 
 Kind = Literal["max_drop", "min"]
 Verdict = Literal["pass", "fail", "no gate"]
 
 MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"
-
-TOLERANCE = 1e-9
-"""0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it. Shares of fewer
-than 10^9 samples differ by more than this, so it never lets a further wrong sample pass."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class GateResult:
         kind: ``"max_drop"`` limits the drop from above, ``"min"`` the quantized model's value from below.
         limit: the limit, in the metric's unit.
         value: the drop, or the quantized model's value.
+        samples_needed: about how many samples it takes until the value's interval ends at the limit.
 
     Example:
         >>> GateResult("top1", "max_drop", limit=0.01, value=0.83 - 0.82).passed
@@ -41,6 +41,7 @@ class GateResult:
     kind: Kind
     limit: float
     value: float
+    samples_needed: Annotated[int, AtLeast(1)] | None = None
 
     @property
     def passed(self) -> bool:
@@ -93,8 +94,13 @@ def check_limits(gate: GateSettings) -> None:
             _require_limit(metric, limit, flag)
 
 
-def decide(measurements: Sequence[Measurement], gate: GateSettings) -> list[GateResult]:
+def decide(measurements: Sequence[Measurement], gate: GateSettings, samples: int) -> list[GateResult]:
     """Hold the measurements against every limit: drops first, each group in the order given.
+
+    Args:
+        measurements: what was measured.
+        gate: the limits.
+        samples: on how many samples.
 
     Units:
         those of the metrics; comparisons are within 1e-9 of the limit.
@@ -108,13 +114,13 @@ def decide(measurements: Sequence[Measurement], gate: GateSettings) -> list[Gate
 
     Example:
         >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.82, float_value=0.83)
-        >>> [result.passed for result in decide([top1], GateSettings(max_drop={"top1": 0.01}))]
+        >>> [result.passed for result in decide([top1], GateSettings(max_drop={"top1": 0.01}), samples=100)]
         [True]
     """
     check_limits(gate)
     by_name = {measurement.name: measurement for measurement in measurements}
-    drops = [_decide_drop(_find(metric, by_name), limit) for metric, limit in gate.max_drop.items()]
-    minima = [_decide_min(_find(metric, by_name), limit) for metric, limit in gate.min.items()]
+    drops = [_decide_drop(_find(metric, by_name), limit, samples) for metric, limit in gate.max_drop.items()]
+    minima = [_decide_min(_find(metric, by_name), limit, samples) for metric, limit in gate.min.items()]
     return drops + minima
 
 
@@ -166,7 +172,7 @@ def _find(metric: str, by_name: dict[str, Measurement]) -> Measurement:
     return by_name[metric]
 
 
-def _decide_drop(measurement: Measurement, limit: float) -> GateResult:
+def _decide_drop(measurement: Measurement, limit: float, samples: int) -> GateResult:
     name, drop = measurement.name, measurement.drop
     if drop is None:
         value = f"{measurement.quantized_value:.4g}"
@@ -177,14 +183,15 @@ def _decide_drop(measurement: Measurement, limit: float) -> GateResult:
             f"{name} has no drop: it compares the models and has one value, {value}",
             hint=hint,
         )
-    return GateResult(name, "max_drop", float(limit), drop)
+    return GateResult(name, "max_drop", float(limit), drop, samples_for_drop(measurement, limit, samples))
 
 
-def _decide_min(measurement: Measurement, limit: float) -> GateResult:
+def _decide_min(measurement: Measurement, limit: float, samples: int) -> GateResult:
     name = measurement.name
     if not measurement.higher_is_better:
         raise GateError(
             f"{MIN_FLAG} {name}={limit:g} would pass the worse model: {name} is better when smaller",
             hint=f"gate sqnr_db or cosine instead, such as {MIN_FLAG} sqnr_db=25",
         )
-    return GateResult(name, "min", float(limit), measurement.quantized_value)
+    needed = samples_for_minimum(measurement, limit, samples)
+    return GateResult(name, "min", float(limit), measurement.quantized_value, needed)

@@ -1,9 +1,15 @@
 """One measured number, with what a reader must know to judge it."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from ptq_cli.report.codec import Matches
+from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.interval import Interval
 
 Unit = Literal["share", "decibel", "number"]
+Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
+"""Which samples are right, see ``ptq_cli.report.hits``."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,10 @@ class Measurement:
         higher_is_better: false for errors.
         quantized_value: the quantized model's value; a comparison has only this one.
         float_value: the float model's value, None for a comparison.
+        quantized_interval: of ``quantized_value``; None where samples cannot tell, as for a largest error.
+        drop_interval: of ``drop``, from the paired samples; None for a comparison.
+        flips: which samples make the drop, where each sample is right or wrong.
+        quantized_hits: the samples that the quantized model has right, to pair them with another report's.
 
     Example:
         >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.75, float_value=0.8125)
@@ -37,8 +47,15 @@ class Measurement:
     higher_is_better: bool
     quantized_value: float
     float_value: float | None = None
+    quantized_interval: Interval | None = None
+    drop_interval: Interval | None = None
+    flips: Flips | None = None
+    quantized_hits: Hits | None = None
 
     @property
     def drop(self) -> float | None:
-        """``float_value - quantized_value``, in the metric's unit; None for a comparison."""
-        return None if self.float_value is None else self.float_value - self.quantized_value
+        """How much worse the quantized model is, in the metric's unit; None for a comparison."""
+        if self.float_value is None:
+            return None
+        change = self.float_value - self.quantized_value
+        return change if self.higher_is_better else -change

@@ -8,12 +8,15 @@ import math
 from dataclasses import dataclass
 
 from ptq_cli.report.document import Report
-from ptq_cli.report.gate import TOLERANCE, GateResult
+from ptq_cli.report.gate import GateResult
+from ptq_cli.report.intervals.interval import CONFIDENCE, TOLERANCE, Interval
 from ptq_cli.report.measurement import Unit
 
 Row = tuple[str, ...]
 
 MAX_DECIMALS = 9
+INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
+"""Header of a column of intervals."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,30 @@ def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
     return format_value(drop, unit, decimals).replace(" %", " points")
 
 
+def format_interval(interval: Interval | None, unit: Unit) -> str:
+    """Write both ends of an interval; the unit, which stands beside it, is left out.
+
+    Edge case:
+        An empty text where there is none. A bare number gets as many digits as its ends take to differ.
+
+    Example:
+        >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
+        ('-0.20 to 0.51', '')
+        >>> format_interval(Interval(0.99871, 0.99874, "bootstrap"), "number")
+        '0.99871 to 0.99874'
+    """
+    if interval is None:
+        return ""
+    ends = (interval.low, interval.high)
+    if unit != "number":
+        low, high = (format_value(end, unit).partition(" ")[0] for end in ends)
+        return f"{low} to {high}"
+    digits = 4
+    while digits < MAX_DECIMALS and ends[0] != ends[1] and f"{ends[0]:.{digits}g}" == f"{ends[1]:.{digits}g}":
+        digits += 1
+    return f"{ends[0]:.{digits}g} to {ends[1]:.{digits}g}"
+
+
 def format_bytes(size: int) -> str:
     """Write a file's size in decimal units, as disks and package registries count.
 
@@ -99,24 +126,29 @@ def gate_table(report: Report) -> Table:
 
 
 def label_table(report: Report) -> Table:
-    """Return the metrics that both models have, with the drop."""
+    """Return the metrics that both models have, with the drop and its interval."""
     rows = []
     for metric in report.metrics:
         if metric.float_value is not None and metric.drop is not None:
             values = (metric.float_value, metric.quantized_value)
             texts = (format_value(value, metric.unit) for value in values)
-            rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit)))
-    return Table(("metric", "float", "int8", "drop"), tuple(rows))
+            interval = format_interval(metric.drop_interval, metric.unit)
+            rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit), interval))
+    return Table(("metric", "float", "int8", "drop", INTERVAL), tuple(rows))
 
 
 def comparison_table(report: Report) -> Table:
-    """Return the metrics that compare the two models' outputs."""
+    """Return the metrics that compare the two models' outputs, with their intervals."""
     rows = tuple(
-        (metric.name, format_value(metric.quantized_value, metric.unit))
+        (
+            metric.name,
+            format_value(metric.quantized_value, metric.unit),
+            format_interval(metric.quantized_interval, metric.unit),
+        )
         for metric in report.metrics
         if metric.float_value is None
     )
-    return Table(("int8 against float", "value"), rows)
+    return Table(("int8 against float", "value", INTERVAL), rows)
 
 
 def size_table(report: Report) -> Table:

@@ -7,6 +7,7 @@ import numpy as np
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
+from ptq_cli.report.metrics.base import SampleSums
 
 MIN_CLASSES = 2
 
@@ -40,8 +41,7 @@ class Top1Agreement:
     higher_is_better: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._agreed = 0
-        self._samples = 0
+        self._agreed = bytearray()
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -51,11 +51,16 @@ class Top1Agreement:
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch."""
-        self._agreed += int(np.sum(np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)))
-        self._samples += len(float_output)
+        agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
+        self._agreed += agreed.tobytes()
 
     def compute(self) -> float:
         """The share over all samples so far."""
-        if not self._samples:
+        if not self._agreed:
             raise MetricError("top1_agreement has seen no sample", hint="evaluate on data that is not empty")
-        return self._agreed / self._samples
+        return self._agreed.count(1) / len(self._agreed)
+
+    def sample_sums(self) -> SampleSums:
+        """Each sample's agreement, 0 or 1, of which the value is the mean."""
+        rows = np.frombuffer(self._agreed, np.uint8).astype(np.float64)[:, None]
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))

@@ -1,16 +1,35 @@
 """What every metric looks like, and how samples are walked so that batches cannot change a sum."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.report.intervals.bootstrap import Float64Array, OfSums
 from ptq_cli.report.measurement import Unit
 
-Float64Array = npt.NDArray[np.float64]
+__all__ = ["Float64Array", "LabelMetric", "Labels", "PairMetric", "SampleSums", "paired_samples"]
+
 Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SampleSums:
+    """A metric as a function of sums over samples, from which its uncertainty can be told.
+
+    This is what grows with the evaluation set: a byte for each sample and share, 8 for a cosine, 16 for an
+    SQNR; 50,000 samples of a classifier take 1.4 MB.
+
+    Attributes:
+        rows: [N, k], what each sample adds to the sums, in the order of the set.
+        of_sums: the metric's value from such sums.
+    """
+
+    rows: Float64Array
+    of_sums: OfSums
 
 
 class LabelMetric(Protocol):
@@ -25,6 +44,10 @@ class LabelMetric(Protocol):
 
     def compute(self) -> float:
         """The value over all samples so far."""
+        ...
+
+    def sample_sums(self) -> SampleSums | None:
+        """What each sample added so far; None if the value is no function of such sums, as a maximum."""
         ...
 
 
@@ -45,6 +68,10 @@ class PairMetric(Protocol):
 
     def compute(self) -> float:
         """The value over all samples so far."""
+        ...
+
+    def sample_sums(self) -> SampleSums | None:
+        """What each sample added so far; None if the value is no function of such sums, as a maximum."""
         ...
 
 

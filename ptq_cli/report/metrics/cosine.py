@@ -1,6 +1,7 @@
 """Mean over samples of the cosine between the two models' outputs."""
 
 import math
+from array import array
 from typing import ClassVar
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import Float64Array, paired_samples
+from ptq_cli.report.metrics.base import Float64Array, SampleSums, paired_samples
 
 
 class Cosine:
@@ -41,7 +42,7 @@ class Cosine:
 
     def __init__(self) -> None:
         self._sum = 0.0
-        self._samples = 0
+        self._cosines = array("d")
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -51,14 +52,19 @@ class Cosine:
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch's cosines."""
         for float_sample, quantized_sample in paired_samples(float_output, quantized_output):
-            self._sum += _cosine(float_sample, quantized_sample)
-            self._samples += 1
+            self._cosines.append(_cosine(float_sample, quantized_sample))
+            self._sum += self._cosines[-1]
 
     def compute(self) -> float:
         """The mean over all samples so far."""
-        if not self._samples:
+        if not self._cosines:
             raise MetricError("cosine has seen no sample", hint="evaluate on data that is not empty")
-        return self._sum / self._samples
+        return self._sum / len(self._cosines)
+
+    def sample_sums(self) -> SampleSums:
+        """Each sample's cosine, of which the value is the mean."""
+        rows = np.frombuffer(self._cosines, np.float64).astype(np.float64)[:, None]
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 def _cosine(a: Float64Array, b: Float64Array) -> float:

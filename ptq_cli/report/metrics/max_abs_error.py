@@ -51,3 +51,6 @@ class MaxAbsError:
     def compute(self) -> float:
         """The largest difference so far."""
         return self._largest
+
+    def sample_sums(self) -> None:
+        """None: no drawing of samples tells how much larger one of those not drawn is."""

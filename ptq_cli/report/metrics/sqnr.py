@@ -1,13 +1,14 @@
 """Signal to quantization noise ratio, over the whole set."""
 
 import math
+from array import array
 from typing import ClassVar
 
 import numpy as np
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import paired_samples
+from ptq_cli.report.metrics.base import SampleSums, paired_samples
 
 
 class Sqnr:
@@ -38,6 +39,7 @@ class Sqnr:
     def __init__(self) -> None:
         self._signal = 0.0
         self._noise = 0.0
+        self._addends = array("d")
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:  # noqa: ARG004 - one interface
@@ -47,8 +49,11 @@ class Sqnr:
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch to both sums."""
         for float_sample, quantized_sample in paired_samples(float_output, quantized_output):
-            self._signal += float(np.sum(float_sample**2))
-            self._noise += float(np.sum((float_sample - quantized_sample) ** 2))
+            signal = float(np.sum(float_sample**2))
+            noise = float(np.sum((float_sample - quantized_sample) ** 2))
+            self._signal += signal
+            self._noise += noise
+            self._addends.extend((signal, noise))
 
     def compute(self) -> float:
         """The ratio over all samples so far, in dB."""
@@ -57,3 +62,8 @@ class Sqnr:
         if self._signal == 0:
             return -math.inf
         return 10 * math.log10(self._signal / self._noise)
+
+    def sample_sums(self) -> SampleSums:
+        """Each sample's signal and noise, of whose sums the value is the ratio in dB."""
+        rows = np.frombuffer(self._addends, np.float64).reshape(-1, 2)
+        return SampleSums(rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))

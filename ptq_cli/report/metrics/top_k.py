@@ -7,7 +7,7 @@ import numpy as np
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import Labels
+from ptq_cli.report.metrics.base import Labels, SampleSums
 
 MIN_CLASSES = 2
 
@@ -44,8 +44,7 @@ class TopK:
 
     def __init__(self, k: int) -> None:
         self._k = k
-        self._hits = 0
-        self._samples = 0
+        self._hits = bytearray()
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
@@ -55,14 +54,18 @@ class TopK:
         comes_first = np.arange(output.shape[1])[None, :] < labels[:, None]
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
-        self._hits += int(np.sum(rank < self._k))
-        self._samples += len(labels)
+        self._hits += (rank < self._k).tobytes()
 
     def compute(self) -> float:
         """The share over all samples so far."""
-        if not self._samples:
+        if not self._hits:
             raise MetricError(f"top{self._k} has seen no sample", hint="evaluate on data that is not empty")
-        return self._hits / self._samples
+        return self._hits.count(1) / len(self._hits)
+
+    def sample_sums(self) -> SampleSums:
+        """Each sample's hit, 0 or 1, of which the value is the mean."""
+        rows = np.frombuffer(self._hits, np.uint8).astype(np.float64)[:, None]
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
     def _require_classes(self, output: Array) -> None:
         wanted = max(self._k, MIN_CLASSES)

@@ -12,6 +12,9 @@ from ptq_cli.report.document import (
     Report,
 )
 from ptq_cli.report.gate import GateResult
+from ptq_cli.report.hits import hits_to_text
+from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.measurement import Measurement
 
 
@@ -30,10 +33,25 @@ def report() -> Report:
         calibration=CalibrationSummary("histogram", 512, "c" * 64),
         evaluation=EvaluationSummary("eval.npz", 1000, "d" * 64),
         metrics=(
-            Measurement("top1", "share", True, True, quantized_value=0.826, float_value=0.83),
-            Measurement("sqnr_db", "decibel", False, True, quantized_value=31.5),
-            Measurement("cosine", "number", False, True, quantized_value=0.9987),
-            Measurement("top1_agreement", "share", False, True, quantized_value=0.985),
+            Measurement(
+                "top1",
+                "share",
+                True,
+                True,
+                quantized_value=0.826,
+                float_value=0.83,
+                quantized_interval=Interval(0.801, 0.848, "wilson"),
+                drop_interval=Interval(-0.005, 0.0134, "score"),
+                flips=Flips.counted(1000, lost=12, gained=8),
+                quantized_hits=hits_to_text([True] * 826 + [False] * 174),
+            ),
+            Measurement("sqnr_db", "decibel", False, True, 31.5, None, Interval(31.2, 31.9, "bootstrap")),
+            Measurement(
+                "cosine", "number", False, True, 0.9987, None, Interval(0.99868, 0.99872, "bootstrap")
+            ),
+            Measurement(
+                "top1_agreement", "share", False, True, 0.985, None, Interval(0.9755, 0.991, "wilson")
+            ),
             Measurement("max_abs_error", "number", False, False, quantized_value=0.125),
         ),
         layers=(
@@ -41,5 +59,8 @@ def report() -> Report:
             Layer("/act/HardSwish", "HardSwish", False, "ort-cpu has no integer HardSwish"),
             Layer("/fc/Gemm", "Gemm", True, ""),
         ),
-        gates=(GateResult("top1", "max_drop", 0.01, 0.83 - 0.826), GateResult("sqnr_db", "min", 25.0, 31.5)),
+        gates=(
+            GateResult("top1", "max_drop", 0.01, 0.83 - 0.826, samples_needed=2200),
+            GateResult("sqnr_db", "min", 25.0, 31.5),
+        ),
     )

@@ -14,6 +14,8 @@ from ptq_cli.report.gate import GateResult
 from ptq_cli.report.measurement import Measurement
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report.json"
+VERSION_1 = GOLDEN.with_name("report.v1.json")
+"""As ptq wrote it when that was the format."""
 
 
 def test_the_json_is_as_it_was(report: Report) -> None:
@@ -87,11 +89,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [3, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads version 1")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 and 2")
     assert error.hint == "upgrade ptq, or write the report again with this one"
 
 
@@ -128,6 +130,26 @@ def changed(report: Report, path: str, value: Any) -> bytes:
         ("gates/0/passed", False, "'gates[0].passed' is false, but the rest of the report says true"),
         ("metrics/0/drop", None, "'metrics[0].drop' is null, but the rest of the report says 0.004"),
         ("quantized_layers", 3, "'quantized_layers' is 3, but the rest of the report says 2"),
+        (
+            "metrics/0/drop_interval/high",
+            -1.0,
+            "'metrics[0].drop_interval' ends at -1.0, below its -0.005",
+        ),
+        (
+            "metrics/1/quantized_interval/low",
+            "nan",
+            "'metrics[1].quantized_interval' ends at 31.9, below its nan",
+        ),
+        ("metrics/0/flips/lost", 13, "'metrics[0].flips' makes a drop of 0.005, the report's is 0.004"),
+        ("metrics/0/flips/samples", 999, "'metrics[0].flips.samples' is 999, the report's are 1000"),
+        ("metrics/0/flips/lost", 2000, "'metrics[0].flips' counts more than the 1000 samples"),
+        ("metrics/0/quantized_hits", "f" * 250, "'metrics[0].quantized_hits' does not fit the report's"),
+        ("metrics/0/quantized_hits", "f0", "'metrics[0].quantized_hits' does not fit the report's"),
+        (
+            "metrics/0/quantized_hits",
+            "0x1",
+            "'metrics[0].quantized_hits' is '0x1', hits in hexadecimal is wa",
+        ),
         ("model/size_ratio", 9, "'model.size_ratio' is 9, but the rest of the report says 4.0"),
     ],
     ids=lambda value: value if isinstance(value, str) and "'" not in value else "",
@@ -149,3 +171,26 @@ def test_every_key_is_required(report: Report) -> None:
 def test_a_missing_file_is_the_inputs_fault(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"report '.*nowhere.json' does not exist"):
         read_report(tmp_path / "nowhere.json")
+
+
+def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None:
+    found = read_report(VERSION_1)
+    assert found.verdict == "pass"
+    assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
+    assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
+    assert json.loads(report_to_json(found))["format_version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("metrics", {}, "'metrics' is an object, a list is wanted"),
+        ("metrics", [3], "'metrics[0]' is 3, an object is wanted"),
+        ("gates", None, "'gates' is null, a list is wanted"),
+        ("verdict", "fail", "'verdict' is 'fail', but the rest of the report says 'pass'"),
+    ],
+    ids=["no-list", "no-object", "null", "contradiction"],
+)
+def test_a_broken_report_of_version_1_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
+    content = {**json.loads(VERSION_1.read_text()), key: value}
+    assert message in refusal(tmp_path, json.dumps(content).encode()).message

@@ -10,6 +10,10 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.report.evaluate import Evaluation, evaluate_models
+from ptq_cli.report.hits import hits_to_text
+from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.score import drop_interval
+from ptq_cli.report.intervals.share import share_interval
 
 SAMPLES, CLASSES = 30, 6
 RNG = np.random.default_rng(7)
@@ -198,3 +202,34 @@ def test_an_output_of_texts_is_refused() -> None:
     run = lambda inputs: [np.array(["cat"] * len(inputs["x"]))]  # noqa: E731
     with pytest.raises(MetricError, match="output 'scores' has dtype <U3, numbers are wanted"):
         evaluate(run, run, batches(8))
+
+
+def test_a_label_metric_has_its_flips_and_intervals() -> None:
+    found = evaluate(model(WEIGHT), model(QUANTIZED_WEIGHT), batches(7), "top1").measurements[0]
+    before = (INPUTS @ WEIGHT).argmax(1) == LABELS
+    after = (INPUTS @ QUANTIZED_WEIGHT).argmax(1) == LABELS
+    assert found.flips == Flips.counted(SAMPLES, int(sum(before & ~after)), int(sum(after & ~before)))
+    assert found.drop_interval == drop_interval(found.flips)
+    assert found.quantized_interval == share_interval(float(after.mean()), SAMPLES)
+    assert found.quantized_hits == hits_to_text(after.tolist())
+
+
+def test_comparisons_have_intervals_but_for_the_largest_error() -> None:
+    result = evaluate(model(WEIGHT), model(QUANTIZED_WEIGHT), batches(8))
+    found = {m.name: m for m in result.measurements}
+    methods = {m.name: m.quantized_interval and m.quantized_interval.method for m in result.measurements}
+    assert methods == {
+        "sqnr_db": "bootstrap",
+        "cosine": "bootstrap",
+        "top1_agreement": "wilson",
+        "max_abs_error": None,
+    }
+    for name in ("sqnr_db", "cosine", "top1_agreement"):
+        interval = found[name].quantized_interval
+        assert interval is not None and interval.low < found[name].quantized_value < interval.high
+
+
+def test_what_is_not_of_samples_has_no_interval() -> None:
+    run = lambda inputs: [np.arange(6.0 * len(inputs["x"])).reshape(2, 3, -1)]  # noqa: E731
+    other = lambda inputs: [run(inputs)[0] + 0.5]  # noqa: E731
+    assert all(m.quantized_interval is None for m in evaluate(run, other, batches(8)).measurements)

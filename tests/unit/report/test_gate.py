@@ -6,8 +6,13 @@ import pytest
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.recipe.schema import GateSettings
-from ptq_cli.report.gate import GateResult, check_limits, decide, parse_limits, verdict
+from ptq_cli.report import gate as gates
+from ptq_cli.report.gate import GateResult, check_limits, parse_limits, verdict
 from ptq_cli.report.measurement import Measurement
+
+
+def decide(measurements: list[Measurement], gate: GateSettings) -> list[GateResult]:
+    return gates.decide(measurements, gate, samples=1000)
 
 
 def top1(of_float: float, of_quantized: float) -> Measurement:

@@ -65,16 +65,16 @@ def test_sizes(size: int, text: str) -> None:
 
 def test_label_metrics_have_both_values_and_the_drop(report: Report) -> None:
     table = label_table(report)
-    assert table.header == ("metric", "float", "int8", "drop")
-    assert table.rows == (("top1", "83.00 %", "82.60 %", "0.40 points"),)
+    assert table.header == ("metric", "float", "int8", "drop", "95 % interval")
+    assert table.rows == (("top1", "83.00 %", "82.60 %", "0.40 points", "-0.50 to 1.34"),)
 
 
 def test_comparisons_have_one_value(report: Report) -> None:
     assert comparison_table(report).rows == (
-        ("sqnr_db", "31.50 dB"),
-        ("cosine", "0.9987"),
-        ("top1_agreement", "98.50 %"),
-        ("max_abs_error", "0.125"),
+        ("sqnr_db", "31.50 dB", "31.20 to 31.90"),
+        ("cosine", "0.9987", "0.99868 to 0.99872"),
+        ("top1_agreement", "98.50 %", "97.55 to 99.10"),
+        ("max_abs_error", "0.125", ""),
     )
 
 

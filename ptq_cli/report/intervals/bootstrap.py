@@ -1,0 +1,104 @@
+"""Intervals of anything that is computed from sums over samples, by drawing the samples again."""
+
+from collections.abc import Callable
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
+
+Float64Array = npt.NDArray[np.float64]
+OfSums = Callable[[Float64Array], Float64Array]
+"""From sums over samples, [..., k], to the metric's values, [...]."""
+
+RESAMPLES = 2000
+SEED = 0
+BLOCK = 2**20
+"""Drawn indices that are held at a time: 8 MiB."""
+
+
+def bootstrap_interval(
+    rows: Float64Array, of_sums: OfSums, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> Interval | None:
+    """Return the 95 % interval of ``of_sums(sum of rows)``: bias-corrected and accelerated bootstrap.
+
+    A row holds what one sample adds to the sums. Where it holds what the sample adds for either model, the
+    models are compared on the same drawn samples: the bootstrap is paired.
+
+    Args:
+        rows: what each sample adds.
+        of_sums: the metric's value; it is given many sums at once.
+        resamples: how often as many samples are drawn, with replacement.
+        seed: of the draws; the same seed gives the same interval.
+
+    Shapes:
+        rows [N, k]; of_sums takes [..., k] and gives [...].
+
+    Units:
+        those of the metric. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if that
+        is more, 16 bytes for each sample.
+
+    Edge case:
+        None for fewer than two samples, or where the value itself is not finite. Of few samples, about 20,
+        the interval is too narrow: nothing is known of what was not drawn.
+
+    Source:
+        Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction to
+        the bootstrap", section 14.3.
+
+    Example:
+        >>> rows = np.arange(100.0)[:, None]
+        >>> interval = bootstrap_interval(rows, lambda sums: sums[..., 0] / 100)
+        >>> bool(43 < interval.low < 49.5 < interval.high < 56)
+        True
+    """
+    if len(rows) < 2:
+        return None
+    total = rows.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(of_sums(total))
+        left_out = of_sums(total - rows)
+        drawn = np.sort(of_sums(_resampled_sums(rows, resamples, seed)))
+    if not np.isfinite(value) or np.isnan(drawn).any():
+        return None
+    below, above = _adjusted_ranks(drawn, value, _acceleration(left_out))
+    return Interval(float(drawn[below]), float(drawn[above]), "bootstrap")
+
+
+def _resampled_sums(rows: Float64Array, resamples: int, seed: int) -> Float64Array:
+    samples, width = rows.shape
+    columns = np.ascontiguousarray(rows.T)  # gathered twice as fast
+    generator = np.random.default_rng(seed)
+    together = max(1, BLOCK // samples)
+    sums = np.empty((resamples, width))
+    for first in range(0, resamples, together):
+        count = min(together, resamples - first)
+        drawn = generator.integers(0, samples, size=(count, samples))
+        for index, column in enumerate(columns):
+            sums[first : first + count, index] = np.take(column, drawn).sum(axis=1)
+    return sums
+
+
+def _acceleration(left_out: Float64Array) -> float:
+    """Return how fast the standard error changes with the value, from values without one sample each."""
+    if not np.isfinite(left_out).all():
+        return 0.0
+    deviations = left_out.mean() - left_out
+    squares = float(np.sum(deviations**2))
+    return float(np.sum(deviations**3)) / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def _adjusted_ranks(drawn: Float64Array, value: float, acceleration: float) -> tuple[int, int]:
+    """Return the places of both ends among the sorted values."""
+    normal, count = NormalDist(), len(drawn)
+    share = (np.sum(drawn < value) + np.sum(drawn == value) / 2) / count
+    bias = normal.inv_cdf(float(np.clip(share, 0.5 / count, 1 - 0.5 / count)))
+
+    def rank(tail: float) -> int:
+        shifted = bias + normal.inv_cdf(tail)
+        # Beyond its pole the correction would swap the ends.
+        scale = max(1 - acceleration * shifted, 1e-3)
+        return min(count - 1, int(normal.cdf(bias + shifted / scale) * count))
+
+    return rank((1 - CONFIDENCE) / 2), rank((1 + CONFIDENCE) / 2)

@@ -1,0 +1,54 @@
+"""The interval of one model's share of samples."""
+
+import math
+
+from ptq_cli.report.intervals.interval import NORMAL_QUANTILE, TOLERANCE, Interval, rounded_up
+
+
+def share_interval(share: float, samples: int) -> Interval:
+    """Return the 95 % interval of a share, by Wilson's score.
+
+    Args:
+        share: the share of the samples, such as those whose class is right.
+        samples: how many samples there are, at least 1.
+
+    Units:
+        a share, 0 to 1.
+
+    Edge case:
+        A share of 0 or 1 still has an interval with a width.
+
+    Source:
+        Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+
+    Example:
+        >>> interval = share_interval(0.8, 100)
+        >>> round(interval.low, 4), round(interval.high, 4)
+        (0.7112, 0.8666)
+    """
+    square = NORMAL_QUANTILE**2 / samples
+    centre = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return Interval(max(0.0, centre - half), min(1.0, centre + half), "wilson")
+
+
+def samples_to_resolve_share(share: float, limit: float) -> int | None:
+    """Return how many samples it takes until the interval of a share ends at ``limit``.
+
+    Units:
+        samples in all, not on top.
+
+    Edge case:
+        None where the share is the limit, within 1e-9: no number is enough. 1 for a limit of 0 or 1.
+
+    Source:
+        Wilson 1927, as ``share_interval``.
+
+    Example:
+        >>> samples_to_resolve_share(0.82, limit=0.8)
+        1537
+    """
+    gap = abs(share - limit)
+    if gap <= TOLERANCE:
+        return None
+    return rounded_up(max(0.0, limit * (1 - limit)) * (NORMAL_QUANTILE / gap) ** 2)
