@@ -116,6 +116,8 @@ def _type(hint: Any, *, location: bool) -> str:
 
 def _words(hint: Any, *, plural: bool = False) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return " or ".join(_words(item, plural=plural) for item in arguments)
     if origin is list:
         return f"{'lists' if plural else 'list'} of {_words(arguments[0], plural=True)}"
     if origin is dict:
@@ -206,6 +208,7 @@ def _names() -> str:
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
         ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}; these need labels"),
         ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}: what both models have"),
+        ("`gate.max_regression`", _listed((*LABEL_METRICS, *PAIR_METRICS))),
         ("`gate.min`", _listed((*LABEL_METRICS, *floors))),
     ]
     targets = [(code(name), load_target(name).description + ".") for name in target_names()]

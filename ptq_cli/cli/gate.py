@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ptq_cli.cli.options import GATES, JSON, PATH, take
+from ptq_cli.cli.options import GATES, JSON, PATH, settings_from, take
 
 
 @click.command(
@@ -13,26 +14,27 @@ from ptq_cli.cli.options import GATES, JSON, PATH, take
     epilog="""\b
 Examples:
   ptq gate ptq-run/report.json --max-drop top1=0.01
-  ptq gate ptq-run/report.json --max-drop top1=0.001 --min sqnr_db=25
+  ptq gate ptq-run/report.json --max-drop top1=1% --max-size 1MB --strict
+  ptq gate ptq-run/report.json --baseline old.json --max-regression top1=0.002
 
 Exit status 3 if a limit is missed.
 """,
 )
 @click.argument("report", type=PATH)
 @take(GATES, JSON)
-def command(report: Path, max_drop: tuple[str, ...], minimum: tuple[str, ...], as_json: bool) -> int:
+def command(report: Path, as_json: bool, **options: Any) -> int:
     """Decide limits from REPORT alone: no model is loaded, no data read.
 
-    Without a limit, those that the report was made with are shown again.
+    Without a limit, those that the report was made with are decided again. A limit is undecided where the
+    95 % interval lies on both sides of it: then the measured value decides, and the doubt is printed.
     """
     from ptq_cli.cli.output import print_json
     from ptq_cli.cli.summaries import exit_status, print_gates
     from ptq_cli.pipeline.gate import run_gate
+    from ptq_cli.recipe.schema import GateSettings
     from ptq_cli.report.document import report_to_json
-    from ptq_cli.report.gate import MAX_DROP_FLAG, MIN_FLAG, parse_limits
 
-    limits = parse_limits(max_drop, MAX_DROP_FLAG), parse_limits(minimum, MIN_FLAG)
-    decided = run_gate(report, *limits)
+    decided = run_gate(report, GateSettings(**settings_from(options)))
     if as_json:
         values = json.loads(report_to_json(decided))
         print_json({"verdict": values["verdict"], "gates": values["gates"]})

@@ -128,8 +128,26 @@ QUANTIZERS = (
     click.option("--activation-step", type=float, metavar="X", help="Of step: the distance of two values."),
 )
 GATES = (
-    click.option("--max-drop", multiple=True, metavar="METRIC=X", help="Exit 3 if the metric drops by more."),
+    click.option(
+        "--max-drop",
+        multiple=True,
+        metavar="METRIC=X",
+        help="Exit 3 if the metric drops by more: top1=0.01, top1=1%.",
+    ),
     click.option("--min", "minimum", multiple=True, metavar="METRIC=X", help="Exit 3 if it is below X."),
+    click.option("--max-size", metavar="SIZE", help="Exit 3 if the int8 file is larger: 1MB, 900KiB."),
+    click.option("--baseline", metavar="FILE", help="An earlier report.json, for --max-regression."),
+    click.option(
+        "--max-regression",
+        multiple=True,
+        metavar="METRIC=X",
+        help="Exit 3 if worse than the baseline by more.",
+    ),
+    click.option(
+        "--strict/--no-strict",
+        default=None,
+        help="Exit 3 if the samples cannot decide a limit.  [default: the value decides]",
+    ),
 )
 METRIC = click.option("--metric", multiple=True, metavar="NAME", help="top1 or top5; may be given again.")
 RUN = click.option(
@@ -164,7 +182,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         UsageError: a shape or an axis cannot be read.
         GateError: a limit cannot be read.
     """
-    from ptq_cli.report.gate import MAX_DROP_FLAG, MIN_FLAG, parse_limits
+    from ptq_cli.report.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     if "input_shape" in settings:
@@ -175,6 +193,8 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["metric"] = list(settings["metric"])
     if "max_drop" in settings:
         settings["max_drop"] = parse_limits(settings["max_drop"], MAX_DROP_FLAG)
+    if "max_regression" in settings:
+        settings["max_regression"] = parse_limits(settings["max_regression"], MAX_REGRESSION_FLAG)
     if "minimum" in settings:
         settings["min"] = parse_limits(settings.pop("minimum"), MIN_FLAG)
     return settings

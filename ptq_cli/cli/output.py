@@ -107,4 +107,4 @@ def _one_line(cell: str) -> str:
 
 def _style(cell: str) -> str:
     # The word says it; the colour only helps to find it.
-    return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell, "")
+    return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell.partition(",")[0], "")

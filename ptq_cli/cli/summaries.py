@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.output import print_table, say
 from ptq_cli.report.document import Report
+from ptq_cli.report.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.summary import (
     comparison_table,
     format_bytes,
-    gate_table,
     label_table,
     placement_line,
     share_of_float,
@@ -200,6 +200,8 @@ def print_report(report: Report) -> None:
 def print_gates(report: Report) -> None:
     """Print each gate and the verdict."""
     print_table(gate_table(report))
+    for line in doubt_lines(report):
+        say(line)
     say(verdict_line(report))
 
 

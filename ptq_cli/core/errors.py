@@ -302,6 +302,12 @@ class GateError(PtqError):
     code = "PTQ-GATE-001"
 
 
+class BaselineError(PtqError):
+    """``--baseline`` names a report of another model, or one that was measured on other data."""
+
+    code = "PTQ-GATE-002"
+
+
 class MetricError(PtqError):
     """A metric does not fit what the model computes, such as top-1 on an output without classes."""
 

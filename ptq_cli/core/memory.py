@@ -1,5 +1,6 @@
 """How much memory this process takes, and sizes as people write them."""
 
+import math
 import os
 import re
 import sys
@@ -65,7 +66,8 @@ def parse_size(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[2] or "B").upper() not in UNITS:
         return None
-    return int(float(match[1]) * UNITS[(match[2] or "B").upper()])
+    size = float(match[1]) * UNITS[(match[2] or "B").upper()]
+    return int(size) if math.isfinite(size) else None
 
 
 def format_size(size: int) -> str:

@@ -29,6 +29,7 @@ from ptq_cli.pipeline.export import (
     WEIGHT_AMAX,
     report_layers,
 )
+from ptq_cli.pipeline.gate import read_baseline
 from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import load_run
@@ -40,6 +41,7 @@ from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import decode
+from ptq_cli.report.decide import decide
 from ptq_cli.report.document import (
     AmaxSummary,
     CalibrationSummary,
@@ -52,9 +54,9 @@ from ptq_cli.report.document import (
     report_to_json,
 )
 from ptq_cli.report.evaluate import Evaluation, evaluate_models
-from ptq_cli.report.gate import decide
 from ptq_cli.report.markdown import report_to_markdown
 from ptq_cli.report.metrics.registry import LABEL_METRICS
+from ptq_cli.report.regression import require_same_model
 from ptq_cli.runtime.session import Session
 
 
@@ -73,10 +75,11 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """The evaluation set, found to fit the model's inputs, and the metrics that are asked for."""
+    """The evaluation set, found to fit the model's inputs, the metrics asked for, and the baseline."""
 
     dataset: Dataset
     metrics: tuple[str, ...]
+    baseline: Report | None
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,12 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, inputs: Sequence[TensorSpec
     Raises:
         DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
         LabelError: a metric needs labels, and there are none.
+        ReportError: the baseline is damaged, or no report.
     """
     metrics = _metrics(recipe, dataset)
     if metrics:
         require_labels(dataset, f"metric '{metrics[0]}'")
-    return EvaluationSet(bind_inputs(dataset, inputs), tuple(metrics))
+    return EvaluationSet(bind_inputs(dataset, inputs), tuple(metrics), read_baseline(recipe.gate))
 
 
 def make_evaluation(
@@ -159,12 +163,15 @@ def make_evaluation(
     """
     origin = _metadata(pair.quantized_model, Path(pair.quantized_name))
     layers = _layers(pair, recipe, origin)
+    model, baseline = _model_summary(recipe, run, pair), evaluation_set.baseline
+    if baseline is not None:  # decide would say the same, but only after all the work
+        require_same_model(model, baseline.model)
     evaluation = _run_both(recipe, pair, evaluation_set, progress)
     dataset = evaluation_set.dataset
     report = Report(
         created=current_time(),
         versions=library_versions(),
-        model=_model_summary(recipe, run, pair),
+        model=model,
         target=recipe.quantization.target,
         amax=_amax_summary(origin),
         calibration=CalibrationSummary(
@@ -175,8 +182,9 @@ def make_evaluation(
         ),
         metrics=evaluation.measurements,
         layers=layers,
-        gates=tuple(decide(evaluation.measurements, recipe.gate, evaluation.samples)),
+        gates=(),
     )
+    report = decide(report, recipe.gate, baseline)
     files = {
         run.report_json: report_to_json(report).encode(),
         run.report_markdown: report_to_markdown(report).encode(),
@@ -205,7 +213,7 @@ def _run_both(
 
 def _metrics(recipe: Recipe, dataset: Dataset) -> list[str]:
     """Return the label metrics: those named, those that a limit names, or top-1 where there are labels."""
-    limited = [*recipe.gate.max_drop, *recipe.gate.min]
+    limited = [*recipe.gate.max_drop, *recipe.gate.min, *recipe.gate.max_regression]
     named = [*recipe.evaluation.metrics, *(name for name in limited if name in LABEL_METRICS)]
     if not named and dataset.has_labels:
         return ["top1"]

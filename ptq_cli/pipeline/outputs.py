@@ -65,6 +65,7 @@ def _input_files(recipe: Recipe) -> Iterator[tuple[str, Path]]:
         ("the architecture's file", arch_file(recipe)),
         ("the calibration data", recipe.calibration.data),
         ("the evaluation data", recipe.evaluation.data),
+        ("the baseline", recipe.gate.baseline),
     )
     return ((what, Path(path)) for what, path in named if path is not None)
 

@@ -53,7 +53,7 @@ def run_quantize(
     require_outputs(run, recipe, output)
     require_device(parse_device(recipe.runtime.device))
     if evaluate is None:
-        evaluate = bool(recipe.gate.max_drop or recipe.gate.min)
+        evaluate = recipe.gate.has_limits
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
     if restart:

@@ -23,7 +23,7 @@ from ptq_cli.recipe.layers import (
     table_layer,
 )
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.gate import check_limits
+from ptq_cli.report.limits import check_limits
 from ptq_cli.report.metrics.registry import PAIR_METRICS, requested_label_metrics
 from ptq_cli.runtime.device import parse_device
 
@@ -103,7 +103,8 @@ def _check_names(recipe: Recipe) -> Recipe:
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
     drops = [name.partition("[")[0] for name in recipe.gate.max_drop]
     minima = [name.partition("[")[0] for name in recipe.gate.min]
-    requested_label_metrics([*drops, *minima])
+    regressions = [name.partition("[")[0] for name in recipe.gate.max_regression]
+    requested_label_metrics([*drops, *minima, *regressions])
     _check_sides(drops, minima)
     return recipe
 

@@ -1,12 +1,12 @@
 """Values that have the right type and still make no sense."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.quantizers import activation_family, weight_family
-from ptq_cli.recipe.schema import OverrideSettings, Recipe
+from ptq_cli.recipe.schema import Limit, OverrideSettings, Recipe
 
 MOST_BINS = 65536
 """Of a linear histogram; the searches take time in proportion."""
@@ -116,9 +116,14 @@ def check_recipe(recipe: Recipe) -> Recipe:
             raise RecipeValueError(
                 f"'{name}' is {value(recipe)}, it must be {wanted}", hint=f"correct '{name}'"
             )
-    for name, limits in (("gate.max_drop", recipe.gate.max_drop), ("gate.min", recipe.gate.min)):
+    by_name: dict[str, Mapping[str, Limit]] = {
+        "gate.max_drop": recipe.gate.max_drop,
+        "gate.min": recipe.gate.min,
+        "gate.max_regression": recipe.gate.max_regression,
+    }
+    for name, limits in by_name.items():
         for metric, limit in limits.items():
-            if math.isnan(limit):
+            if isinstance(limit, float) and math.isnan(limit):
                 raise RecipeValueError(f"'{name}.{metric}' is NaN, a number is wanted", hint="give a limit")
     for name, shape in recipe.model.input_shape.items():
         if not shape or min(shape) < 1:

@@ -94,8 +94,9 @@ def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _wrong_type(name, value, TABLE[0], where)
         return {key: _decode_value(arguments[1], item, f"{name}.{key}", where) for key, item in value.items()}
-    if origin is not None:  # Only X | None is left.
-        return None if value is None else _decode_value(arguments[0], value, name, where)
+    if origin is not None:  # Only X | None and number | string are left.
+        is_other = isinstance(value, arguments[1])
+        return value if is_other else _decode_value(arguments[0], value, name, where)
     if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

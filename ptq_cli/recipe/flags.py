@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ptq_cli.core.errors import UsageError, did_you_mean
+from ptq_cli.recipe.schema import Limit
 
 
 class Settings(TypedDict, total=False):
@@ -47,8 +48,12 @@ class Settings(TypedDict, total=False):
     eval_data: str
     metric: list[str]
     eval_samples: int
-    max_drop: dict[str, float]
+    max_drop: dict[str, Limit]
     min: dict[str, float]
+    max_size: str
+    baseline: str
+    max_regression: dict[str, Limit]
+    strict: bool
     device: str
     threads: int
     prefetch: int
@@ -97,6 +102,10 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "eval_samples": ("evaluation.samples",),
     "max_drop": ("gate.max_drop",),
     "min": ("gate.min",),
+    "max_size": ("gate.max_size",),
+    "baseline": ("gate.baseline",),
+    "max_regression": ("gate.max_regression",),
+    "strict": ("gate.strict",),
     "device": ("runtime.device",),
     "threads": ("runtime.threads",),
     "prefetch": ("runtime.prefetch",),

@@ -11,6 +11,9 @@ Location = str
 """A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
 
 
+Limit = float | str
+"""A number in the metric's unit, or a percentage such as ``"1%"``."""
+
 LOCATION = {"location": True}
 
 
@@ -206,12 +209,26 @@ class GateSettings:
     """``[gate]``: what the quantized model must hold, or the command exits with status 3.
 
     Attributes:
-        max_drop: largest drop by metric, float minus quantized: ``top1 = 0.01`` is one point.
+        max_drop: largest drop by metric, float minus quantized: ``top1 = 0.01`` is one point, ``top1 = "1%"``
+            a hundredth of the float model's value.
         min: smallest value of the quantized model by metric: ``sqnr_db = 25``.
+        max_size: of the quantized model's file: ``"1MB"``, ``"900KiB"``. Empty: any.
+        baseline: an earlier ``report.json`` of the model, on the same evaluation data.
+        max_regression: how much worse than the baseline's the quantized model's value may be, by metric.
+        strict: whether a limit fails that the samples cannot decide. Otherwise the measured value decides.
     """
 
-    max_drop: dict[str, float] = field(default_factory=dict)
+    max_drop: dict[str, Limit] = field(default_factory=dict)
     min: dict[str, float] = field(default_factory=dict)
+    max_size: str = ""
+    baseline: Location | None = field(default=None, metadata=LOCATION)
+    max_regression: dict[str, Limit] = field(default_factory=dict)
+    strict: bool = False
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there is anything to decide."""
+        return bool(self.max_drop or self.min or self.max_size or self.max_regression)
 
 
 @dataclass(frozen=True)

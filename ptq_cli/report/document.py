@@ -128,6 +128,19 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class BaselineSummary:
+    """The earlier report that regressions are from.
+
+    Attributes:
+        created: when it was made.
+        quantized_sha256: of its quantized model.
+    """
+
+    created: Timestamp
+    quantized_sha256: Sha256
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that was found out about one quantized model.
 
@@ -142,6 +155,7 @@ class Report:
         metrics: what was measured.
         layers: each layer that could be quantized, with the reason of those that are not.
         gates: each limit, with its result.
+        baseline: what regressions are from; None without a limit on one.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -156,6 +170,7 @@ class Report:
     metrics: tuple[Measurement, ...]
     layers: tuple[Layer, ...]
     gates: tuple[GateResult, ...]
+    baseline: BaselineSummary | None = None
 
     @property
     def verdict(self) -> Verdict:

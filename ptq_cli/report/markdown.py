@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 
 from ptq_cli.report.document import Report
+from ptq_cli.report.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.summary import (
     Table,
     comparison_table,
-    gate_table,
     label_table,
     origin_table,
     placement_line,
@@ -35,7 +35,9 @@ def report_to_markdown(report: Report) -> str:
         are listed, those that stay float before the others.
     """
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
-    for table in (gate_table(report), label_table(report), comparison_table(report), size_table(report)):
+    if report.gates:
+        parts.append(gates_to_markdown(report))
+    for table in (label_table(report), comparison_table(report), size_table(report)):
         if table.rows:
             parts.append(_table(table))
     parts.append(f"{placement_line(report)}.")
@@ -43,6 +45,14 @@ def report_to_markdown(report: Report) -> str:
         parts.append(_details("Layers", _placement(report)))
     parts.append(_details("How this report was made", _table(origin_table(report))))
     return "\n\n".join(parts) + "\n"
+
+
+def gates_to_markdown(report: Report) -> str:
+    """Return the table of the gates, and their doubts as a list."""
+    parts = [_table(gate_table(report))]
+    if doubts := doubt_lines(report):
+        parts.append("\n".join(f"- {escape(line)}" for line in doubts))
+    return "\n\n".join(parts)
 
 
 def escape(text: str) -> str:

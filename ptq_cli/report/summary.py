@@ -4,12 +4,10 @@ Every number becomes text here and nowhere else. Texts from the model are as the
 escapes them.
 """
 
-import math
 from dataclasses import dataclass
 
 from ptq_cli.report.document import Report
-from ptq_cli.report.gate import GateResult
-from ptq_cli.report.intervals.interval import CONFIDENCE, TOLERANCE, Interval
+from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
 from ptq_cli.report.measurement import Unit
 
 Row = tuple[str, ...]
@@ -115,14 +113,9 @@ def verdict_line(report: Report) -> str:
         >>> _verdict_text("fail", missed=1, total=2)
         'FAIL: 1 of 2 gates missed'
     """
-    return _verdict_text(report.verdict, sum(not gate.passed for gate in report.gates), len(report.gates))
-
-
-def gate_table(report: Report) -> Table:
-    """Return each gate with what is limited, the limit, what was measured, and ``pass`` or ``FAIL``."""
-    units = {metric.name: metric.unit for metric in report.metrics}
-    rows = tuple(_gate_row(gate, units.get(gate.metric, "number")) for gate in report.gates)
-    return Table(("metric", "limit", "measured", "result"), rows)
+    missed = sum(not gate.passed for gate in report.gates)
+    doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
+    return _verdict_text(report.verdict, missed, len(report.gates), doubtful)
 
 
 def label_table(report: Report) -> Table:
@@ -207,30 +200,16 @@ def _short(digest: str) -> str:
     return digest[:12]
 
 
-def _verdict_text(verdict: str, missed: int, total: int) -> str:
+def _verdict_text(verdict: str, missed: int, total: int, doubtful: int = 0) -> str:
     gates = f"gate{'' if total == 1 else 's'}"
-    return {
+    text = {
         "pass": f"PASS: {total} {gates} held",
         "fail": f"FAIL: {missed} of {total} {gates} missed",
         "no gate": "no gate: no limit was set",
     }[verdict]
+    return f"{text}, {doubtful} of them undecided" if doubtful else text
 
 
 def _placement_text(integer: int, stay_float: int) -> str:
     runs = "layer runs" if integer == 1 else "layers run"
     return f"{integer} {runs} on integers, {stay_float} stay{'s' if stay_float == 1 else ''} float"
-
-
-def _gate_row(gate: GateResult, unit: Unit) -> Row:
-    write = format_drop if gate.kind == "max_drop" else format_value
-    limit, value = write(gate.limit, unit), write(gate.value, unit)
-    decimals = 2
-    # "1.00 points, at most 1.00 points: FAIL" explains nothing; show the digits in which they differ.
-    differs = math.isfinite(gate.value) and abs(gate.value - gate.limit) > TOLERANCE
-    while differs and limit == value and decimals < MAX_DECIMALS:
-        decimals += 1
-        limit, value = write(gate.limit, unit, decimals), write(gate.value, unit, decimals)
-    condition, what = (
-        ("at most", f"drop of {gate.metric}") if gate.kind == "max_drop" else ("at least", gate.metric)
-    )
-    return what, f"{condition} {limit}", value, "pass" if gate.passed else "FAIL"

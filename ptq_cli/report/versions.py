@@ -3,7 +3,7 @@
 from typing import Any
 
 METRIC_KEYS = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
-GATE_KEYS = ("samples_needed",)
+GATE_KEYS = ("interval", "samples_needed", "percent")
 
 
 def upgrade_version_1(body: dict[str, Any]) -> dict[str, Any]:
@@ -19,12 +19,19 @@ def upgrade_version_1(body: dict[str, Any]) -> dict[str, Any]:
         >>> upgrade_version_1({"metrics": [{"name": "top1"}], "gates": []})["metrics"][0]["flips"] is None
         True
     """
-    keys = {"metrics": METRIC_KEYS, "gates": GATE_KEYS}
-    return {name: _with_keys(value, keys[name]) if name in keys else value for name, value in body.items()}
+    upgraded: dict[str, Any] = {"baseline": None, **body}
+    for name, upgrade in (("metrics", _metric), ("gates", _gate)):
+        entries = body.get(name)
+        if isinstance(entries, list):
+            upgraded[name] = [upgrade(entry) if isinstance(entry, dict) else entry for entry in entries]
+    return upgraded
 
 
-def _with_keys(entries: Any, keys: tuple[str, ...]) -> Any:
-    if not isinstance(entries, list):
-        return entries
-    absent = dict.fromkeys(keys)
-    return [{**absent, **entry} if isinstance(entry, dict) else entry for entry in entries]
+def _metric(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(METRIC_KEYS), **entry}
+
+
+def _gate(entry: dict[str, Any]) -> dict[str, Any]:
+    # Without an interval there is no doubt: a verdict is what `passed` was.
+    verdict = "pass" if entry.get("passed") is True else "fail"
+    return {**dict.fromkeys(GATE_KEYS), "strict": False, "verdict": verdict, **entry}

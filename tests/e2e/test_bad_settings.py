@@ -84,6 +84,18 @@ TOML: dict[str, Bad] = {
     "a drop of what has none": Bad(
         "[gate.max_drop]\nsqnr_db = 1\n", "PTQ-GATE-001", ("sqnr_db has no drop",), "--min sqnr_db"
     ),
+    "a limit that is a text": Bad(
+        "[gate.max_drop]\ntop1 = 'much'\n", "PTQ-GATE-001", ("'much' is a text",), "top1=0.01"
+    ),
+    "a size that is none": Bad(
+        "[gate]\nmax_size = '1 cow'\n", "PTQ-GATE-001", ("'1 cow' is no size",), "900KiB"
+    ),
+    "a regression on an unknown metric": Bad(
+        "[gate]\nbaseline = 'old.json'\nmax_regression = { top = 0.1 }\n",
+        "PTQ-RECIPE-004",
+        ("'top' (did you mean 'top5'?)",),
+        "known",
+    ),
     "a minimum of an error": Bad(
         "[gate.min]\nmax_abs_error = 1\n", "PTQ-GATE-001", ("the worse model",), "sqnr_db"
     ),
@@ -168,10 +180,52 @@ FLAGS = {
     "a list of no numbers": ("inspect m --mean a,b", "PTQ-USAGE-001", "no list of numbers", "--help"),
     "a limit without a number": ("evaluate --max-drop top1", "PTQ-GATE-001", "METRIC=NUMBER", "top1=0.01"),
     "a limit in percent": (
-        "evaluate --max-drop top1=1%",
+        "evaluate --min top1=1%",
         "PTQ-GATE-001",
-        "is a percentage",
-        "one percentage point",
+        "is no plain number",
+        "the metric's own unit",
+    ),
+    "a percentage of no number": (
+        "evaluate --max-drop top1=abc%",
+        "PTQ-GATE-001",
+        "'abc' is no number",
+        "top1=0.01",
+    ),
+    "a size that is none": (
+        "evaluate --max-size big",
+        "PTQ-GATE-001",
+        "--max-size 'big' is no size",
+        "1MB",
+    ),
+    "a regression from nothing": (
+        "evaluate --max-regression sqnr_db=1",
+        "PTQ-GATE-001",
+        "needs an earlier report",
+        "--baseline",
+    ),
+    "a baseline that decides nothing": (
+        "gate ptq-run/report.json --baseline ptq-run/report.json",
+        "PTQ-GATE-001",
+        "decides nothing without a limit",
+        "--max-regression",
+    ),
+    "a baseline that is missing": (
+        "gate ptq-run/report.json --baseline nowhere.json --max-regression sqnr_db=1",
+        "PTQ-FILE-001",
+        "report 'nowhere.json' does not exist",
+        "check the path",
+    ),
+    "a baseline that is no report": (
+        "evaluate --baseline model.onnx --max-regression sqnr_db=1",
+        "PTQ-REPORT-001",
+        "baseline report 'model.onnx': it is no valid JSON",
+        "ptq evaluate",
+    ),
+    "a baseline that would be overwritten": (
+        "evaluate --baseline ptq-run/report.json --max-regression sqnr_db=1",
+        "PTQ-USAGE-001",
+        "would overwrite the baseline",
+        "--run",
     ),
     "a limit that is NaN": (
         "gate ptq-run/report.json --min sqnr_db=nan",

@@ -18,6 +18,7 @@ from ptq_cli.pipeline.inspect import run_inspect
 from ptq_cli.pipeline.quantize import run_quantize
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.schema import GateSettings
 
 RequestWith = Callable[..., Request]
 
@@ -159,8 +160,8 @@ def test_inspect_of_onnx_needs_no_data_that_fit(folder: Path) -> None:
 
 def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> None:
     run_evaluate(Request({"min": {"cosine": 0.5}}), finished)
-    assert run_gate(finished.report_json, {}, {}).verdict == "pass"
-    decided = run_gate(finished.report_json, {}, {"sqnr_db": 1000.0})
+    assert run_gate(finished.report_json, GateSettings()).verdict == "pass"
+    decided = run_gate(finished.report_json, GateSettings(min={"sqnr_db": 1000.0}))
     assert decided.verdict == "fail"
     assert [gate.metric for gate in decided.gates] == ["sqnr_db"]
 
@@ -168,7 +169,7 @@ def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> 
 def test_gate_without_any_limit(finished: RunDirectory) -> None:
     run_evaluate(Request({}), finished)
     with pytest.raises(UsageError, match="no limit"):
-        run_gate(finished.report_json, {}, {})
+        run_gate(finished.report_json, GateSettings())
 
 
 def test_a_stage_that_is_missing_names_its_command(run: RunDirectory) -> None:

@@ -108,8 +108,8 @@ WRONG = {
     "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', a number is wanted"),
     "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], a table is wanted"),
     "text in a table": (
-        {"gate": {"max_drop": {"top1": "0.1"}}},
-        "'gate.max_drop.top1' is '0.1', a number is wanted",
+        {"gate": {"min": {"top1": "0.1"}}},
+        "'gate.min.top1' is '0.1', a number is wanted",
     ),
     "number for a shape": (
         {"model": {"input_shape": {"x": 3}}},

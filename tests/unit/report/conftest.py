@@ -60,7 +60,7 @@ def report() -> Report:
             Layer("/fc/Gemm", "Gemm", True, ""),
         ),
         gates=(
-            GateResult("top1", "max_drop", 0.01, 0.83 - 0.826, samples_needed=2200),
-            GateResult("sqnr_db", "min", 25.0, 31.5),
+            GateResult("top1", "max_drop", 0.01, 0.83 - 0.826, Interval(-0.005, 0.0134, "score"), 2214),
+            GateResult("sqnr_db", "min", 25.0, 31.5, Interval(31.2, 31.9, "bootstrap"), 1),
         ),
     )

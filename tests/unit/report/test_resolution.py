@@ -2,8 +2,6 @@
 
 import pytest
 
-from ptq_cli.recipe.schema import GateSettings
-from ptq_cli.report.gate import decide
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.measurement import Measurement
@@ -33,10 +31,3 @@ def test_a_minimum_takes_the_lower_side() -> None:
 def test_what_has_no_interval_names_no_number() -> None:
     assert samples_for_drop(SQNR, 1.0, samples=10) is None
     assert samples_for_minimum(LARGEST, 1.0, samples=10) is None
-
-
-def test_a_gate_tells_it() -> None:
-    gate = GateSettings(max_drop={"top1": 0.01}, min={"sqnr_db": 29.0})
-    drop, minimum = decide([TOP1, SQNR], gate, samples=1000)
-    assert drop.samples_needed == samples_for_drop(TOP1, 0.01, 1000)
-    assert minimum.samples_needed == 4000

@@ -7,7 +7,7 @@ import pytest
 
 CODE = """
 import sys
-import ptq_cli.report.document, ptq_cli.report.gate, ptq_cli.report.markdown, ptq_cli.report.summary
+import ptq_cli.report.document, ptq_cli.report.decide, ptq_cli.report.markdown, ptq_cli.report.summary
 print(sorted({"numpy", "torch", "onnx", "onnxruntime", "onnx_ir", "jsonschema"} & set(sys.modules)))
 """
 

@@ -13,7 +13,6 @@ from ptq_cli.report.summary import (
     format_bytes,
     format_drop,
     format_value,
-    gate_table,
     label_table,
     origin_table,
     placement_line,
@@ -76,39 +75,6 @@ def test_comparisons_have_one_value(report: Report) -> None:
         ("top1_agreement", "98.50 %", "97.55 to 99.10"),
         ("max_abs_error", "0.125", ""),
     )
-
-
-def test_gates_say_what_was_limited(report: Report) -> None:
-    assert gate_table(report).rows == (
-        ("drop of top1", "at most 1.00 points", "0.40 points", "pass"),
-        ("sqnr_db", "at least 25.00 dB", "31.50 dB", "pass"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("gate", "row"),
-    [
-        (
-            GateResult("top1", "max_drop", 0.01, 0.01002),
-            ("drop of top1", "at most 1.000 points", "1.002 points", "FAIL"),
-        ),
-        (
-            GateResult("top1", "max_drop", 0.01, 0.83 - 0.82),
-            ("drop of top1", "at most 1.00 points", "1.00 points", "pass"),
-        ),
-        (
-            GateResult("sqnr_db", "min", 25.0, math.inf),
-            ("sqnr_db", "at least 25.00 dB", "inf dB", "pass"),
-        ),
-        (
-            GateResult("cosine", "min", 0.99999, 0.999985),
-            ("cosine", "at least 0.999990", "0.999985", "FAIL"),
-        ),
-    ],
-    ids=["just-above", "rounding-error", "infinite", "bare-number"],
-)
-def test_a_gate_shows_the_digits_that_decide(report: Report, gate: GateResult, row: tuple[str, ...]) -> None:
-    assert gate_table(replace(report, gates=(gate,))).rows == (row,)
 
 
 def test_sizes_have_the_ratio(report: Report) -> None:

@@ -1,0 +1,130 @@
+"""Limits of every kind, from flags and from ptq.toml, by evaluate and from a report alone."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "numba", "numpy"}
+WITHIN_SECONDS = 0.3
+
+
+@pytest.fixture
+def old(folder: Path) -> Path:
+    """The report of the run that is there, kept from before."""
+    shutil.copy(folder / "ptq-run/report.json", folder / "old.json")
+    return folder / "old.json"
+
+
+def gates(folder: Path) -> list[dict[str, Any]]:
+    report: dict[str, Any] = json.loads((folder / "ptq-run/report.json").read_text())
+    found: list[dict[str, Any]] = report["gates"]
+    return found
+
+
+def test_several_limits_at_once(folder: Path, old: Path, ptq: Any) -> None:
+    outcome = ptq(
+        "evaluate --max-drop top1=50% --min cosine=0.5 --max-size 1MB --baseline old.json "
+        "--max-regression top1=0.1 --max-regression sqnr_db=0.5"
+    )
+    assert (outcome.status, outcome.err) == (0, "")
+    assert [(gate["kind"], gate["metric"], gate["passed"]) for gate in gates(folder)] == [
+        ("max_drop", "top1", True),
+        ("min", "cosine", True),
+        ("max_size", "size", True),
+        ("max_regression", "top1", True),
+        ("max_regression", "sqnr_db", True),
+    ]
+    assert gates(folder)[0]["percent"] == 50
+    assert "regression of sqnr_db" in outcome.out
+
+
+def test_the_same_limits_in_ptq_toml(folder: Path, old: Path, ptq: Any) -> None:
+    (folder / "ptq.toml").write_text(
+        """\
+[evaluation]
+data = "eval.npz"
+
+[gate]
+max_drop = { top1 = "50%" }
+min = { cosine = 0.5 }
+max_size = "1kB"
+baseline = "old.json"
+max_regression = { top1 = 0.1 }
+strict = true
+"""
+    )
+    outcome = ptq("evaluate")
+    assert outcome.status == 3
+    assert "size of the int8 file" in outcome.out
+    assert [gate["kind"] for gate in gates(folder)] == ["max_drop", "min", "max_size", "max_regression"]
+    assert all(gate["strict"] for gate in gates(folder))
+    assert not gates(folder)[2]["passed"]
+
+
+def test_doubt_is_printed_and_strictness_makes_it_a_failure(folder: Path, ptq: Any) -> None:
+    # Twenty samples of random labels: nothing is certain within 10 points.
+    loose = ptq("gate ptq-run/report.json --max-drop top1=0.1")
+    assert loose.status == 0
+    assert "pass, undecided" in loose.out
+    assert "samples would settle it, there were 20" in loose.out
+    assert "PASS: 1 gate held, 1 of them undecided" in loose.out
+    strict = ptq("gate ptq-run/report.json --max-drop top1=0.1 --strict")
+    assert strict.status == 3
+    assert "FAIL: 1 of 1 gate missed, 1 of them undecided" in strict.out
+
+
+def test_strict_alone_decides_the_report_s_own_limits(folder: Path, ptq: Any) -> None:
+    assert ptq("evaluate --max-drop top1=0.1").status == 0
+    assert ptq("gate ptq-run/report.json").status == 0
+    assert ptq("gate ptq-run/report.json --strict").status == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"model": {"source": "other.pt", "float": "f" * 64}},
+            "the baseline is of another model: 'other.pt'",
+        ),
+        ({"data": "e" * 64}, "the baseline was measured on other data: 20 samples"),
+    ],
+    ids=["model", "data"],
+)
+@pytest.mark.parametrize("command", ["evaluate", "gate ptq-run/report.json"])
+def test_a_baseline_that_cannot_be_compared(
+    folder: Path, old: Path, refuse: Any, changes: dict[str, Any], says: str, command: str
+) -> None:
+    content = json.loads(old.read_text())
+    if "model" in changes:
+        content["model"]["source"] = changes["model"]["source"]
+        content["model"]["float_model"]["sha256"] = changes["model"]["float"]
+    else:
+        content["evaluation"]["data_digest"] = changes["data"]
+    old.write_text(json.dumps(content))
+    refuse(f"{command} --baseline old.json --max-regression sqnr_db=1", "PTQ-GATE-002", says)
+
+
+def test_a_report_alone_is_decided_at_once(folder: Path, old: Path) -> None:
+    words = ["gate", "ptq-run/report.json", "--max-drop", "top1=1%", "--max-size", "1MB"]
+    words += ["--baseline", "old.json", "--max-regression", "top1=0.5", "--strict"]
+    code = f"""
+import resource, sys
+from ptq_cli.cli.main import run
+run({words!r})
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(sorted({HEAVY!r} & set(sys.modules)), used.ru_utime + used.ru_stime, file=sys.stderr)
+"""
+    seconds = []
+    for _ in range(3):
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        imported, _, took = result.stderr.rpartition(" ")
+        assert "drop of top1" in result.stdout
+        assert imported == "[]"
+        seconds.append(float(took))
+    # Of the processor, not of the clock: another busy process is no fault of the gate.
+    assert min(seconds) < WITHIN_SECONDS, seconds
