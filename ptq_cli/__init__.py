@@ -1,8 +1,9 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``
-and ``inspect``; ``show_calibration`` and ``explain`` look at what was measured. They raise ``PtqError`` for
-input that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
+and ``inspect``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two reports.
+They raise ``PtqError`` for input that cannot be used. Importing this module imports neither PyTorch nor ONNX;
+the first call does.
 
 Example:
     >>> import ptq_cli
@@ -18,6 +19,7 @@ from ptq_cli.core.errors import PtqError
 if TYPE_CHECKING:
     from ptq_cli.pipeline.api import (
         calibrate,
+        compare,
         evaluate,
         explain,
         export,
@@ -31,6 +33,7 @@ __all__ = [
     "PtqError",
     "__version__",
     "calibrate",
+    "compare",
     "evaluate",
     "explain",
     "export",

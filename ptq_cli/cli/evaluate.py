@@ -43,7 +43,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Compare the float and the quantized model, and write report.json and report.md.
+    """Compare the float and the quantized model, and write report.json, report.md, junit.xml.
 
     QUANTIZED_MODEL is by default the one in the run directory. Both models see the evaluation set in one
     pass through ONNX Runtime. Where there is neither ./ptq.toml nor --recipe, the run's own recipe.toml
@@ -54,17 +54,20 @@ def command(
     from ptq_cli.cli import summaries
     from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.progress import shown_progress
+    from ptq_cli.cli.step_summary import add_to_step_summary
     from ptq_cli.pipeline.evaluate import run_evaluate
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.document import report_to_json
+    from ptq_cli.report.markdown import report_to_markdown
 
     request = Request(settings_from(options), None, recipe, preset)
     with shown_progress() as progress:
         result = run_evaluate(request, RunDirectory(run), quantized_model, progress)
+    add_to_step_summary(report_to_markdown(result.report))
     if as_json:
         print_json(json.loads(report_to_json(result.report)))
     else:
         summaries.print_report(result.report)
-        say(f"wrote {summaries.shown_path(result.run.report_json)} and report.md")
+        say(f"wrote {summaries.shown_path(result.run.report_json)}, report.md and junit.xml")
     return summaries.exit_status(result.report)

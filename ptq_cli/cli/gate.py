@@ -29,12 +29,15 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     95 % interval lies on both sides of it: then the measured value decides, and the doubt is printed.
     """
     from ptq_cli.cli.output import print_json
+    from ptq_cli.cli.step_summary import add_to_step_summary
     from ptq_cli.cli.summaries import exit_status, print_gates
     from ptq_cli.pipeline.gate import run_gate
     from ptq_cli.recipe.schema import GateSettings
     from ptq_cli.report.document import report_to_json
+    from ptq_cli.report.markdown import gate_to_markdown
 
     decided = run_gate(report, GateSettings(**settings_from(options)))
+    add_to_step_summary(gate_to_markdown(decided))
     if as_json:
         values = json.loads(report_to_json(decided))
         print_json({"verdict": values["verdict"], "gates": values["gates"]})

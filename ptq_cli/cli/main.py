@@ -32,6 +32,7 @@ COMMANDS = (
     "quantize",
     "inspect",
     "gate",
+    "compare",
     "quantizers",
 )
 DONE, BUG, INTERRUPTED = 0, 1, 130

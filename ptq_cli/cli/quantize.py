@@ -85,10 +85,12 @@ def command(
     from ptq_cli.cli import summaries
     from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.progress import shown_progress
+    from ptq_cli.cli.step_summary import add_to_step_summary
     from ptq_cli.pipeline.quantize import run_quantize
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.document import report_to_json
+    from ptq_cli.report.markdown import report_to_markdown
 
     request = Request(settings_from(options), model, recipe, preset)
     with shown_progress() as progress:
@@ -96,6 +98,8 @@ def command(
             request, RunDirectory(run), output, evaluate=evaluate, restart=restart, progress=progress
         )
     report = result.evaluation.report if result.evaluation is not None else None
+    if report is not None:
+        add_to_step_summary(report_to_markdown(report))
     if as_json:
         print_json(
             {
@@ -109,5 +113,5 @@ def command(
         summaries.print_export(result.export)
         if report is not None:
             summaries.print_report(report)
-            say(f"wrote {summaries.shown_path(result.calibration.run.report_json)} and report.md")
+            say(f"wrote {summaries.shown_path(result.calibration.run.report_json)}, report.md and junit.xml")
     return summaries.exit_status(report) if report is not None else 0

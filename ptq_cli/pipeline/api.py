@@ -6,6 +6,7 @@ from typing import Unpack
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration_view import CalibrationView, view_calibration
+from ptq_cli.pipeline.compare import run_compare
 from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
 from ptq_cli.pipeline.explain import Explanation, explain_tensor
 from ptq_cli.pipeline.export import ExportResult, run_export
@@ -15,6 +16,7 @@ from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings
+from ptq_cli.report.compare import Comparison
 
 PathLike = str | Path
 
@@ -222,6 +224,19 @@ def inspect(
         PtqError: the model cannot be opened, exported or planned.
     """
     return run_inspect(_request(settings, model, recipe, preset))
+
+
+def compare(before: PathLike, after: PathLike) -> Comparison:
+    """Return what changed from one ``report.json`` to another: metrics, size, settings, layers.
+
+    Args:
+        before: the earlier report.
+        after: the later one.
+
+    Raises:
+        PtqError: one of them cannot be read.
+    """
+    return run_compare(Path(before), Path(after))
 
 
 def _request(

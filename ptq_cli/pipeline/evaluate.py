@@ -54,6 +54,7 @@ from ptq_cli.report.document import (
     report_to_json,
 )
 from ptq_cli.report.evaluate import Evaluation, evaluate_models
+from ptq_cli.report.junit import report_to_junit
 from ptq_cli.report.markdown import report_to_markdown
 from ptq_cli.report.metrics.registry import LABEL_METRICS
 from ptq_cli.report.regression import require_same_model
@@ -66,7 +67,7 @@ class EvaluationResult:
 
     Attributes:
         report: all of it, with the verdict.
-        run: where ``report.json`` and ``report.md`` are.
+        run: where ``report.json``, ``report.md`` and ``junit.xml`` are.
     """
 
     report: Report
@@ -188,6 +189,7 @@ def make_evaluation(
     files = {
         run.report_json: report_to_json(report).encode(),
         run.report_markdown: report_to_markdown(report).encode(),
+        run.junit: report_to_junit(report).encode(),
     }
     return Evaluated(EvaluationResult(report, run), files)
 

@@ -26,7 +26,8 @@ def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = Non
     """
     taken = dict(_input_files(recipe))
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
-    for path in (*calibrated, run.report_json, run.report_markdown, output or run.quantized_model):
+    evaluated = (run.report_json, run.report_markdown, run.junit)
+    for path in (*calibrated, *evaluated, output or run.quantized_model):
         for what, other in taken.items():
             # Links included: replacing a file under another name of it loses it all the same.
             if os.path.realpath(path) == os.path.realpath(other):

@@ -54,6 +54,11 @@ class RunDirectory:
         """The report for a pull request."""
         return self.path / "report.md"
 
+    @property
+    def junit(self) -> Path:
+        """The gates as test cases, for a CI server."""
+        return self.path / "junit.xml"
+
     def require_stage(self, file: Path, command: str) -> Path:
         """Return ``file`` if an earlier stage wrote it.
 

@@ -27,18 +27,24 @@ Write = Callable[..., str]
 
 def gate_table(report: Report) -> Table:
     """Return each gate with what is limited, the limit, what was measured, its interval, and the result."""
-    rows = tuple(_row(gate, _unit(report, gate)) for gate in report.gates)
+    rows = tuple(row_of(report, gate) for gate in report.gates)
     return Table(("metric", "limit", "measured", INTERVAL, "result"), rows)
 
 
 def doubt_lines(report: Report) -> list[str]:
     """Return a line for each gate with its limit inside the interval: how many samples would settle it."""
     seen = report.evaluation.samples
-    return [
-        f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
-        for gate in report.gates
-        if gate.verdict == "undecided"
-    ]
+    return [doubt_text(gate, seen) for gate in report.gates if gate.verdict == "undecided"]
+
+
+def doubt_text(gate: GateResult, seen: int) -> str:
+    """Say how many samples would settle a gate that ``seen`` ones cannot decide.
+
+    Example:
+        >>> doubt_text(GateResult("top1", "max_drop", 0.01, 0.0, samples_needed=123), seen=50)
+        'undecided: drop of top1; about 120 samples would settle it, there were 50'
+    """
+    return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
 
 
 def limited_text(gate: GateResult) -> str:
@@ -83,7 +89,9 @@ def result_text(gate: GateResult) -> str:
     return ("pass" if gate.passed else "FAIL") + doubt
 
 
-def _row(gate: GateResult, unit: Unit) -> Row:
+def row_of(report: Report, gate: GateResult) -> Row:
+    """Return what is limited, the limit, what was measured, its interval, and the result."""
+    unit = _unit(report, gate)
     limit, value = limit_text(gate, unit)
     return limited_text(gate), limit, value, format_interval(gate.interval, unit), result_text(gate)
 

@@ -47,6 +47,11 @@ def report_to_markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def gate_to_markdown(report: Report) -> str:
+    """Return what ``ptq gate`` decided: the verdict and the gates alone."""
+    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{gates_to_markdown(report)}\n"
+
+
 def gates_to_markdown(report: Report) -> str:
     """Return the table of the gates, and their doubts as a list."""
     parts = [_table(gate_table(report))]

@@ -29,7 +29,7 @@ class Measurement:
         quantized_interval: of ``quantized_value``; None where samples cannot tell, as for a largest error.
         drop_interval: of ``drop``, from the paired samples; None for a comparison.
         flips: which samples make the drop, where each sample is right or wrong.
-        quantized_hits: the samples that the quantized model has right, to pair them with another report's.
+        quantized_hits: the samples that the quantized model has right, or agrees on; they pair two reports.
 
     Example:
         >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.75, float_value=0.8125)

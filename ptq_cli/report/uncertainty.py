@@ -29,7 +29,8 @@ def with_interval(measurement: Measurement, found: SampleSums | None, samples: i
     """
     if found is None or len(found.rows) != samples:
         return measurement
-    return replace(measurement, quantized_interval=_interval(measurement.unit, found))
+    hits = _hits_text(found) if _is_hits(measurement.unit, found) else None
+    return replace(measurement, quantized_interval=_interval(measurement.unit, found), quantized_hits=hits)
 
 
 def with_paired_intervals(
@@ -60,14 +61,22 @@ def with_paired_intervals(
         )
         return replace(measured, drop_interval=interval)
     flips = count_flips(of_float.rows[:, 0], of_quantized.rows[:, 0])
-    hits = hits_to_text((of_quantized.rows[:, 0] == 1).tolist())
-    return replace(measured, drop_interval=drop_interval(flips), flips=flips, quantized_hits=hits)
+    return replace(
+        measured,
+        drop_interval=drop_interval(flips),
+        flips=flips,
+        quantized_hits=_hits_text(of_quantized),
+    )
 
 
 def _interval(unit: Unit, found: SampleSums) -> Interval | None:
     if _is_hits(unit, found):
         return share_interval(float(found.rows.mean()), len(found.rows))
     return bootstrap_interval(found.rows, found.of_sums)
+
+
+def _hits_text(found: SampleSums) -> str:
+    return hits_to_text((found.rows[:, 0] == 1).tolist())
 
 
 def _is_hits(unit: Unit, found: SampleSums) -> bool:

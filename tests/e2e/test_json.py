@@ -43,6 +43,11 @@ COMMANDS: dict[str, tuple[str, int, set[str]]] = {
     ),
     "inspect, PyTorch": ("inspect model.pt --arch model.py:build --data calib.npz", 0, {"parity"}),
     "gate": ("gate ptq-run/report.json --min sqnr_db=1", 0, {"verdict", "gates"}),
+    "compare": (
+        "compare ptq-run/report.json ptq-run/report.json",
+        0,
+        {"same_samples", "metrics", "bytes_before", "bytes_after", "changes", "layers"},
+    ),
     "gate, missed": ("gate ptq-run/report.json --min sqnr_db=99", 3, {"verdict", "gates"}),
 }
 

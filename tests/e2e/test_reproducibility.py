@@ -13,7 +13,7 @@ MODELS = {"ONNX": "model.onnx", "PyTorch": "model.pt --arch model.py:build"}
 def read_all(run: Path) -> dict[str, bytes]:
     report = json.loads((run / "report.json").read_text())
     del report["created"]
-    names = ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml")
+    names = ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml", "junit.xml")
     return {name: (run / name).read_bytes() for name in names} | {"report": json.dumps(report).encode()}
 
 
@@ -37,6 +37,7 @@ def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, p
 def test_a_run_directory_holds_these_files_and_no_other(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "ptq-run").iterdir()) == [
         "calibration.safetensors",
+        "junit.xml",
         "model.float.onnx",
         "model.int8.onnx",
         "recipe.toml",

@@ -1,0 +1,67 @@
+"""``ptq compare`` on reports of a real run."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ptq_cli
+
+
+@pytest.fixture
+def other(folder: Path, ptq: Any) -> Path:
+    """A report of the same model, its ranges decided by another method."""
+    shutil.copy(folder / "ptq-run/report.json", folder / "old.json")
+    assert ptq("export --amax max --output max.onnx").status == 0
+    assert ptq("evaluate max.onnx").status == 0
+    return folder / "ptq-run/report.json"
+
+
+def test_it_shows_metrics_size_and_settings(folder: Path, other: Path, ptq: Any) -> None:
+    outcome = ptq("compare old.json ptq-run/report.json")
+    assert (outcome.status, outcome.err) == (0, "")
+    for text in ("worse by", "sqnr_db", "size: ", "amax", "max", "quantized model"):
+        assert text in outcome.out
+
+
+def test_json_and_python_say_the_same(folder: Path, other: Path, ptq: Any) -> None:
+    document = json.loads(ptq("compare old.json ptq-run/report.json --json").out)
+    comparison = ptq_cli.compare("old.json", other)
+    assert document["same_samples"] is comparison.same_samples is True
+    assert [metric["worse_by"] for metric in document["metrics"]] == [m.worse_by for m in comparison.metrics]
+    assert {change["what"] for change in document["changes"]} == {"amax", "quantized model"}
+
+
+@pytest.mark.parametrize("command", ["compare old.json ptq-run/report.json", "evaluate --min cosine=0.1"])
+def test_a_report_of_version_1_is_compared(folder: Path, ptq: Any, command: str) -> None:
+    golden = Path(__file__).parents[1] / "golden/report.v1.json"
+    shutil.copy(golden, folder / "old.json")
+    assert ptq(command).status == 0
+    outcome = ptq("compare old.json ptq-run/report.json")
+    assert outcome.status == 0
+    assert "note: measured on other data" in outcome.out
+
+
+BAD = {
+    "missing": ("compare nowhere.json ptq-run/report.json", "PTQ-FILE-001"),
+    "a model": ("compare ptq-run/report.json model.onnx", "PTQ-REPORT-001"),
+    "one report": ("compare ptq-run/report.json", "PTQ-USAGE-001"),
+}
+
+
+@pytest.mark.parametrize(("words", "code"), BAD.values(), ids=BAD.keys())
+def test_what_is_no_report_is_refused(refuse: Any, words: str, code: str) -> None:
+    refuse(words, code)
+
+
+def test_it_imports_no_library(folder: Path) -> None:
+    words = ["compare", "ptq-run/report.json", "ptq-run/report.json"]
+    code = f"import sys; from ptq_cli.cli.main import run; run({words!r})\n"
+    code += "print({'torch', 'onnx', 'onnxruntime', 'numpy', 'numba'} & set(sys.modules), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr == "set()\n"
+    assert "same model, settings, data and versions" in result.stdout
