@@ -1,9 +1,10 @@
 """The exported graph is cleaned before anything is measured on it.
 
-onnxscript's optimizer inlines functions and folds constants, its rewriter folds BatchNorm into Conv,
-ConvTranspose and Gemm; onnx_ir's passes lift constants to initializers. What is measured afterwards is
-what ships: calibration, placement and evaluation all see this graph.
+What is measured afterwards is what ships: calibration, placement and evaluation all see this graph.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
@@ -11,41 +12,116 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.models.names import name_graph
+from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
+from ptq_cli.models.passes.registry import FUSING, PASSES
+from ptq_cli.models.passes.rule import run_passes
+from ptq_cli.models.passes.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
 
-SMALL_CONSTANT = 8192
-"""Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
+NEWEST_FOR_FORMS = 20
+"""Gelu's; exported PyTorch models are written in it."""
+FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
+"""A form that is written out has one of them."""
+QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared model, and what was done to it.
+
+    Attributes:
+        model: the prepared graph.
+        opset_before, opset: what it was written in, and what it is written in now.
+        nodes_before, nodes: how many nodes the main graph had before, and has now.
+        applied: how often each pass was applied, by the pass's name, in order; those that were not too.
+        quantizing: how many nodes were there already that quantize or dequantize; they were kept.
+    """
+
+    model: ir.Model
+    opset_before: int
+    opset: int
+    nodes_before: int
+    nodes: int
+    applied: Mapping[str, int]
+    quantizing: int
+
+    @property
+    def is_changed(self) -> bool:
+        """Tell whether operators were written that the source does not have."""
+        return self.opset != self.opset_before or any(self.applied.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of it, a sentence each."""
+        notes = []
+        if self.opset != self.opset_before:
+            notes.append(f"converted from opset {self.opset_before} to {self.opset}")
+        if self.quantizing:
+            notes.append(f"{self.quantizing} nodes quantize or dequantize already, and are kept as they are")
+        return tuple(notes)
 
 
 def prepare(model: ir.Model, what: str) -> ir.Model:
-    """Return the model with constants folded, BatchNorm folded, layers named and shapes inferred.
+    """Return the model prepared; see ``prepare_model``.
 
-    Requires: a model that the checker accepts. Ensures: every constant is an initializer, no initializer is
-    an input, every node and value has a name of its own, nothing tells of the machine that exported it, and
-    the checker accepts the result.
+    Raises:
+        InvalidOnnxError: as there.
+    """
+    return prepare_model(model, what).model
+
+
+def prepare_model(model: ir.Model, what: str) -> Prepared:
+    """Return the model with constants folded, the passes applied, layers named and shapes inferred.
+
+    Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
+    initializer, no initializer is an input, every node and value has a name of its own, nothing tells of the
+    machine that exported it, the opset is 13 or later, and the checker accepts the result.
 
     Args:
         model: is changed in place where the passes can.
         what: the file's name, for messages.
 
     Raises:
-        InvalidOnnxError: the result fails the checker.
+        InvalidOnnxError: an old opset cannot be converted, or the result fails the checker.
     """
-    from onnxscript import optimizer, rewriter
-
-    sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
-    largest = max([SMALL_CONSTANT, *sizes])
+    opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
+    quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
-        # A transposed weight is folded however large; nothing may grow beyond the largest weight.
-        optimizer.optimize(model, input_size_limit=largest, output_size_limit=largest * 8)
-        model = rewriter.rewrite(model)
+        model = simplify(raise_opset(model, WRITTEN_OPSET, what))
+        model = passes.ShapeInferencePass()(model).model
+        model = _with_operators_of_forms(model, what)
+        applied = run_passes(model, PASSES)
         model = _clean(model)
     name_graph(model)
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model
         model = _without_notes(model)
     check_model(model, what)
-    return model
+    nodes = model.graph.num_nodes()
+    return Prepared(model, opset_before, opset_of(model), nodes_before, nodes, applied, quantizing)
+
+
+def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
+    """Raise the opset where a form that is written out has an operator in a newer one, and only there.
+
+    Edge case:
+        SiLU is no reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+        converted keeps its forms.
+    """
+    opset = opset_of(model)
+    newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]
+    if not newer or not any(node.op_type in FORM_TERMS for node in model.graph):
+        return model
+    trial = model.clone()
+    found = run_passes(trial, newer, at_any_opset=True)
+    wanted = max((item.opset for item in newer if found[item.name]), default=opset)
+    if wanted == opset:
+        return model
+    try:
+        converted = raise_opset(model.clone(), wanted, what)
+    except InvalidOnnxError:
+        return model
+    return passes.ShapeInferencePass()(simplify(converted)).model
 
 
 def _without_notes(model: ir.Model) -> ir.Model:
@@ -74,8 +150,6 @@ def check_model(model: ir.Model, what: str) -> None:
 
 def _clean(model: ir.Model) -> ir.Model:
     for step in (
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        passes.RemoveInitializersFromInputsPass(),
         passes.IdentityEliminationPass(),
         passes.RemoveUnusedNodesPass(),
         passes.OutputFixPass(),

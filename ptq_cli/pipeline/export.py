@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import write_together
-from ptq_cli.models.opset import raise_opset
+from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.placement import Placement, place
 from ptq_cli.pipeline.powers_of_two import prove_powers_of_two
@@ -131,7 +132,7 @@ def make_export(
     decisions = decide_activations(placement.plan, settings.activations, calibration, families)
     found = {source: decision.parameters for source, decision in decisions.items()}
     plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
-    model = raise_opset(model, PACKED_OPSET) if placement.packs else model
+    model = with_packed_types(model, run.float_model.name) if placement.packs else model
     parameters = decide_all(model, plan, lambda site: found[site.source], placement.quantizers.__getitem__)
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
@@ -159,6 +160,28 @@ def make_export(
     )
     files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, content, files)
+
+
+def with_packed_types(model: ir.Model, what: str) -> ir.Model:
+    """Return the model in an opset that has integers of 4 bits; may change it.
+
+    Raises:
+        InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
+    """
+    if opset_of(model) >= PACKED_OPSET:
+        return model
+    names = [node.name for node in model.graph]
+    hint = "ask for 5 bits or more, or export the model again with that opset"
+    try:
+        raised = raise_opset(model, PACKED_OPSET, what)
+    except InvalidOnnxError as error:
+        raise InvalidOnnxError(f"{error.message} (weights of 4 bits need it)", hint=hint) from error
+    if [node.name for node in raised.graph] != names:
+        raise InvalidOnnxError(
+            f"converting '{what}' to opset {PACKED_OPSET}, which weights of 4 bits need, changed its operators",
+            hint=hint,
+        )
+    return raised
 
 
 def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:

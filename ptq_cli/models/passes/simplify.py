@@ -1,0 +1,129 @@
+"""What onnxscript does well: constant folding, and its rules for what computes nothing.
+
+Its default rules, but for two. BatchNormalization is folded by our own pass (``batch_norm`` says why), and
+two Slices become a Split of two only where the opset has ``num_outputs``.
+"""
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+if TYPE_CHECKING:
+    from onnxscript.rewriter import RewriteRule
+
+ROUNDS = 3
+"""onnxscript's optimizer makes two of them, and its rewriter adds one."""
+SPLIT_INTO = 18
+"""Split got ``num_outputs``."""
+RESHAPE_TO_ZERO = 14
+"""Reshape got ``allowzero``."""
+SMALL_CONSTANT = 8192
+"""Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
+
+
+def simplify(model: ir.Model) -> ir.Model:
+    """Return the model with functions inlined, constants folded and what computes nothing removed.
+
+    Requires: a model that the checker accepts. Ensures: every constant is an initializer of the main graph,
+    and none is an input; equal ones are one. A weight that is transposed, reshaped or cast is folded however
+    large. QuantizeLinear and DequantizeLinear stay, also of a constant.
+
+    Args:
+        model: may be changed in place.
+    """
+    from onnxscript.optimizer import fold_constants_ir
+    from onnxscript.rewriter import RewriteRuleSet
+
+    # Nothing may grow beyond the largest weight.
+    sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
+    largest = max([SMALL_CONSTANT, *sizes])
+    for first in (passes.InlinePass(), passes.RemoveInitializersFromInputsPass()):
+        model = first(model).model
+    rules = RewriteRuleSet(_rules(model.opset_imports.get("", 0)))
+    for _ in range(ROUNDS):
+        fold_constants_ir(
+            model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
+        )
+        rules.apply_to_model(model)
+        model = _swept(model)
+    for step in (
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.LiftSubgraphInitializersToMainGraphPass(),
+        passes.DeduplicateInitializersPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.IdentityEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+        passes.TopologicalSortPass(),
+    ):
+        model = step(model).model
+    _without_allowzero(model)
+    return model
+
+
+def _swept(model: ir.Model) -> ir.Model:
+    for step in (
+        passes.RemoveUnusedNodesPass(),
+        passes.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
+        passes.RemoveUnusedOpsetsPass(),
+    ):
+        model = step(model).model
+    return model
+
+
+def _rules(opset: int) -> "list[RewriteRule]":
+    from onnxscript.rewriter.rules import common
+
+    rules = [
+        *common.mul_by_1_rule.commute(),
+        *common.add_0_rule.commute(),
+        common.sub_0_rule,
+        common.div_by_1_rule,
+        common.dropout_zero_rule,
+        common.dropout_inference_rule,
+        common.two_reshapes_matmul_reshape_rule,
+        common.one_reshape_matmul_reshape_rule,
+        common.cast_constant_of_shape_rule,
+        common.cast_constant_of_shape_without_value_rule,
+        common.collapse_slice_rule,
+        common.collapse_slice2_rule,
+        common.materialize_reshape_shape_rule,
+        common.min_min_rule,
+        common.max_max_rule,
+        common.min_max_rule,
+        common.max_min_rule,
+        common.successive_clip_relu_rule,
+        common.successive_relu_clip_rule,
+        common.successive_relu_rule,
+        common.successive_clip_rule,
+        common.cast_cast_rule,
+        common.no_op_cast_rule,
+        common.no_op_expand_rule,
+        common.flatten_to_reshape_rule,
+        common.reshape_reshape_rule,
+        common.no_op_transpose_rule,
+        common.transpose_transpose_rule,
+        common.unsqueeze_unsqueeze_rule,
+        common.squeeze_reshape_1d_rule,
+        common.no_op_dynamic_scatter_nd_rule,
+        common.no_op_static_scatter_nd_rule,
+        common.normalize_pad_format_conv_rule,
+        common.normalize_pad_format_conv_integer_rule,
+        common.fuse_pad_into_conv_rule,
+        common.fuse_pad_into_conv_integer_rule,
+        common.remove_optional_bias_from_conv_rule,
+        common.remove_optional_bias_from_conv_transpose_rule,
+        common.remove_optional_bias_from_gemm_rule,
+    ]
+    return rules if opset < SPLIT_INTO else [*rules, common.slice_split_rule]
+
+
+def _without_allowzero(model: ir.Model) -> None:
+    # A rule writes allowzero = 1 behind a shape that it found without a 0 in it, where it says nothing.
+    if model.opset_imports.get("", 0) >= RESHAPE_TO_ZERO:
+        return
+    for node in model.graph.all_nodes():
+        if node.op_type == "Reshape" and node.domain == "":
+            node.attributes.pop("allowzero", None)

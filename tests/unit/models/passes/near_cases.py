@@ -1,0 +1,121 @@
+"""Small graphs that are nearly what a pass rewrites, and that it must leave alone."""
+
+import numpy as np
+
+from tests.unit.models.passes.cases import (
+    BOUNDS,
+    CLIP_FORM,
+    CONV,
+    ERF,
+    ERF_FORM,
+    FOUR,
+    HALVES,
+    LN,
+    NORM,
+    ROW,
+    SWISH,
+    Case,
+)
+
+LEFT_ALONE = {
+    "conv_read_by_two": Case(
+        "bias_add",
+        f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n a = Add(c, b)\n y = Mul(a, c) }}",
+        ("Conv", "Add", "Mul"),
+    ),
+    "conv_that_is_an_output": Case(
+        "bias_add",
+        "(float[N,3,6,6] x) => (float[] c, float[] y) <float[4,3,3,3] w, float[4,1,1] b> "
+        "{ c = Conv(x, w)\n y = Add(c, b) }",
+        ("Conv", "Add"),
+    ),
+    "operand_over_the_width": Case(
+        "bias_add", f"{CONV}float[4] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", ("Conv", "Add")
+    ),
+    "divisor": Case("factor", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Div(b, c) }}", ("Conv", "Div")),
+    "subtracted_from": Case(
+        "bias_add", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Sub(b, c) }}", ("Conv", "Sub")
+    ),
+    "gemm_with_a_bias_a_row": Case(
+        "factor",
+        """(float[4,6] x) => (float[] y) <float[6,4] w, float[4,1] b, float[4] k> {
+            c = Gemm(x, w, b)
+            y = Mul(c, k) }""",
+        ("Gemm", "Mul"),
+    ),
+    "infinite_operand": Case(
+        "bias_add",
+        f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}",
+        ("Conv", "Add"),
+        {"b": [[[0.0]], [[0.0]], [[-np.inf]], [[0.0]]]},
+    ),
+    "batch_norm_of_the_batch": Case(
+        "batch_norm",
+        f"{CONV}{NORM} c = Conv(x, w)\n y, a, b = BatchNormalization<training_mode=1>(c, s, t, m, v) }}",
+        ("Conv", "BatchNormalization"),
+        FOUR,
+        opset=15,
+    ),
+    "cast_to_a_narrower_type": Case(
+        "cast", f"{ROW} {{ a = Cast<to=10>(x)\n b = Cast<to=1>(a)\n y = Relu(b) }}", ("Cast", "Cast", "Relu")
+    ),
+    "quick_gelu": Case(
+        "silu",
+        f"{ROW} <float k> {{ d = Mul(x, k)\n e = Sigmoid(d)\n y = Mul(x, e) }}",
+        ("Mul", "Sigmoid", "Mul"),
+        {"k": 1.702},
+        opset=24,
+    ),
+    "silu_before_opset_24": Case(
+        "silu", f"{ROW} {{ a = Sigmoid(x)\n y = Mul(x, a) }}", ("Sigmoid", "Mul"), opset=23
+    ),
+    "erf_of_something_else": Case(
+        "gelu",
+        f"{ROW} {HALVES} {{ {ERF_FORM} }}",
+        ("Div", "Erf", "Add", "Mul", "Mul"),
+        ERF | {"r": 1.5},
+    ),
+    "gelu_whose_erf_is_read": Case(
+        "gelu",
+        f"{ROW} {HALVES} {{ d = Div(x, r)\n e = Erf(d)\n a = Add(e, one)\n m = Mul(x, a)\n h = Mul(m, half)\n"
+        " y = Add(h, e) }",
+        ("Div", "Erf", "Add", "Mul", "Mul", "Add"),
+        ERF,
+    ),
+    "hard_swish_to_another_bound": Case(
+        "hard_swish",
+        f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Mul(x, b)\n y = Div(c, six) }}",
+        ("Add", "Clip", "Mul", "Div"),
+        SWISH | {"high": 5.0},
+    ),
+    "norm_over_the_first_axis": Case(
+        "layer_norm",
+        """(float[2,3,4] x) => (float[] y) <float two, float e> {
+            m = ReduceMean<axes=[1]>(x)
+            d = Sub(x, m)
+            q = Pow(d, two)
+            v = ReduceMean<axes=[1]>(q)
+            f = Add(v, e)
+            s = Sqrt(f)
+            y = Div(d, s) }""",
+        ("ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
+        LN,
+        opset=17,
+    ),
+    "norm_with_two_means": Case(
+        "layer_norm",
+        """(float[2,3,4] x) => (float[] y) <float two, float e> {
+            m = ReduceMean<axes=[2]>(x)
+            k = ReduceMean<axes=[1, 2]>(x)
+            d = Sub(x, m)
+            c = Sub(x, k)
+            q = Pow(d, two)
+            v = ReduceMean<axes=[2]>(q)
+            f = Add(v, e)
+            s = Sqrt(f)
+            y = Div(c, s) }""",
+        ("ReduceMean", "ReduceMean", "Sub", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
+        LN,
+        opset=17,
+    ),
+}

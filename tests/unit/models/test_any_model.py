@@ -1,0 +1,194 @@
+"""Preparation of models as they come: weights that are moved, several inputs, other types, Q/DQ, opsets."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.prepare import prepare, prepare_model
+from tests.unit.models.sources import noise, operators
+from tests.unit.plan.graphs import build, run
+
+IDLE = {
+    "dropout": "a = Dropout(x)\n y = Relu(a)",
+    "dropout_with_a_ratio": "r = Constant<value = float {0.5}>()\n a = Dropout(x, r)\n y = Relu(a)",
+    "cast_to_its_type": "a = Cast<to=1>(x)\n y = Relu(a)",
+    "identities": "a = Identity(x)\n b = Identity(a)\n y = Relu(b)",
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_what_computes_nothing_is_removed(case):
+    model = build(f"(float[N,4] x) => (float[] y) {{ {IDLE[case]} }}")
+    assert operators(prepare(model, "m.onnx")) == ["Relu"]
+
+
+def test_a_dropout_that_trains_stays():
+    text = (
+        "(float[N,4] x) => (float[] y) <float r> { t = Constant<value = bool {1}>()\n y = Dropout(x, r, t) }"
+    )
+    model = build(text, constants={"r": np.array(0.5, np.float32)})
+    assert operators(prepare(model, "m.onnx")) == ["Dropout"]
+
+
+MOVED = {
+    "transpose": ("float[8,4] w", "v = Transpose<perm=[1,0]>(w)"),
+    "reshape": ("float[32] w", "s = Constant<value = int64[2] {4, 8}>()\n v = Reshape(w, s)"),
+    "identity": ("float[4,8] w", "v = Identity(w)"),
+    "cast": ("float16[4,8] w", "v = Cast<to=1>(w)"),
+    "all": (
+        "float16[32] w",
+        "a = Identity(w)\n b = Cast<to=1>(a)\n s = Constant<value = int64[2] {8, 4}>()\n c = Reshape(b, s)\n"
+        " v = Transpose<perm=[1,0]>(c)",
+    ),
+    "constant_node": ("float[1] unused", "v = Constant<value = float[4,2] {1,2,3,4,5,6,7,8}>()"),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_a_weight_that_is_moved_or_cast_on_its_way_is_folded(case):
+    declared, moves = MOVED[case]
+    text = f"(float[N,4] x) => (float[] y) <{declared}> {{ {moves}\n y = MatMul(x, v) }}"
+    half = {"w": noise(32).astype(np.float16).reshape([4, 8] if case == "cast" else [32])}
+    model = build(text, constants=half if "float16" in declared else None)
+    expected = run(model, {"x": noise(2, 4)})
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["MatMul"]
+    assert after.graph.node(0).inputs[1].is_initializer()
+    np.testing.assert_allclose(run(after, {"x": noise(2, 4)})[0], expected[0], rtol=1e-6)
+
+
+def test_an_initializer_that_is_an_input_too_is_folded_as_any_other():
+    text = """(float[N,3,8,8] x, float[4,3,3,3] w) => (float[] y) <float[4,3,3,3] w, float[4] s, float[4] v> {
+        c = Conv(x, w)
+        y = BatchNormalization(c, s, s, s, v) }"""
+    model = build(text.replace("float[4,3,3,3] w, float[4] s", "float[4] s"))
+    weight = model.graph.inputs[1]
+    weight.const_value = ir.tensor(noise(4, 3, 3, 3))
+    model.graph.register_initializer(weight)
+    model.graph.initializers["v"].const_value = ir.tensor(np.array([1, 2, 3, 4], np.float32))
+    expected = run(model, {"x": noise(2, 3, 8, 8)})
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["Conv"]
+    assert [value.name for value in after.graph.inputs] == ["x"]
+    np.testing.assert_allclose(run(after, {"x": noise(2, 3, 8, 8)})[0], expected[0], atol=1e-5)
+
+
+def test_several_inputs_and_outputs_of_other_types_are_kept():
+    text = """(int64[B,S] i, bool[B,S] keep, float[B,1] f) => (float[B,S,4] y, int64[B] n, float[B,1] same)
+        <float[10,4] e, float zero> {
+        g = Gather(e, i)
+        a = Constant<value = int64[1] {-1}>()
+        k = Unsqueeze(keep, a)
+        y = Where(k, g, zero)
+        b = Constant<value = int64[1] {1}>()
+        n = ReduceSum<keepdims=0>(i, b)
+        same = Identity(f) }"""
+    model = build(text)
+    inputs: dict[str, Array] = {
+        "i": np.array([[0, 3, 9], [1, 1, 2]]),
+        "keep": np.array([[True, False, True], [True, True, False]]),
+        "f": noise(2, 1),
+    }
+    expected = run(model, inputs)
+    after = prepare(model, "m.onnx")
+    assert [value.name for value in after.graph.outputs] == ["y", "n", "same"]
+    assert [value.name for value in after.graph.inputs] == ["i", "keep", "f"]
+    assert [str(size) for size in after.graph.inputs[0].shape or ()] == ["B", "S"]
+    for found, wanted in zip(run(after, inputs), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    longer = {"i": np.ones((3, 7), np.int64), "keep": np.ones((3, 7), bool), "f": noise(3, 1)}
+    assert run(after, longer)[0].shape == (3, 7, 4)
+
+
+def test_a_reshape_to_a_computed_shape_is_valid_in_opset_13():
+    # A rule of onnxscript writes an attribute that opset 14 brought.
+    text = """(float[N,2,4] x) => (float[N,8] y) { s = Shape(x)\n a = Constant<value = int64 {0}>()
+        b = Gather(s, a)\n c = Constant<value = int64[1] {0}>()\n d = Unsqueeze(b, c)
+        e = Constant<value = int64[1] {8}>()\n f = Concat<axis=0>(d, e)\n y = Reshape(x, f) }"""
+    model = build(text, opset=13)
+    after = prepare(model, "m.onnx")
+    assert after.opset_imports[""] == 13
+    np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 4)})[0], noise(3, 2, 4).reshape(3, 8))
+
+
+def test_a_float16_model_is_prepared_in_float16():
+    text = """(float16[N,3,8,8] x) => (float16[] y) <float16[4,3,3,3] w, float16[4] s, float16[4] v> {
+        c = Conv(x, w)
+        d = BatchNormalization(c, s, s, s, v)
+        e = Cast<to=1>(d)
+        f = Cast<to=10>(e)
+        y = Relu(f) }"""
+    arrays: dict[str, Array] = {
+        "w": noise(4, 3, 3, 3).astype(np.float16),
+        "s": np.array([1, 0.5, 2, 1], np.float16),
+        "v": np.array([1, 2, 3, 4], np.float16),
+    }
+    model = build(text, constants=arrays)
+    inputs: dict[str, Array] = {"x": noise(2, 3, 8, 8).astype(np.float16)}
+    expected = run(model, inputs)[0]
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["Conv", "Relu"]
+    assert {value.dtype for value in after.graph.initializers.values()} == {ir.DataType.FLOAT16}
+    np.testing.assert_allclose(run(after, inputs)[0], expected, rtol=2e-2, atol=2e-2)
+
+
+QUANTIZED = """(float[N,4] x) => (float[] y) <float s, uint8 z, int8[4,4] w, float ws, float[4,4] w2> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    wd = DequantizeLinear(w, ws)
+    h = MatMul(d, wd)
+    y = MatMul(h, w2) }"""
+
+
+def test_what_is_quantized_already_stays_so():
+    arrays: dict[str, Array] = {
+        "s": np.array(0.05, np.float32),
+        "z": np.array(128, np.uint8),
+        "w": np.arange(16, dtype=np.int8).reshape(4, 4),
+        "ws": np.array(0.1, np.float32),
+    }
+    model = build(QUANTIZED, constants=arrays)
+    expected = run(model, {"x": noise(2, 4)}, optimize=False)
+    prepared = prepare_model(model, "m.onnx")
+    assert operators(prepared.model) == [
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DequantizeLinear",
+        "MatMul",
+        "MatMul",
+    ]
+    assert prepared.quantizing == 3
+    np.testing.assert_array_equal(run(prepared.model, {"x": noise(2, 4)}, optimize=False)[0], expected[0])
+
+
+OPSET_OF_FORM = {
+    "gelu": (
+        "<float r, float one, float half> { d = Div(x, r)\n e = Erf(d)\n a = Add(e, one)\n m = Mul(x, a)\n"
+        " y = Mul(m, half) }",
+        {"r": 1.4142135, "one": 1.0, "half": 0.5},
+        20,
+        ["Gelu"],
+    ),
+    "hard_sigmoid": (
+        "{ a = HardSigmoid<alpha=0.16666667, beta=0.5>(x)\n y = Mul(x, a) }",
+        {},
+        14,
+        ["HardSwish"],
+    ),
+    "silu": ("{ a = Sigmoid(x)\n y = Mul(x, a) }", {}, 13, ["Sigmoid", "Mul"]),
+}
+
+
+@pytest.mark.parametrize("case", OPSET_OF_FORM)
+def test_the_opset_rises_only_where_a_form_needs_it(case):
+    body, numbers, opset, expected = OPSET_OF_FORM[case]
+    constants: dict[str, Array] = {name: np.array(number, np.float32) for name, number in numbers.items()}
+    model = build(f"(float[N,4] x) => (float[] y) {body}", opset=13, constants=constants)
+    before = run(model, {"x": noise(2, 4)}, optimize=False)
+    prepared = prepare_model(model, "m.onnx")
+    assert (prepared.opset_before, prepared.opset) == (13, opset)
+    assert operators(prepared.model) == expected
+    np.testing.assert_allclose(
+        run(prepared.model, {"x": noise(2, 4)}, optimize=False)[0], before[0], atol=2e-6
+    )

@@ -1,0 +1,40 @@
+"""Weights of 4 bits need an opset that has them; the model is brought there, or it is said why not."""
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.pipeline.export import with_packed_types
+
+
+def model(op: str, opset: int) -> ir.Model:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], "node")],
+        "one",
+        [value("x", TensorProto.FLOAT, ["batch", 4])],
+        [value("y", TensorProto.FLOAT, ["batch", 4])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return ir.from_proto(proto)
+
+
+def test_nodes_and_values_keep_their_names() -> None:
+    raised = with_packed_types(model("Relu", 13), "m.onnx")
+    assert raised.opset_imports[""] == 21
+    assert [(node.name, node.outputs[0].name) for node in raised.graph] == [("node", "y")]
+    onnx.checker.check_model(ir.to_proto(raised))
+
+
+def test_a_newer_model_is_left_as_it_is() -> None:
+    newer = model("Relu", 22)
+    assert with_packed_types(newer, "m.onnx") is newer
+
+
+def test_what_the_converter_cannot_convert_is_refused() -> None:
+    with pytest.raises(InvalidOnnxError, match="cannot be converted from opset 13 to 21") as found:
+        with_packed_types(model("NoSuchOperator", 13), "m.onnx")
+    assert "weights of 4 bits need it" in found.value.message
+    assert "5 bits" in (found.value.hint or "")
