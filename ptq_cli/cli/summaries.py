@@ -33,7 +33,9 @@ def print_calibration(result: "CalibrationResult") -> None:
     part = f" of {result.shards}" if result.shards else ""
     say(f"calibrated {tensors} on {samples}{part}, kept: {result.method}")
     if result.parity is not None:
-        say(f"the ONNX model equals PyTorch's within {result.parity:.1g} of its largest output")
+        say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
+    for note in result.notes:
+        say(f"note: {note}")
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
         say(f"and {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
@@ -77,6 +79,7 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "samples": result.samples,
         "tensors": result.tensors,
         "parity": result.parity,
+        "notes": list(result.notes),
         "dead": list(result.dead),
         "faint": list(result.faint),
         "shards": result.shards or None,

@@ -111,13 +111,13 @@ class ExportError(PtqError):
 
 
 class InvalidOnnxError(PtqError):
-    """The ONNX model fails the checker, its opset is older than 13, or a constant holds NaN or Inf."""
+    """The ONNX model fails the checker, its opset is too old or too new, or a constant holds NaN or Inf."""
 
     code = "PTQ-MODEL-005"
 
 
 class ParityError(PtqError):
-    """The ONNX model does not compute what the PyTorch model computes on the first batch."""
+    """The float ONNX model does not compute what its source computes on the first batch."""
 
     code = "PTQ-MODEL-006"
 

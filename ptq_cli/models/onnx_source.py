@@ -10,9 +10,8 @@ from google.protobuf.message import DecodeError, Message
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.opset import OLDEST_OPSET
 from ptq_cli.models.source import Example, ModelFile
-
-OLDEST_OPSET = 13
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def load_onnx(path: Path) -> ir.Model:
 
     Raises:
         ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
-        InvalidOnnxError: it fails the checker, or its opset is older than 13.
+        InvalidOnnxError: it fails the checker, or its opset is older than 11.
     """
     try:
         proto = onnx.load(path, load_external_data=False)
@@ -120,8 +119,9 @@ def _is_text(message: Message) -> bool:
 def _require_opset(proto: onnx.ModelProto, path: Path) -> None:
     opset = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), None)
     if opset is None or opset < OLDEST_OPSET:
+        found = "no opset" if opset is None else f"opset {opset}"
         raise InvalidOnnxError(
-            f"model '{path.name}' has opset {opset}, {OLDEST_OPSET} or later is wanted",
+            f"model '{path.name}' has {found}, {OLDEST_OPSET} or later is wanted",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
 

@@ -1,6 +1,7 @@
 """The ONNX model must compute what the source computes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,41 @@ RELATIVE_TOLERANCE = 1e-3
 """Of the output's largest magnitude. Two float32 runtimes differ by some 1e-6; a wrong graph by far more."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What is compared with what, for messages.
+
+    Attributes:
+        reference: what it should compute, such as ``PyTorch``.
+        other: where the other outputs are.
+        model: what computed them.
+        size_hint: what to do about another shape.
+        value_hint: what to do about other values.
+    """
+
+    reference: str
+    other: str
+    model: str
+    size_hint: str
+    value_hint: str
+
+
+WITH_PYTORCH = Compared(
+    "PyTorch",
+    "ONNX",
+    "the ONNX model",
+    "the model may depend on the batch size; try another --batch-size",
+    "is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
+)
+WITH_FILE = Compared(
+    "the file",
+    "the prepared graph",
+    "the prepared graph",
+    "does the model draw random numbers? If not, report this model",
+    "does the model draw random numbers? If not, export it with opset 20, or report this model",
+)
+
+
 def require_parity(
     expected: Sequence[Array],
     found: Sequence[Array],
@@ -18,6 +54,7 @@ def require_parity(
     what: str,
     *,
     allow_nan: bool = False,
+    compared: Compared = WITH_PYTORCH,
 ) -> float:
     """Compare the outputs of the source and of the ONNX model on the same batch.
 
@@ -27,6 +64,7 @@ def require_parity(
         names: of the outputs.
         what: the source's name, for messages.
         allow_nan: NaN in both outputs at the same place is no difference.
+        compared: what is compared, for messages.
 
     Returns:
         The largest difference, relative to the largest magnitude of its output.
@@ -40,22 +78,25 @@ def require_parity(
     """
     if len(expected) != len(found):
         raise ParityError(
-            f"'{what}' has {len(expected)} outputs in PyTorch and {len(found)} in ONNX",
+            f"'{what}' has {len(expected)} outputs in {compared.reference} and {len(found)} in "
+            f"{compared.other}",
             hint="report this model",
         )
     worst = 0.0
     for name, wanted, got in zip(names, expected, found, strict=True):
         if wanted.shape != got.shape:
             raise ParityError(
-                f"'{what}': output '{name}' is {format_shape(wanted.shape)} in PyTorch and "
-                f"{format_shape(got.shape)} in ONNX",
-                hint="the model may depend on the batch size; try another --batch-size",
+                f"'{what}': output '{name}' is {format_shape(wanted.shape)} in {compared.reference} and "
+                f"{format_shape(got.shape)} in {compared.other}",
+                hint=compared.size_hint,
             )
-        worst = max(worst, _require_close(wanted, got, name, what, allow_nan=allow_nan))
+        worst = max(worst, _require_close(wanted, got, name, what, allow_nan=allow_nan, compared=compared))
     return worst
 
 
-def _require_close(wanted: Array, got: Array, name: str, what: str, *, allow_nan: bool) -> float:
+def _require_close(
+    wanted: Array, got: Array, name: str, what: str, *, allow_nan: bool, compared: Compared
+) -> float:
     if wanted.size == 0:
         return 0.0
     reference, other = wanted.astype(np.float64), got.astype(np.float64)
@@ -69,8 +110,9 @@ def _require_close(wanted: Array, got: Array, name: str, what: str, *, allow_nan
     relative = float(np.max(difference, initial=0.0)) / max(largest, 1e-6)
     if not relative <= RELATIVE_TOLERANCE:
         raise ParityError(
-            f"'{what}': output '{name}' of the ONNX model differs from PyTorch's by {np.max(difference):.3g} "
-            f"({relative:.2%} of its largest value, at most {RELATIVE_TOLERANCE:.1%} is allowed)",
-            hint="is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
+            f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
+            f"{np.max(difference):.3g} ({relative:.2%} of its largest value, at most "
+            f"{RELATIVE_TOLERANCE:.1%} is allowed)",
+            hint=compared.value_hint,
         )
     return relative

@@ -40,12 +40,15 @@ class CalibrationResult:
         samples: how many samples were seen.
         method: the collector.
         tensors: how many tensors were measured.
-        parity: largest relative difference of the ONNX model to PyTorch, or None where ONNX is the source.
+        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+            compared: ONNX that no pass rewrote.
         dead: names of tensors that were always 0.
         shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
         nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
         channels: tensors of which each channel was measured, with the number of channels.
         faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
+        compared_with: whose outputs ``parity`` compares with.
+        notes: what was done to the model that a user should know.
     """
 
     run: RunDirectory
@@ -59,6 +62,8 @@ class CalibrationResult:
     nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
     channels: Mapping[str, int] = field(default_factory=dict)
     faint: tuple[str, ...] = ()
+    compared_with: str = "PyTorch's"
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -289,5 +294,7 @@ def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: Ru
         {name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
         {name: item.channels.size for name, item in seen.items() if item.channels is not None},
         tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
+        model.compared_with,
+        model.prepared.notes,
     )
     return Calibrated(result, model.content, calibration, files)

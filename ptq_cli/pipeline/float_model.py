@@ -10,14 +10,23 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names
 from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.core.errors import DataShapeError, ModelInputError, UsageError, did_you_mean
+from ptq_cli.core.errors import (
+    DataShapeError,
+    ModelInputError,
+    RuntimeFailedError,
+    UsageError,
+    did_you_mean,
+)
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.open import open_model
-from ptq_cli.models.parity import require_parity
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.parity import WITH_FILE, WITH_PYTORCH, require_parity
+from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
 
 EXAMPLE_SAMPLES = 2
@@ -33,7 +42,9 @@ class FloatModel:
         model: the graph.
         content: the graph, serialized.
         inputs: specs of its inputs.
-        parity: largest relative difference to PyTorch on the example, or None where ONNX is the source.
+        parity: largest relative difference to the source on the example. Of ONNX it is None where nothing was
+            rewritten, and where the file itself does not run on the example.
+        prepared: what was done to the graph.
     """
 
     file: ModelFile
@@ -41,6 +52,12 @@ class FloatModel:
     content: bytes
     inputs: tuple[TensorSpec, ...]
     parity: float | None
+    prepared: Prepared
+
+    @property
+    def compared_with(self) -> str:
+        """Whose outputs ``parity`` compares with, in the genitive."""
+        return "the file's" if self.file.kind is ModelKind.ONNX else "PyTorch's"
 
 
 def open_source(recipe: Recipe) -> ModelSource:
@@ -58,36 +75,70 @@ def open_source(recipe: Recipe) -> ModelSource:
     return open_model(Path(recipe.model.path), recipe.model)
 
 
-def make_float_model(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> FloatModel:
-    """Export, prepare and compare with PyTorch.
+def make_float_model(
+    source: ModelSource, recipe: Recipe, dataset: Dataset | None, *, always_compare: bool = False
+) -> FloatModel:
+    """Export, prepare and compare with the source.
 
     Args:
         source: the opened model.
         recipe: for shapes of inputs where there is no data.
         dataset: its first samples are the example, if there is one.
+        always_compare: run an ONNX file too that was prepared without new operators.
 
     Raises:
         ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
         DataNameError: the data have no array for an input.
         ExportError: PyTorch cannot export it.
-        InvalidOnnxError: the result fails the checker.
-        ParityError: it does not compute what PyTorch computes.
+        InvalidOnnxError: its opset is unknown or cannot be converted, or the result fails the checker.
+        ParityError: it does not compute what the source computes.
     """
     what = source.file.path.name
     example, expected = _run_source(source, _example(source, recipe, dataset))
-    model = prepare(source.to_onnx(example), what)
-    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
-    inputs = input_specs(model)
+    exported = source.to_onnx(example)
+    require_known_opset(opset_of(exported), what)
+    prepared = prepare_model(exported, what)
+    content: bytes = ir.to_proto(prepared.model).SerializeToString(deterministic=True)
+    inputs = input_specs(prepared.model)
+    if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
+        example = {name: array[:1] for name, array in example.items()}
+        expected = source.run(example) if expected is not None else None
+    is_onnx = source.file.kind is ModelKind.ONNX
+    if is_onnx and (always_compare or prepared.is_changed):
+        expected = _run_file(source.file.path, example, recipe)
     parity = None
     if expected is not None:
-        if fixed_batch_size(inputs) == 1:  # The exporter could not keep the batch axis dynamic.
-            example = {name: array[:1] for name, array in example.items()}
-            expected = source.run(example) or expected
         session = Session(content, threads=recipe.runtime.threads)
         found = session.run(example)
-        allow_nan = recipe.calibration.allow_nonfinite
-        parity = require_parity(expected, found, session.outputs, what, allow_nan=allow_nan)
-    return FloatModel(source.file, model, content, inputs, parity)
+        compared = WITH_FILE if is_onnx else WITH_PYTORCH
+        # Made-up inputs may well be outside what a function is defined on.
+        allow_nan = recipe.calibration.allow_nonfinite or (is_onnx and dataset is None)
+        parity = require_parity(
+            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            what,
+            allow_nan=allow_nan,
+            compared=compared,
+        )
+    return FloatModel(source.file, prepared.model, content, inputs, parity, prepared)
+
+
+def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:
+    """Return what an ONNX file computes, or None where it does not run on these inputs."""
+    try:
+        return Session(path, threads=recipe.runtime.threads).run(example)
+    except RuntimeFailedError:
+        # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
+        return None
+
+
+def _comparable(
+    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], *, is_onnx: bool
+) -> tuple[Sequence[Array], Sequence[Array], Sequence[str]]:
+    """Leave out the indices that a file computes beside numbers: a tie is broken by the last bit."""
+    kept = [index for index, array in enumerate(expected) if array.dtype.kind == "f"]
+    if not is_onnx or not kept or len(expected) != len(found):
+        return expected, found, names
+    return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
 
 
 def _run_source(source: ModelSource, example: Example) -> tuple[Example, list[Array] | None]:

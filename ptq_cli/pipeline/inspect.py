@@ -26,7 +26,8 @@ class Inspection:
         parameters: how many constants' elements the graph holds.
         plan: what the target would quantize, with each layer's reason.
         shapes: shape of each layer's first output, by the layer's name.
-        parity: largest relative difference of the ONNX model to PyTorch, or None where ONNX is the source.
+        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+            compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
     """
 
     file: ModelFile

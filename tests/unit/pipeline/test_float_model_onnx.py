@@ -1,0 +1,84 @@
+"""An ONNX file that is rewritten is compared with itself, as it was."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.core.errors import InvalidOnnxError, ParityError
+from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
+from ptq_cli.runtime.opsets import require_known_opset
+
+SOFTMAX = "(float[N,3,4] x) => (float[N,3,4] y) { y = Softmax<axis=1>(x) }"
+
+
+def made(folder: Path, text: str, opset: int, array: np.ndarray | None = None, **options: bool) -> FloatModel:
+    path = folder / "m.onnx"
+    proto = onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : {opset}]> g {text}')
+    path.write_bytes(proto.SerializeToString())
+    dataset = None
+    if array is not None:
+        np.save(folder / "x.npy", array)
+        dataset = open_dataset(str(folder / "x.npy"), ImageSettings())
+    recipe = Recipe(model=ModelSettings(path=str(path)))
+    return make_float_model(open_source(recipe), recipe, dataset, **options)
+
+
+@pytest.mark.parametrize("array", [None, np.ones((2, 3, 4), np.float32)], ids=["made_up", "data"])
+def test_a_converted_model_is_compared(tmp_path: Path, array: np.ndarray | None) -> None:
+    model = made(tmp_path, SOFTMAX, 11, array)
+    assert model.parity is not None and model.parity < 1e-6
+    assert model.compared_with == "the file's"
+    assert model.prepared.notes == ("converted from opset 11 to 13",)
+
+
+def test_what_nothing_was_rewritten_in_is_compared_on_request(tmp_path: Path) -> None:
+    text = "(float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
+    assert made(tmp_path, text, 13).parity is None
+    assert made(tmp_path, text, 13, always_compare=True).parity == 0.0
+
+
+def test_a_conversion_that_computes_something_else_is_refused(tmp_path: Path) -> None:
+    # onnx's converter leaves the axis of Hardmax as it was, which counts otherwise since opset 13.
+    with pytest.raises(ParityError) as caught:
+        made(tmp_path, "(float[N,3,4] x) => (float[N,3,4] y) { y = Hardmax<axis=1>(x) }", 11)
+    assert "output 'y' of the prepared graph differs from the file's by 1 " in caught.value.message
+    assert caught.value.code == "PTQ-MODEL-006"
+    assert "opset 20" in caught.value.hint
+
+
+def test_where_made_up_inputs_do_not_fit_nothing_is_compared(tmp_path: Path) -> None:
+    text = "(float[N,C] x) => (float[N,D] y) { s = Constant<value = int64[2] {-1, 5}>()\n y = Reshape(x, s) }"
+    assert made(tmp_path, text, 11).parity is None
+
+
+def test_an_index_that_a_tie_decides_is_not_compared(tmp_path: Path) -> None:
+    text = """(float[N,4] x) => (float[N,4] y, int64[N,1] i) { y = Softmax(x)
+        i = ArgMax<axis=1>(y) }"""
+    assert made(tmp_path, text, 11).parity is not None
+
+
+def test_an_opset_that_onnx_runtime_does_not_know_is_refused(tmp_path: Path) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    known = next(version for version in range(newest, 0, -1) if _is_known(version))
+    assert known >= 25
+    if known == newest:
+        pytest.skip("the installed onnx knows no newer opset than ONNX Runtime")
+    with pytest.raises(InvalidOnnxError) as caught:
+        made(tmp_path, "(float[N,4] x) => (float[N,4] y) { y = Relu(x) }", newest)
+    message = (
+        f"model 'm.onnx' has opset {newest}, and the ONNX Runtime that is installed knows {known} and older"
+    )
+    assert caught.value.message == message
+    assert caught.value.code == "PTQ-MODEL-005"
+
+
+def _is_known(version: int) -> bool:
+    try:
+        require_known_opset(version, "m.onnx")
+    except InvalidOnnxError:
+        return False
+    return True
