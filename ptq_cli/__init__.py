@@ -1,9 +1,9 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
-The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``
-and ``inspect``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two reports.
-They raise ``PtqError`` for input that cannot be used. Importing this module imports neither PyTorch nor ONNX;
-the first call does.
+The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``,
+``inspect`` and ``prepare``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two
+reports. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither PyTorch nor
+ONNX; the first call does.
 
 Example:
     >>> import ptq_cli
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         export,
         inspect,
         merge,
+        prepare,
         quantize,
         show_calibration,
     )
@@ -39,6 +40,7 @@ __all__ = [
     "export",
     "inspect",
     "merge",
+    "prepare",
     "quantize",
     "show_calibration",
 ]

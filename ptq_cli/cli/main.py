@@ -31,6 +31,7 @@ COMMANDS = (
     "evaluate",
     "quantize",
     "inspect",
+    "prepare",
     "gate",
     "compare",
     "quantizers",

@@ -33,6 +33,7 @@ class Prepared:
         model: the prepared graph.
         opset_before, opset: what it was written in, and what it is written in now.
         nodes_before, nodes: how many nodes the main graph had before, and has now.
+        simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.
         quantizing: how many nodes were there already that quantize or dequantize; they were kept.
     """
@@ -42,6 +43,7 @@ class Prepared:
     opset: int
     nodes_before: int
     nodes: int
+    simplified: int
     applied: Mapping[str, int]
     quantizing: int
 
@@ -88,6 +90,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
         model = simplify(raise_opset(model, WRITTEN_OPSET, what))
+        simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
         model = passes.ShapeInferencePass()(model).model
         model = _with_operators_of_forms(model, what)
         applied = run_passes(model, PASSES)
@@ -97,8 +100,16 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         model = passes.ShapeInferencePass()(model).model
         model = _without_notes(model)
     check_model(model, what)
-    nodes = model.graph.num_nodes()
-    return Prepared(model, opset_before, opset_of(model), nodes_before, nodes, applied, quantizing)
+    return Prepared(
+        model,
+        opset_before,
+        opset_of(model),
+        nodes_before,
+        model.graph.num_nodes(),
+        simplified,
+        applied,
+        quantizing,
+    )
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:

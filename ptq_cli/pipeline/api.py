@@ -12,6 +12,7 @@ from ptq_cli.pipeline.explain import Explanation, explain_tensor
 from ptq_cli.pipeline.export import ExportResult, run_export
 from ptq_cli.pipeline.inspect import Inspection, run_inspect
 from ptq_cli.pipeline.merge import MergeResult, run_merge
+from ptq_cli.pipeline.prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
@@ -237,6 +238,29 @@ def compare(before: PathLike, after: PathLike) -> Comparison:
         PtqError: one of them cannot be read.
     """
     return run_compare(Path(before), Path(after))
+
+
+def prepare(
+    model: PathLike | None = None,
+    *,
+    output: PathLike,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> PrepareResult:
+    """Write the float ONNX graph that would be measured, and return what was done to make it.
+
+    Args:
+        model: as for ``calibrate``.
+        output: where to.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``arch``, ``data`` or ``input_shape`` and others.
+
+    Raises:
+        PtqError: the model cannot be opened, exported or prepared, or the file cannot be written.
+    """
+    return run_prepare(_request(settings, model, recipe, preset), Path(output))
 
 
 def _request(

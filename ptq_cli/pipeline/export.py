@@ -178,7 +178,7 @@ def with_packed_types(model: ir.Model, what: str) -> ir.Model:
         raise InvalidOnnxError(f"{error.message} (weights of 4 bits need it)", hint=hint) from error
     if [node.name for node in raised.graph] != names:
         raise InvalidOnnxError(
-            f"converting '{what}' to opset {PACKED_OPSET}, which weights of 4 bits need, changed its operators",
+            f"converting '{what}' to opset {PACKED_OPSET} (weights of 4 bits need it) changed its operators",
             hint=hint,
         )
     return raised

@@ -1,7 +1,7 @@
 """Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError, UsageError
@@ -28,15 +28,29 @@ def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = Non
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
     evaluated = (run.report_json, run.report_markdown, run.junit)
     for path in (*calibrated, *evaluated, output or run.quantized_model):
-        for what, other in taken.items():
-            # Links included: replacing a file under another name of it loses it all the same.
-            if os.path.realpath(path) == os.path.realpath(other):
-                raise UsageError(
-                    f"'{path}' would overwrite {what}",
-                    hint="name another file with --output, or another run directory with --run",
-                )
-        _require_writable(path)
+        _require_free(path, taken, "name another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path
+
+
+def require_output(output: Path, recipe: Recipe) -> None:
+    """Check that a single output can be written, and that it would not overwrite what it is made from.
+
+    Raises:
+        OutputFileError: its folder cannot be made, is a file, or is read-only.
+        UsageError: it is the model, the architecture or a data file of the recipe.
+
+    Example:
+        >>> require_output(Path("no-such-folder/float.onnx"), Recipe())
+    """
+    _require_free(output, dict(_input_files(recipe)), "name another file with --output")
+
+
+def _require_free(path: Path, taken: Mapping[str, Path], hint: str) -> None:
+    for what, other in taken.items():
+        # Links included: replacing a file under another name of it loses it all the same.
+        if os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"'{path}' would overwrite {what}", hint=hint)
+    _require_writable(path)
 
 
 def _require_writable(output: Path) -> None:

@@ -36,6 +36,22 @@ COMMANDS: dict[str, tuple[str, int, set[str]]] = {
         3,
         {"calibration", "export", "report"},
     ),
+    "prepare": (
+        "prepare model.onnx --data calib.npz -o float.onnx",
+        0,
+        {
+            "model",
+            "kind",
+            "output",
+            "bytes",
+            "opset",
+            "nodes",
+            "passes",
+            "notes",
+            "difference",
+            "compared_on",
+        },
+    ),
     "inspect": (
         "inspect model.onnx",
         0,

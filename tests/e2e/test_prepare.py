@@ -1,0 +1,120 @@
+"""``ptq prepare``: the float graph in a file, what was done for it, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import ptq_cli
+from tests.e2e.conftest import Ptq, Refuse
+
+GELU_BLOCK = """<ir_version: 7, opset_import: ["" : 11]> block (float[N,3,6,6] x) => (float[N,4,4,4] y)
+    <float[4,3,3,3] w = {WEIGHT}, float[4] s = {1, 2, 0.5, 1}, float[4] v = {1, 2, 3, 4},
+     float r = {1.4142135}, float one = {1}, float half = {0.5}> {
+    c = Conv(x, w)
+    n = BatchNormalization(c, s, s, s, v)
+    d = Div(n, r)
+    e = Erf(d)
+    a = Add(e, one)
+    m = Mul(n, a)
+    h = Mul(m, half)
+    i = Identity(h)
+    y = Relu(i) }"""
+HARDMAX = """<ir_version: 7, opset_import: ["" : 11]> g (float[N,3,4] x) => (float[N,3,4] y)
+    { y = Hardmax<axis=1>(x) }"""
+SIZES = """<ir_version: 7, opset_import: ["" : 17]> g (float[N,C] x) => (float[N,5] y)
+    { s = Constant<value = int64[2] {-1, 5}>()
+      y = Reshape(x, s) }"""
+
+
+@pytest.fixture
+def block(folder: Path) -> Path:
+    """An old model: opset 11, a BatchNormalization, and a GELU that is written out."""
+    weight = ", ".join(f"{number:.3f}" for number in np.random.default_rng(0).standard_normal(108))
+    onnx.save(onnx.parser.parse_model(GELU_BLOCK.replace("WEIGHT", weight)), folder / "block.onnx")
+    return folder / "block.onnx"
+
+
+def test_the_table_tells_what_was_done(block: Path, ptq: Ptq) -> None:
+    outcome = ptq("prepare block.onnx -o float.onnx")
+    assert outcome.status == 0, outcome.err
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert lines[0] == "block.onnx: ONNX"
+    assert "pass times what it did" in lines
+    assert "simplify 1 constants folded, nodes removed that compute nothing" in lines
+    assert "batch_norm 1 BatchNormalization into the layer before it" in lines
+    assert "gelu 1 erf or tanh form into Gelu" in lines
+    assert "nodes: 9 before, 3 now; opset 20" in lines
+    assert "note: converted from opset 11 to 20" in lines
+    assert any(line.startswith("the ONNX model equals the file's within ") for line in lines)
+    assert lines[-1] == "wrote float.onnx"
+
+
+def test_the_file_computes_what_the_source_does(block: Path, ptq: Ptq) -> None:
+    assert ptq("prepare block.onnx -o float.onnx").status == 0
+    x = np.random.default_rng(1).standard_normal((5, 3, 6, 6)).astype(np.float32)
+    before, after = (
+        onnxruntime.InferenceSession(path).run(None, {"x": x})[0] for path in ("block.onnx", "float.onnx")
+    )
+    np.testing.assert_allclose(after, before, atol=1e-5)
+    assert [node.op_type for node in onnx.load("float.onnx").graph.node] == ["Conv", "Gelu", "Relu"]
+
+
+def test_json_has_every_pass(block: Path, ptq: Ptq) -> None:
+    values = json.loads(ptq("prepare block.onnx -o float.onnx --json").out)
+    assert values["opset"] == {"before": 11, "after": 20}
+    assert values["nodes"] == {"before": 9, "after": 3}
+    assert values["passes"]["batch_norm"] == values["passes"]["gelu"] == 1
+    assert values["passes"]["hard_swish"] == 0
+    assert 0.0 <= values["difference"] < 1e-5
+    assert values["compared_on"] == "random inputs"
+
+
+def test_data_are_compared_on_where_they_are_named(folder: Path, ptq: Ptq) -> None:
+    words = "prepare model.pt --arch model.py:build --data calib.npz -o float.onnx"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome.err
+    assert "the ONNX model equals PyTorch's within " in outcome.out
+    assert outcome.out.splitlines()[-2].endswith("of its largest output, on calib.npz")
+
+
+def test_what_is_written_is_what_calibrate_measures(folder: Path, ptq: Ptq) -> None:
+    assert ptq("prepare model.onnx -o float.onnx").status == 0
+    assert (folder / "float.onnx").read_bytes() == (folder / "ptq-run/model.float.onnx").read_bytes()
+
+
+def test_sizes_that_random_inputs_do_not_fit(folder: Path, ptq: Ptq) -> None:
+    onnx.save(onnx.parser.parse_model(SIZES), folder / "sizes.onnx")
+    assert "not compared: sizes.onnx does not run on random inputs" in ptq("prepare sizes.onnx -o f.onnx").out
+    np.save(folder / "x.npy", np.ones((4, 10), np.float32))
+    assert "the ONNX model equals the file's" in ptq("prepare sizes.onnx --data x.npy -o f.onnx").out
+
+
+def test_from_python(block: Path) -> None:
+    result = ptq_cli.prepare("block.onnx", output="float.onnx")
+    assert result.applied["gelu"] == 1
+    assert (result.nodes_before, result.nodes, result.opset) == (9, 3, 20)
+    assert result.bytes == Path("float.onnx").stat().st_size
+
+
+REFUSED = {
+    "no_output": ("prepare model.onnx", "PTQ-USAGE-001", "missing option '--output'"),
+    "itself": ("prepare model.onnx -o model.onnx", "PTQ-USAGE-001", "would overwrite the model"),
+    "its_data": ("prepare model.onnx --data calib.npz -o calib.npz", "PTQ-USAGE-001", "calibration data"),
+    "a_folder": ("prepare model.onnx -o ptq-run", "PTQ-FILE-002", "it is a folder"),
+    "no_model": ("prepare none.onnx -o f.onnx", "PTQ-FILE-001", "'none.onnx' does not exist"),
+    "no_shape": ("prepare model.pt --arch model.py:build -o f.onnx", "PTQ-MODEL-007", "is not known (x)"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused(refuse: Refuse, words: str, code: str, says: str) -> None:
+    refuse(words, code, says)
+
+
+def test_a_graph_that_computes_something_else_is_not_written(folder: Path, refuse: Refuse) -> None:
+    onnx.save(onnx.parser.parse_model(HARDMAX), folder / "hardmax.onnx")
+    refuse("prepare hardmax.onnx -o f.onnx", "PTQ-MODEL-006", "of the prepared graph differs from the file's")
