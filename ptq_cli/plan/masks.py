@@ -4,16 +4,22 @@ A scale that covers -1e4 leaves all other scores in one step. (A sentence-embedd
 to 0.43 Spearman because a tool quantized its mask.)
 """
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array
 
 SENTINEL = 1e4
 """Magnitudes from here on are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
 SEARCH_DEPTH = 12
-MASK_CARRIERS = {"Add", "Cast", "Expand", "Gather", "Identity", "Mul", "Neg", "Not", "Reshape", "Slice"}
-MASK_CARRIERS |= {"Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"}
 MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
-MOVERS |= {"Concat", "Split", "Unsqueeze"}
+MOVERS |= {"Cast", "CastLike", "Concat", "Split", "Unsqueeze"}
+MASK_CARRIERS = {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Sub", "Trilu", "Where"}
+MASK_CARRIERS |= MOVERS
+SCALERS = {"Div", "Mul", "Neg"}
+"""A masked score times a number is a masked score."""
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 
@@ -22,44 +28,143 @@ def adds_mask(node: ir.Node) -> bool:
 
     Edge case:
         A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
-        that carry it, and ``scores - (1 - mask) * 1e4`` too. A constant that is huge everywhere shifts, and
-        masks nothing.
+        that carry it, and ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)`` too. A
+        constant that is huge everywhere shifts, and masks nothing; one that is infinite does.
     """
-    if node.op_type == "Where":
-        return any(_holds_sentinel(value) for value in node.inputs[1:] if value is not None)
+    if node.op_type in _PUTS:
+        return _PUTS[node.op_type](node)
     if node.op_type not in ("Add", "Sub"):
         return False
-    return any(_is_mask(value, SEARCH_DEPTH) for value in node.inputs if value is not None)
+    return any(_is_mask(value) for item in node.inputs for value in _carried(item))
 
 
 def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
-    """Tell whether a value holds masked scores: what adds the mask, or what only moves that."""
-    producer = value.producer()
-    if producer is None:
-        return False
-    if adds_mask(producer):
+    """Tell whether a value holds masked scores: what adds the mask, or what only moves or scales that."""
+    for item in _reached(value, _holds_scores_of, depth):
+        producer = item.producer()
+        if producer is not None and adds_mask(producer):
+            return True
+    return False
+
+
+def _holds_scores_of(node: ir.Node) -> bool:
+    if node.op_type in MOVERS:
         return True
-    if depth == 0 or producer.op_type not in MOVERS:
-        return False
-    return any(carries_mask(item, depth - 1) for item in producer.inputs if item is not None)
+    constants = [item for item in node.inputs if item is not None and item.const_value is not None]
+    if node.op_type == "Max":  # max(scores, the type's minimum), which some models write
+        return any(_holds_sentinel(item) for item in constants)
+    return node.op_type in SCALERS and len(constants) >= len(node.inputs) - 1
 
 
-def _is_mask(value: ir.Value, depth: int) -> bool:
+def _carried(value: ir.Value | None) -> Iterator[ir.Value]:
+    """Yield what a value may have its mask from, itself first."""
+    if value is not None:
+        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS, SEARCH_DEPTH)
+
+
+def _reached(value: ir.Value, through: Callable[[ir.Node], bool], depth: int) -> Iterator[ir.Value]:
+    """Yield a value and what it is computed from by such nodes, the nearest first, each once."""
+    seen, level = {value}, [value]
+    for _ in range(depth + 1):
+        yield from level
+        nodes = [item.producer() for item in level]
+        found = [item for node in nodes if node is not None and through(node) for item in node.inputs]
+        level = list(dict.fromkeys(item for item in found if item is not None and item not in seen))
+        seen.update(level)
+
+
+def _is_mask(value: ir.Value) -> bool:
+    """Tell whether a value is some huge numbers among others: a constant, or what first makes it so."""
     if value.const_value is not None:
-        array = np.asarray(value.const_value.numpy())
-        return _holds_sentinel(value) and bool(array.min() != array.max())
+        return _holds_sentinel(value) and _varies(value)
     producer = value.producer()
-    if producer is None or depth == 0 or producer.op_type not in MASK_CARRIERS:
+    test = _MAKES.get(producer.op_type) if producer is not None else None
+    return producer is not None and test is not None and test(producer)
+
+
+def _where(node: ir.Node) -> bool:
+    return any(_is_sentinel(value) for value in node.inputs[1:] if value is not None)
+
+
+def _padded_or_scattered(node: ir.Node) -> bool:
+    return len(node.inputs) > 2 and node.inputs[2] is not None and _is_sentinel(node.inputs[2])
+
+
+def _multiplied(node: ir.Node) -> bool:
+    return any(_is_sentinel(value) for value in node.inputs if value is not None)
+
+
+def _divided(node: ir.Node) -> bool:
+    return node.inputs[1] is not None and _is_tiny(node.inputs[1])
+
+
+def _triangle(node: ir.Node) -> bool:
+    return node.inputs[0] is not None and _is_sentinel(node.inputs[0])
+
+
+def _logarithm(node: ir.Node) -> bool:
+    return node.inputs[0] is not None and _is_of_truth(node.inputs[0])
+
+
+_PUTS: dict[str, Callable[[ir.Node], bool]] = {
+    "Where": _where,
+    "Pad": _padded_or_scattered,
+    "ScatterElements": _padded_or_scattered,
+    "ScatterND": _padded_or_scattered,
+}
+"""Operators that put a mask value in some places of the scores, each with the test for it."""
+_MAKES = _PUTS | {
+    "Mul": _multiplied,
+    "Gather": _multiplied,
+    "Div": _divided,
+    "Trilu": _triangle,
+    "Log": _logarithm,
+}
+"""Operators that make a mask of what is none."""
+
+
+def _is_sentinel(value: ir.Value) -> bool:
+    """Tell whether a value is a huge constant, also one that takes its shape at run time."""
+    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}, SEARCH_DEPTH):
+        if _holds_sentinel(item):
+            return True
+        producer = item.producer()
+        if producer is not None and producer.op_type == "ConstantOfShape":
+            filled = producer.attributes.get("value")
+            if filled is not None and _is_huge(np.asarray(filled.as_tensor().numpy())):
+                return True
+    return False
+
+
+def _is_of_truth(value: ir.Value) -> bool:
+    """Tell whether a value is 0 or 1 in floats: a mask whose logarithm is 0 or -inf."""
+    producer = value.producer()
+    source = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None
+    return source is not None and source.dtype == ir.DataType.BOOL
+
+
+def _is_tiny(value: ir.Value) -> bool:
+    constant = value.const_value
+    if constant is None or constant.dtype not in FLOATS:
         return False
-    inputs = [item for item in producer.inputs if item is not None]
-    if producer.op_type not in ("Add", "Sub") and any(_holds_sentinel(item) for item in inputs):
-        return True
-    return any(_is_mask(item, depth - 1) for item in inputs)
+    array = np.abs(np.asarray(constant.numpy(), np.float64))
+    return bool(array.size) and bool(0.0 < array.max() <= 1.0 / SENTINEL)
 
 
 def _holds_sentinel(value: ir.Value) -> bool:
     constant = value.const_value
     if constant is None or constant.dtype not in FLOATS:
         return False
-    array = np.asarray(constant.numpy())
-    return bool(array.size) and bool(np.max(np.abs(array)) >= SENTINEL)
+    return _is_huge(np.asarray(constant.numpy()))
+
+
+def _is_huge(array: Array) -> bool:
+    # Without a copy: an embedding table may be what a Gather reads.
+    return bool(array.size) and bool(array.max() >= SENTINEL or array.min() <= -SENTINEL)
+
+
+def _varies(value: ir.Value) -> bool:
+    if value.const_value is None:
+        return False
+    array = np.asarray(value.const_value.numpy())
+    return bool(array.min() != array.max()) or bool(np.isinf(array).any())

@@ -32,10 +32,92 @@ def test_masks(body, constants):
     assert adds_mask(last(body, constants))
 
 
+INFINITE = {"c": np.array(-np.inf, np.float32)}
+SMALLEST = {"c": np.array(np.finfo(np.float32).min, np.float32), "one": np.array(1, np.float32)}
+FROM_INPUTS = {
+    "infinite_where": ("y = Where(k, x, c)", "float c", INFINITE),
+    "infinite_where_of_an_operand": ("b = Where(k, m, c)\n y = Add(x, b)", "float c", INFINITE),
+    "infinite_everywhere": ("y = Add(x, c)", "float[1,4] c", {"c": np.full((1, 4), -np.inf, np.float32)}),
+    "smallest_of_the_dtype": (
+        "o = Sub(one, m)\n b = Mul(o, c)\n y = Add(x, b)",
+        "float c, float one",
+        SMALLEST,
+    ),
+    "divided_by_almost_nothing": (
+        "o = Sub(one, m)\n b = Div(o, c)\n y = Add(x, b)",
+        "float c, float one",
+        SMALLEST | {"c": np.array(-1e-9, np.float32)},
+    ),
+    "logarithm_of_truth": ("f = Cast<to=1>(k)\n b = Log(f)\n y = Add(x, b)", "float unused", {}),
+    "shape_of_the_input": (
+        "s = Shape(x)\n f = ConstantOfShape<value = float[1] {-3.4e38}>(s)\n y = Where(k, x, f)",
+        "float unused",
+        {},
+    ),
+    "causal_of_the_input": (
+        "s = Shape(x)\n f = ConstantOfShape<value = float[1] {-10000}>(s)\n t = Trilu<upper=1>(f)\n"
+        " y = Add(x, t)",
+        "float unused",
+        {},
+    ),
+    "expanded": ("s = Shape(x)\n f = Expand(c, s)\n y = Where(k, x, f)", "float c", SMALLEST),
+    "cast_like": ("b = Mul(m, c)\n d = CastLike(b, x)\n y = Add(x, d)", "float c", SMALLEST),
+    "two_masks": ("b = Where(k, m, c)\n d = Min(b, m)\n y = Add(x, d)", "float c", INFINITE),
+    "clamped": ("b = Mul(m, c)\n d = Clip(b, c)\n y = Add(x, d)", "float c", SMALLEST),
+    "scattered": (
+        "y = ScatterElements<axis=0>(x, i, u)",
+        "int64[2,4] i, float[2,4] u",
+        {"i": np.zeros((2, 4), np.int64), "u": np.full((2, 4), -1e9, np.float32)},
+    ),
+    "padded": (
+        "p = Constant<value = int64[4] {0,1,0,1}>()\n y = Pad(x, p, c)",
+        "float c",
+        INFINITE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROM_INPUTS)
+def test_masks_that_are_computed_from_an_input(name):
+    body, declared, constants = FROM_INPUTS[name]
+    needed = {item.split()[1] for item in declared.split(", ")}
+    arrays = {key: array for key, array in constants.items() if key in needed}
+    node = list(build(f"{X} <{declared}> {{ {body} }}", constants=arrays).graph)[-1]
+    assert adds_mask(node)
+    assert carries_mask(node.outputs[0])
+
+
+@pytest.mark.parametrize("change", ["Mul(a, h)", "Div(a, h)", "Neg(a)", "Cast<to=10>(a)", "Max(a, lowest)"])
+def test_masked_scores_that_are_scaled_are_masked_scores(change):
+    constants = {
+        "c": np.array([[0, 0, -1e9, 0]], np.float32),
+        "h": np.array(0.125, np.float32),
+        "lowest": np.array(np.finfo(np.float32).min, np.float32),
+    }
+    text = f"{X} <float[1,4] c, float h, float lowest> {{ a = Add(x, c)\n y = {change} }}"
+    text = text.replace("(float[] y)", "(float16[] y)") if "Cast" in change else text
+    assert carries_mask(list(build(text, constants=constants).graph)[-1].outputs[0])
+
+
+def test_a_deep_chain_of_sums_is_searched_once():
+    # Each Add reads the last one twice: as a tree it has 2^60 leaves.
+    body = (
+        "b0 = Add(x, m)\n"
+        + "\n".join(f"b{i + 1} = Add(b{i}, b{i})" for i in range(60))
+        + "\n y = Add(b60, m)"
+    )
+    assert not adds_mask(last(body))
+
+
 @pytest.mark.parametrize(
     ("body", "constants"),
     [
         ("y = Add(x, m)", ""),
+        ("z = Where(k, x, c)\n y = Add(z, m)", "float c = {0}"),
+        ("b = Clip(m, c)\n y = Add(x, b)", "float c = {-65504}"),
+        ("b = Div(m, c)\n y = Add(x, b)", "float c = {255}"),
+        ("b = Log(m)\n y = Add(x, b)", ""),
+        ("b = Max(m, c)\n y = Add(x, b)", "float c = {-3.4e38}"),
         ("y = Add(x, c)", "float[1,4] c = {0, 0, -9999, 0}"),
         ("y = Add(x, c)", "float c = {-20000}"),
         ("y = Sub(x, c)", "float[1] c = {32768}"),
