@@ -4,11 +4,12 @@ from ptq_cli.models.passes.affine import BIAS_ADD, FACTOR
 from ptq_cli.models.passes.batch_norm import BATCH_NORM
 from ptq_cli.models.passes.casts import CASTS
 from ptq_cli.models.passes.gelu import GELU
+from ptq_cli.models.passes.gemm import GEMM_FACTORS
 from ptq_cli.models.passes.hard_swish import HARD_SWISH
 from ptq_cli.models.passes.layer_norm import LAYER_NORM
 from ptq_cli.models.passes.rule import Pass
 from ptq_cli.models.passes.silu import SILU
 
-FOLDING = (BATCH_NORM, BIAS_ADD, FACTOR)
+FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PASSES: tuple[Pass, ...] = (CASTS, *FOLDING, *FUSING)

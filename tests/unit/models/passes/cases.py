@@ -96,6 +96,18 @@ REWRITTEN = {
         ("Conv", "Add"),
         FOUR | {"w_bias": np.arange(16.0).reshape(4, 4, 1).tolist()},
     ),
+    "gemm_factors.both": Case(
+        "gemm_factors",
+        f"{GEMM}float[4] b> {{ y = Gemm<alpha=0.5, beta=2.0>(x, w, b) }}",
+        ("Gemm",),
+    ),
+    "gemm_factors.shared_weight": Case(
+        "gemm_factors",
+        """(float[N,4] x) => (float[] y) <float[4,4] w> {
+            c = Gemm<alpha=0.25, transB=1>(x, w)
+            y = Gemm(c, w) }""",
+        ("Gemm", "Gemm"),
+    ),
     "bias_add.conv": Case(
         "bias_add", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", ("Conv",)
     ),

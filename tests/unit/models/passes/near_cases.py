@@ -18,6 +18,9 @@ from tests.unit.models.passes.cases import (
 )
 
 LEFT_ALONE = {
+    "gemm_of_two_inputs": Case(
+        "gemm_factors", "(float[N,4] x, float[4,3] w) => (float[] y) { y = Gemm<alpha=0.5>(x, w) }", ("Gemm",)
+    ),
     "conv_read_by_two": Case(
         "bias_add",
         f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n a = Add(c, b)\n y = Mul(a, c) }}",
