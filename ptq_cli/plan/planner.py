@@ -13,6 +13,12 @@ import onnx_ir as ir
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError
 from ptq_cli.plan.masks import adds_mask, carries_mask
 from ptq_cli.plan.neighbours import clamp_behind, is_clamped, is_merged, moved_from, moved_to, rule_of
+from ptq_cli.plan.quantized import (
+    dequantized_refusal,
+    quantized_already,
+    quantizing_nodes,
+    requantized_refusal,
+)
 from ptq_cli.plan.refusals import (
     attribute_refusal,
     bias_refusal,
@@ -34,12 +40,11 @@ from ptq_cli.plan.tensors import (
 )
 
 Reasons = Mapping[str, str]  # by the name of a layer or a tensor
-QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) -> Plan:
-    """Return what to quantize in ``model`` for ``target``.
+    """Return what to quantize in ``model`` for ``target``. What is quantized already stays as it is.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes inferred).
     ``in_float`` names layers of whose weight there is no integer kernel, with the reason; each tensor that is
@@ -50,12 +55,7 @@ def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) 
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
             model is quantized already.
     """
-    quantized = next((node for node in model.graph if node.op_type in QUANTIZING), None)
-    if quantized is not None:
-        raise NothingToQuantizeError(
-            f"the model is quantized already: it holds {quantized.op_type} '{quantized.name}'",
-            hint="name the float model that it was made from",
-        )
+    quantizing = quantizing_nodes(model.graph)
     opset = model.opset_imports.get("", 0)
     if opset < target.opset:
         raise InvalidOnnxError(
@@ -65,6 +65,8 @@ def make_plan(model: ir.Model, target: Target, in_float: Reasons | None = None) 
     plan, refused = _untrapped(model.graph, target, {}, {})
     if in_float:  # What must not be a site stays none: a calibration has measured no others.
         plan, _ = _untrapped(model.graph, target, refused, in_float)
+    if quantizing and not plan.weights and not plan.activations:
+        raise quantized_already(quantizing[0])
     if not plan.weights and not plan.activations:
         reasons = (
             "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
@@ -160,6 +162,7 @@ class _Planner:
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
         yield attribute_refusal(node, rule)
+        yield requantized_refusal(node)
         for index in rule.activations:
             value = input_at(node, index)
             if value is not None and (index != rule.weight or not is_constant(value)):
@@ -250,8 +253,10 @@ class _Planner:
     def _ask_all_sides(self, node: ir.Node) -> None:
         if (node.name or "") in self._integer or (node.name or "") in self._bias_adds:
             return
-        inputs = [value for value in node.inputs if value is not None]
-        if reason := next(filter(None, map(self._refusal, inputs)), ""):
+        reasons = [requantized_refusal(node)]
+        reasons += [self._refusal(value) for value in node.inputs if value is not None]
+        reason = next((text for text in reasons if text), "")
+        if reason:
             self._reasons[node.name or ""] = reason
             return
         self._mark(node, "")
@@ -261,6 +266,8 @@ class _Planner:
     def _refusal(self, value: ir.Value) -> str:
         if (value.name or "") in self._refused:
             return self._refused[value.name or ""]
+        if reason := dequantized_refusal(value):
+            return reason
         if carries_mask(value):
             return "reads an attention mask, whose huge constant no 8-bit scale can hold"
         producer = value.producer()
