@@ -1,9 +1,9 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``,
-``inspect`` and ``prepare``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two
-reports. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither PyTorch nor
-ONNX; the first call does.
+``inspect`` and ``prepare``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at
+two reports. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
+PyTorch nor ONNX; the first call does.
 
 Example:
     >>> import ptq_cli

@@ -253,10 +253,9 @@ class _Planner:
     def _ask_all_sides(self, node: ir.Node) -> None:
         if (node.name or "") in self._integer or (node.name or "") in self._bias_adds:
             return
-        reasons = [requantized_refusal(node)]
-        reasons += [self._refusal(value) for value in node.inputs if value is not None]
-        reason = next((text for text in reasons if text), "")
-        if reason:
+        inputs = [value for value in node.inputs if value is not None]
+        reasons = [requantized_refusal(node), *map(self._refusal, inputs)]
+        if reason := next(filter(None, reasons), ""):
             self._reasons[node.name or ""] = reason
             return
         self._mark(node, "")

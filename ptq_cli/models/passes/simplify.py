@@ -1,8 +1,8 @@
 """What onnxscript does well: constant folding, and its rules for what computes nothing.
 
-Its default rules, but for two. BatchNormalization is folded by our own pass (``batch_norm`` says why). The rule
-that makes a Split of two Slices writes an attribute of opset 18 into any model, and looks through the whole graph
-at each node: with it 5,000 nodes took minutes, without it seconds.
+Its default rules, but for two. BatchNormalization is folded by our own pass (``batch_norm`` says why). The
+rule that makes a Split of two Slices writes an attribute of opset 18 into any model, and looks through the
+whole graph at each node: with it 5,000 nodes took minutes, without it seconds.
 """
 
 from typing import TYPE_CHECKING
