@@ -18,6 +18,8 @@ from ptq_cli.models.passes.rule import run_passes
 from ptq_cli.models.passes.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
 
+LARGEST_BYTES = 2**31 - 2**24
+"""Of constants, with some room for the nodes: a message of protobuf holds no more than 2 GiB."""
 NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
@@ -84,8 +86,9 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         what: the file's name, for messages.
 
     Raises:
-        InvalidOnnxError: an old opset cannot be converted, or the result fails the checker.
+        InvalidOnnxError: it is too large, an old opset cannot be converted, or the result fails the checker.
     """
+    _require_size(model, what)
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
@@ -110,6 +113,16 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         applied,
         quantizing,
     )
+
+
+def _require_size(model: ir.Model, what: str) -> None:
+    constants = [value.const_value for value in model.graph.initializers.values()]
+    size = sum(constant.nbytes for constant in constants if constant is not None)
+    if size > LARGEST_BYTES:
+        raise InvalidOnnxError(
+            f"'{what}' holds {size / 1e9:.1f} GB of constants, and ptq writes models of up to 2 GB",
+            hint="quantize its parts one by one",
+        )
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:

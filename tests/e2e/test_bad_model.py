@@ -106,8 +106,8 @@ def use_custom_domain(proto: onnx.ModelProto) -> None:
     proto.opset_import.add(domain="my.company", version=1)
 
 
-def use_opset_12(proto: onnx.ModelProto) -> None:
-    proto.opset_import[0].version = 12
+def use_opset_10(proto: onnx.ModelProto) -> None:
+    proto.opset_import[0].version = 10
 
 
 DATA = " --data calib.npz"
@@ -292,10 +292,10 @@ CASES: dict[str, Bad] = {
         edit_onnx(use_unknown_operator), "bad.onnx", "PTQ-MODEL-005", ("Frobnicate",), "export it again"
     ),
     "ONNX of an old opset": Bad(
-        edit_onnx(use_opset_12),
+        edit_onnx(use_opset_10),
         "bad.onnx",
         "PTQ-MODEL-005",
-        ("has opset 12, 13 or later",),
+        ("has opset 10, 11 or later",),
         "version_converter",
     ),
     "ONNX with data outside its folder": Bad(

@@ -29,6 +29,16 @@ SIZES = """<ir_version: 7, opset_import: ["" : 17]> g (float[N,C] x) => (float[N
     { s = Constant<value = int64[2] {-1, 5}>()
       y = Reshape(x, s) }"""
 
+HALF_QUANTIZED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,2] x) => (float[N,2] y)
+    <float s = {0.03}, uint8 z = {128}, int8[2,2] w = {100, -50, 25, 127}, float k = {0.01},
+     float[2,2] v = {1, -1, 0.5, 2}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear(w, k)
+    h = MatMul(d, e)
+    r = Relu(h)
+    y = MatMul(r, v) }"""
+
 
 @pytest.fixture
 def block(folder: Path) -> Path:
@@ -98,6 +108,28 @@ def test_from_python(block: Path) -> None:
     assert result.applied["gelu"] == 1
     assert (result.nodes_before, result.nodes, result.opset) == (9, 3, 20)
     assert result.bytes == Path("float.onnx").stat().st_size
+
+
+def test_an_old_model_is_quantized_and_its_conversion_told(block: Path, ptq: Ptq) -> None:
+    np.save("x.npy", np.random.default_rng(1).standard_normal((16, 3, 6, 6)).astype(np.float32))
+    outcome = ptq("calibrate block.onnx --data x.npy --run old")
+    assert outcome.status == 0, outcome.err
+    assert "the ONNX model equals the file's within " in outcome.out
+    assert "note: converted from opset 11 to 20" in outcome.out
+    assert ptq("export --onnx --run old").status == 0
+    operators = [node.op_type for node in onnx.load("old/model.int8.onnx").graph.node]
+    assert operators.count("QuantizeLinear") == 2 and operators[-2:] == ["Gelu", "Relu"]
+
+
+def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
+    onnx.save(onnx.parser.parse_model(HALF_QUANTIZED), folder / "half.onnx")
+    np.save("x.npy", np.random.default_rng(1).standard_normal((16, 2)).astype(np.float32))
+    outcome = ptq("quantize half.onnx --data x.npy --run half")
+    assert outcome.status == 0, outcome.err
+    assert "note: 3 nodes quantize or dequantize already, and are kept as they are" in outcome.out
+    operators = [node.op_type for node in onnx.load("half/model.int8.onnx").graph.node]
+    assert operators.count("QuantizeLinear") == 2
+    assert "quantized already: " in ptq("inspect half.onnx --json").out
 
 
 REFUSED = {
