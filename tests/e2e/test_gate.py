@@ -13,6 +13,12 @@ HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "numba", "numpy"}
 WITHIN_SECONDS = 0.3
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as on a terminal that is wide enough for them."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 @pytest.fixture
 def old(folder: Path) -> Path:
     """The report of the run that is there, kept from before."""
