@@ -84,8 +84,8 @@ def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tu
     return Subject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
 
 
-def _batches(subject: Subject) -> Iterator[dict[str, Any]]:
-    for batch in bind_inputs(subject.dataset, subject.model.inputs).batches(BATCH):
+def _batches(subject: Subject, size: int = BATCH) -> Iterator[dict[str, Any]]:
+    for batch in bind_inputs(subject.dataset, subject.model.inputs).batches(size):
         yield batch.inputs
 
 
@@ -147,10 +147,12 @@ def _onnxruntime(method: str) -> Ready:
         path.write_bytes(subject.model.content)
         # As quantize_static chooses them.
         operators = list({*QDQRegistry, *QLinearOpsRegistry})
+        # Its histograms take batches of one size only: the largest that divides the samples.
+        size = next(size for size in range(BATCH, 0, -1) if not (samples or 1) % size)
 
         class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
             def __init__(self) -> None:
-                self._batches = _batches(subject)
+                self._batches = _batches(subject, size)
 
             def get_next(self) -> dict[str, np.ndarray] | None:
                 return next(self._batches, None)

@@ -53,7 +53,7 @@ def elementwise(build_model):
     return build_model([("Neg", ["x"], ["a"]), ("Abs", ["a"], ["b"])], {"x": FLOATS}, {"b": FLOATS})
 
 
-@pytest.mark.parametrize(("limit", "parts"), [(16, 9), (64, 5), (10_000, 1)])
+@pytest.mark.parametrize(("limit", "parts"), [(8, 9), (16, 5), (64, 5), (10_000, 1)])
 def test_pieces_join_to_the_batch(elementwise, device, limit, parts):
     batch = batch_of(9)
 

@@ -67,7 +67,7 @@ def convolutions(build_model):
     return build_model(nodes, {"x": image}, {"c2": (TensorProto.FLOAT, None)}, weights)
 
 
-@pytest.mark.parametrize(("limit", "parts"), [(16, 9), (64, 5), (10_000, 1)])
+@pytest.mark.parametrize(("limit", "parts"), [(8, 9), (16, 5), (64, 5), (10_000, 1)])
 def test_pieces_join_to_the_batch(elementwise, limit, parts):
     batch, taps = batch_of(9), ["a", "b"]
 
