@@ -24,9 +24,9 @@ from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-BEGIN, END = "<!-- amax:begin -->", "<!-- amax:end -->"
 TENSORS = 300
 VALUES = 200_000
 ROUNDS = 3
@@ -58,9 +58,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(RESULTS, "amax", text)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import run_ptq
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "amax.md"
-BEGIN, END = "<!-- amax_accuracy:begin -->", "<!-- amax_accuracy:end -->"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SETTINGS = (
     "--amax max",
@@ -44,9 +44,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(PAGE, "amax_accuracy", text)
 
 
 def rows(sample: str) -> Iterator[list[str]]:

@@ -23,11 +23,11 @@ from statistics import median
 from benchmarks.busy_jobs import SPINNING
 from benchmarks.turns import Contestant
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-BEGIN, END = "<!-- busy:begin -->", "<!-- busy:end -->"
 ROUNDS = 7
 LIMIT = 2.0
 QUIET_CORES = 0.1
@@ -112,9 +112,7 @@ def main() -> None:
     text = "\n".join(_lines(stages, arguments.rounds))
     print(text)
     if arguments.write:
-        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(RESULTS, "busy", text)
 
 
 def measure_stage(name: str, rounds: int) -> list[Stage]:

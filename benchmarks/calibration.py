@@ -24,11 +24,11 @@ from benchmarks.turns import Answer, Contestant
 from ptq_cli.pipeline.measure import open_data
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-BEGIN, END = "<!-- calibration:begin -->", "<!-- calibration:end -->"
 ROUNDS = 7
 FEW, MANY, MEMORY_SAMPLES = 500, 5_000, 1_000
 FORWARD = ("forward", "forward without spinning")
@@ -71,8 +71,7 @@ def main() -> None:
         lines = list(_report(Path(scratch), arguments))
     text = "\n".join(lines)
     if arguments.write:
-        before, _, rest = RESULTS.read_text().partition(BEGIN)
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_part(RESULTS, "calibration", text)
 
 
 def _report(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:

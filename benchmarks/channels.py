@@ -22,9 +22,9 @@ from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.collectors.registry import Collector, make_collector
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-BEGIN, END = "<!-- channels:begin -->", "<!-- channels:end -->"
 ROUNDS = 9
 CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
     ("convolution, early", (8, 64, 112, 112), 1),
@@ -54,9 +54,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(RESULTS, "channels", text)
 
 
 def rows() -> Iterator[tuple[str, ...]]:

@@ -28,11 +28,11 @@ from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 RESULTS = Path(__file__).parent / "RESULTS.md"
-BEGIN, END = "<!-- checkpoints:begin -->", "<!-- checkpoints:end -->"
 INTERVAL = CalibrationSettings().checkpoint_every
 MANY_TENSORS, VALUES = 2_000, 20_000
 OFTEN = 1.0
@@ -75,9 +75,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(RESULTS, "checkpoints", text)
 
 
 def rows(scratch: Path) -> Iterator[str]:

@@ -26,12 +26,12 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.taps import tap
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_models"
 CNN = SAMPLES / "cifar10_cnn"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-BEGIN, END = "<!-- main_job:begin -->", "<!-- main_job:end -->"
 ROUNDS = 7
 BATCH = 32
 MANY = 5_000
@@ -63,8 +63,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = RESULTS.read_text().partition(BEGIN)
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_part(RESULTS, "main_job", text)
 
 
 def calibration_rows() -> Iterator[Row]:

@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.timing import run_ptq
 from ptq_cli.recipe.layers import DEFAULT_PRESET, preset_names
+from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "quantizers.md"
-BEGIN, END = "<!-- presets:begin -->", "<!-- presets:end -->"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 HEADER = ("sample", "preset", "top-1, float", "top-1", "SQNR", "file", "of float", "integer layers")
 
@@ -33,9 +33,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(PAGE, "presets", text)
 
 
 def rows(sample: str) -> Iterator[tuple[str, ...]]:

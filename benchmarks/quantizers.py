@@ -20,9 +20,9 @@ from benchmarks.timing import Work, median_ratio, take_turns
 from ptq_cli.quantizers.scaled import fake_quantize
 from ptq_cli.quantizers.tensor_quant import fake_tensor_quant
 from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-BEGIN, END = "<!-- quantizers:begin -->", "<!-- quantizers:end -->"
 ROWS = COLUMNS = 4096
 """16 M floats."""
 ROUNDS = 9
@@ -54,9 +54,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if arguments.write:
-        before, _, rest = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        RESULTS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_part(RESULTS, "quantizers", text)
 
 
 def rows() -> Iterator[Row]:

@@ -2,8 +2,8 @@
 
 python -m tools.sample_table
 
-Each part stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``. The commands run on copies of
-the samples, so that no run directory is left behind and no path of this machine is shown.
+The commands run on copies of the samples, so that no run directory is left behind and no path of this machine
+is shown.
 """
 
 import json
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.report.summary import format_bytes, format_drop, format_value
+from tools.marked import write_part
 from tools.tables import code, table
 
 ROOT = Path(__file__).parent.parent
@@ -54,9 +55,8 @@ def main() -> None:
         session = capture_session(Path(folder) / SESSION_SAMPLE)
         rows = [sample_row(name, Path(folder) / name) for name in SAMPLES]
     readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    text = fill(text, "session", f"```console\n{session}\n```")
-    readme.write_text(fill(text, "samples", table(HEADER, rows)), encoding="utf-8")
+    write_part(readme, "session", f"```console\n{session}\n```")
+    write_part(readme, "samples", table(HEADER, rows))
     print("wrote README.md")
 
 
@@ -109,24 +109,6 @@ def sample_row(name: str, folder: Path) -> list[str]:
         *map(format_bytes, sizes),
         f"{100 * sizes[1] / sizes[0]:.1f} %",
     ]
-
-
-def fill(text: str, name: str, content: str) -> str:
-    """Return ``text`` with the part between the two markers of ``name`` replaced.
-
-    Raises:
-        ValueError: there is no such pair of markers.
-
-    Example:
-        >>> fill("<!-- x:begin -->old<!-- x:end -->", "x", "new").splitlines()
-        ['<!-- x:begin -->', 'new', '<!-- x:end -->']
-    """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"there is no part {begin} … {end}")
-    return f"{before}{begin}\n{content}\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def test_every_flag_of_a_setting_is_an_option() -> None:
     assert {f"--{name.replace('_', '-')}" for name in FLAG_KEYS} <= options
 
 
-@pytest.mark.parametrize("module", ["tables", "sample_table"])
+@pytest.mark.parametrize("module", ["tables", "marked"])
 def test_examples_of_the_tools(module: str) -> None:
     command = [sys.executable, "-m", "doctest", f"tools/{module}.py"]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
