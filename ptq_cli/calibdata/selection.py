@@ -5,10 +5,8 @@ have run, so its activations are the same to the last bit whatever the size of a
 """
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.errors import UsageError
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
@@ -75,18 +73,6 @@ class Selection:
 
 
 EVERY_BATCH = Selection()
-
-
-def select(batches: Iterable[Batch], selection: Selection) -> Iterator[Batch]:
-    """Yield the selected ones of all batches; for a source that cannot pass over the others unread.
-
-    Example:
-        >>> import numpy as np
-        >>> batches = [Batch({}, None, (name,)) for name in "abc"]
-        >>> [batch.names[0] for batch in select(batches, Selection(Shard(1, 2)))]
-        ['a', 'c']
-    """
-    return (batch for number, batch in enumerate(batches) if number in selection)
 
 
 def parse_shard(text: str) -> Shard:

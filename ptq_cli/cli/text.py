@@ -24,10 +24,10 @@ def as_typed(text: str, folder: Path) -> str:
     the file's name.
 
     Example:
-        >>> as_typed("data '/work/calib.npz' does not exist", Path("/work"))
+        >>> as_typed("data '/home/ann/calib.npz' does not exist", Path("/home/ann"))
         "data 'calib.npz' does not exist"
-        >>> as_typed("data '/other/work/calib.npz'", Path("/work"))
-        "data '/other/work/calib.npz'"
+        >>> as_typed("data '/other/home/ann/calib.npz'", Path("/home/ann"))
+        "data '/other/home/ann/calib.npz'"
     """
     prefix = os.path.join(folder, "")  # noqa: PTH118 - adds the separator only where missing
     if prefix == os.sep:

@@ -64,7 +64,8 @@ def collect(
         inputs: which of the model's inputs are measured; they are read from the batch.
         taps: names of the tensors that ``run`` returns.
         method: the collector.
-        threads: how many tensors are counted at once, at least 1; the result does not depend on it.
+        threads: that run and count, at least 1; those that run no piece help to count. The result does not
+            depend on it.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
         total: how many samples there will be, if known.
         progress: is told before the first run, and after each batch.

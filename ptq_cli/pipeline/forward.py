@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
@@ -17,6 +15,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.forward import Forward, Pass
 from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
+from ptq_cli.runtime.pieces import begins_with, samples_of_piece
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.sizes import tapped_sizes
 from ptq_cli.runtime.tapped import PIECE_BYTES, TappedModel, most_at_once
@@ -132,7 +131,7 @@ def _plan(
         scratch=max(grown // least - 2 * weights, 3 * max(each.values())),
         taps=each,
     )
-    useful = max(least, min(batch.size, PIECE_BYTES // max(1, sum(each.values()))))
+    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES)))
     at_once = most_at_once(threads, whole_batches=whole)
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
 
@@ -160,11 +159,4 @@ def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
         first, both = (session.run(cut(batch, 0, size).inputs) for size in (1, 2))
     except RuntimeFailedError:
         return False
-    for one, two in zip(first, both, strict=True):
-        if not one.ndim or two.shape != (2 * len(one), *one.shape[1:]):
-            return False
-        wanted, found = one.astype(np.float64), two[: len(one)].astype(np.float64)
-        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
-        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True):
-            return False
-    return True
+    return all(begins_with(two, one, 2) for one, two in zip(first, both, strict=True))

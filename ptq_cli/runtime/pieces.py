@@ -56,16 +56,26 @@ class Cutter:
             return (batch,)
         key = signature(batch.inputs)
         if key not in self._sizes:
-            self._sizes[key] = self._samples or self._size(batch, sample_bytes)
+            self._sizes[key] = self._samples or samples_of_piece(
+                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes
+            )
         number = -(-batch.size // self._sizes[key])
         bounds = [batch.size * part // number for part in range(number + 1)]
         return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
 
-    def _size(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> int:
-        one = max(1, sample_bytes(cut(batch, 0, 1).inputs))
-        fitting = self._piece_bytes // one
-        # A layer reads its weights once for two samples. That is worth a larger piece, but not any.
-        return fitting or (2 if 2 * one <= PAIR_FACTOR * self._piece_bytes else 1)
+
+def samples_of_piece(sample_bytes: int, piece_bytes: int) -> int:
+    """Return how many samples a piece has, at least one.
+
+    Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
+    larger piece, but not any.
+
+    Example:
+        >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
+        (2, 2, 1)
+    """
+    one = max(1, sample_bytes)
+    return piece_bytes // one or (2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1)
 
 
 def begins_with(both: Array, first: Array, times: int) -> bool:

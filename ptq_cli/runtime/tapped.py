@@ -16,7 +16,7 @@ from ptq_cli.runtime.session import Session
 
 PIECE_BYTES = 8 << 20
 """Tapped tensors of one run. More of them leave the caches before they are counted; with fewer, what a run
-costs whatever its size begins to show: 4 MiB and 16 MiB are both a tenth slower on a small ResNet."""
+costs whatever its size begins to show."""
 MOST_AT_ONCE = 8
 MOST_WHOLE_AT_ONCE = 2
 """Where batches cannot be cut, their tensors take far more memory."""
