@@ -80,7 +80,8 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
     from ptq_cli.amax.registry import METHODS
-    from ptq_cli.cli.calibration_tables import CHOSEN, listed, notes, tensor_table
+    from ptq_cli.cli.calibration_tables import listed, notes, tensor_table
+    from ptq_cli.cli.numbers import CHOSEN
     from ptq_cli.cli.output import print_table, say, tell
     from ptq_cli.cli.summaries import counted
 

@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
-from ptq_cli.cli.calibration_tables import CHOSEN, format_number, format_share
+from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.numbers import CHOSEN, format_share
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration_view import TensorView
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 BARS = " ▁▂▃▄▅▆▇█"
 PARTS = len(BARS) - 1
 ROWS = 12
-MARGIN = 14
-NARROWEST = 16
-LABEL = MARGIN - 2
 Counts = npt.NDArray[np.float64]
 
 
@@ -98,23 +96,6 @@ def format_count(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.3g}{letter}"
     return f"{value:.3g}" if value < 1 else f"{value:.0f}"
-
-
-def axis_labels(low: float, high: float, columns: int) -> str:
-    """Write both ends of the axis, and 0 where there is room for it between them.
-
-    Example:
-        >>> axis_labels(-1.0, 3.0, 20)
-        '-1   0             3'
-        >>> axis_labels(0.0, 3.0, 20)
-        '0                  3'
-    """
-    left, right = format_number(low), format_number(high)
-    line = left.ljust(columns - len(right)) + right
-    zero = round(-low / (high - low) * (columns - 1))
-    if len(left) < zero < columns - len(right) - 1 and line[zero - 1 : zero + 2].isspace():
-        line = line[:zero] + "0" + line[zero + 1 :]
-    return line
 
 
 def _span(choice: Choice, low: float, high: float, columns: int) -> str:

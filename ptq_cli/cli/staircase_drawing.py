@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.cli.calibration_tables import format_number
-from ptq_cli.cli.histogram_drawing import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.numbers import format_number
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.staircase import Staircase

@@ -3,8 +3,7 @@
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-
-QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+from ptq_cli.models.prepare import QUANTIZING
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:

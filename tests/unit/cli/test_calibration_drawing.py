@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.cli.histogram_drawing import LABEL, MARGIN, ROWS, draw_histogram, needs_log
+from ptq_cli.cli.drawing_frame import LABEL, MARGIN
+from ptq_cli.cli.histogram_drawing import ROWS, draw_histogram, needs_log
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range

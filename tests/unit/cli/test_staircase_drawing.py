@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.cli.histogram_drawing import MARGIN
+from ptq_cli.cli.drawing_frame import MARGIN
 from ptq_cli.cli.staircase_drawing import draw_staircase
 from ptq_cli.pipeline.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
