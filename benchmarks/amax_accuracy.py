@@ -5,15 +5,11 @@ python -m benchmarks.amax_accuracy --write    and put it into docs/amax.md
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from benchmarks.timing import run_ptq
+from benchmarks.timing import evaluate_run, run_ptq
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -54,15 +50,10 @@ def rows(sample: str) -> Iterator[list[str]]:
         run_ptq(["calibrate", "--run", run], folder)
         for settings in SETTINGS:
             run_ptq(["export", "--run", run, *settings.split()], folder)
-            metrics = _evaluate(run, folder)
+            report = evaluate_run(run, folder)
+            metrics = {item["name"]: item["quantized_value"] for item in report["metrics"]}
             shares = [f"{metrics[name]:.2%}" for name in ("top1", "top1_agreement")]
             yield [sample, f"`{settings}`", f"{metrics['sqnr_db']:.2f} dB", *shares]
-
-
-def _evaluate(run: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return {item["name"]: item["quantized_value"] for item in json.loads(done.stdout)["metrics"]}
 
 
 if __name__ == "__main__":

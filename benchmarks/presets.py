@@ -5,15 +5,11 @@ python -m benchmarks.presets --write    and put it into docs/quantizers.md
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from benchmarks.timing import run_ptq
+from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.recipe.layers import DEFAULT_PRESET, preset_names
 from tools.marked import write_part
 
@@ -44,7 +40,7 @@ def rows(sample: str) -> Iterator[tuple[str, ...]]:
         run_ptq(["calibrate", "--run", run], folder)
         for preset in names:
             run_ptq(["export", "--run", run, "--preset", preset], folder)
-            report = _evaluate(run, folder)
+            report = evaluate_run(run, folder)
             metrics = {item["name"]: item for item in report["metrics"]}
             size, ratio = report["model"]["quantized_model"]["bytes"], report["model"]["size_ratio"]
             yield (
@@ -57,13 +53,6 @@ def rows(sample: str) -> Iterator[tuple[str, ...]]:
                 f"{1 / ratio:.1%}",
                 f"{report['quantized_layers']} of {len(report['layers'])}",
             )
-
-
-def _evaluate(run: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Ratios that a drifting machine cannot favour: the candidates take turns."""
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 Work = Callable[[], object]
 
@@ -43,6 +45,14 @@ def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
 def run_ptq(words: Sequence[str], folder: Path) -> None:
     """Run ptq in its own process, and fail loudly if it fails."""
     subprocess.run([sys.executable, "-m", "ptq_cli", *words], cwd=folder, check=True, capture_output=True)
+
+
+def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
+    """Return the report of a run directory's model, on the evaluation data of the ``ptq.toml`` in a folder."""
+    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def peak_bytes(words: Sequence[str], folder: Path) -> int:
