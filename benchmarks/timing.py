@@ -48,7 +48,7 @@ def run_ptq(words: Sequence[str], folder: Path) -> None:
 
 
 def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
-    """Return the report of a run directory's model, on the evaluation data of the ``ptq.toml`` in a folder."""
+    """Return the report of a run, on the evaluation data that ``ptq.toml`` in a folder names."""
     command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     report: dict[str, Any] = json.loads(done.stdout)
