@@ -1,0 +1,141 @@
+"""The shape of every value of a graph for inputs of one size: symbolic sizes become numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from ptq_cli.core.errors import DataShapeError
+from ptq_cli.core.tensors import format_shape
+from ptq_cli.models.quiet import quiet_exporter
+
+ASSUMED_BATCH = 1
+ASSUMED_PIXELS = 224
+"""Height and width of an image whose size the model leaves open: ImageNet's."""
+ASSUMED_LENGTH = 128
+"""Of any other axis: a sequence's, say."""
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class BoundShapes:
+    """Shapes with as few unknown sizes as inference leaves.
+
+    Attributes:
+        shapes: by the value's name; None for a size that is not known before the model runs. A value of
+            unknown rank is not there.
+        assumed: sizes that nobody gave, by ``input[axis]``.
+    """
+
+    shapes: Mapping[str, Shape]
+    assumed: Mapping[str, int]
+
+
+def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
+    """Return the shape of each value for inputs of these sizes.
+
+    Sizes that nobody gives are assumed, and said: 1 for the first axis, 224 for the last two of a float
+    input with four, 128 for any other. One symbol has one size, whichever input it came from.
+
+    Args:
+        model: is left as it is.
+        sizes: shapes of inputs, by name; as of a batch of data.
+
+    Raises:
+        DataShapeError: a given shape does not fit its input.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }'''
+        >>> import onnx
+        >>> bound = bind_shapes(ir.from_proto(onnx.parser.parse_model(text)))
+        >>> bound.shapes["y"], dict(bound.assumed)
+        ((1, 3), {'x[0]': 1})
+    """
+    bound = model.clone()
+    given = _given(bound, sizes or {})
+    assumed: dict[str, int] = {}
+    symbols: dict[str, int] = {}
+    constants = bound.graph.initializers
+    inputs = [
+        value for value in bound.graph.inputs if value.name not in constants and value.shape is not None
+    ]
+    for value in inputs:
+        for size, number in zip(value.shape or (), given.get(value.name or "", ()), strict=False):
+            if isinstance(size, ir.SymbolicDim) and size.value:
+                symbols.setdefault(size.value, number)
+    for value in inputs:
+        value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed))
+    for node in bound.graph.all_nodes():
+        for value in node.outputs:
+            _forget(value, symbols)
+    with quiet_exporter():
+        bound = passes.ShapeInferencePass(check_type=False, strict_mode=False)(bound).model
+    values = [*bound.graph.inputs, *constants.values()]
+    values += [value for node in bound.graph.all_nodes() for value in node.outputs]
+    return BoundShapes(
+        {value.name or "": _shape(value) for value in values if value.shape is not None}, assumed
+    )
+
+
+def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    given = {}
+    for value in model.graph.inputs:
+        name = value.name or ""
+        if name not in sizes:
+            continue
+        shape, wanted = tuple(sizes[name]), _shape(value) if value.shape is not None else None
+        fits = wanted is None or (
+            len(wanted) == len(shape)
+            and all(size in (None, number) for size, number in zip(wanted, shape, strict=True))
+        )
+        if not fits and wanted is not None:
+            raise DataShapeError(
+                f"input '{name}' is {format_shape(wanted)}, and {format_shape(shape)} was given",
+                hint="give it in the model's layout",
+            )
+        given[name] = shape
+    return given
+
+
+def _numbers(
+    value: ir.Value, given: tuple[int, ...] | None, symbols: dict[str, int], assumed: dict[str, int]
+) -> list[int]:
+    if given is not None:
+        return list(given)
+    numbers = []
+    sizes = list(value.shape or ())
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int):
+            numbers.append(size)
+            continue
+        symbol = size.value or f"{value.name}[{axis}]"
+        if symbol not in symbols:
+            symbols[symbol] = _assumed_size(value, axis, len(sizes))
+            assumed[f"{value.name}[{axis}]"] = symbols[symbol]
+        numbers.append(symbols[symbol])
+    return numbers
+
+
+def _assumed_size(value: ir.Value, axis: int, rank: int) -> int:
+    if axis == 0:
+        return ASSUMED_BATCH
+    is_image = rank == 4 and axis >= 2 and value.dtype is not None and value.dtype.is_floating_point()
+    return ASSUMED_PIXELS if is_image else ASSUMED_LENGTH
+
+
+def _forget(value: ir.Value, symbols: Mapping[str, int]) -> None:
+    """Put numbers for known symbols, and leave what hangs on others to inference."""
+    if value.shape is None:
+        return
+    sizes = [
+        symbols.get(size.value or "", None) if isinstance(size, ir.SymbolicDim) else size
+        for size in value.shape
+    ]
+    value.shape = ir.Shape(sizes)
+
+
+def _shape(value: ir.Value) -> Shape:
+    return tuple(size if isinstance(size, int) else None for size in value.shape or ())

@@ -1,0 +1,221 @@
+"""How much each operator computes: multiply-accumulates, counted from shapes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from ptq_cli.plan.bound_shapes import Shape, bind_shapes
+
+ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
+"""Whose operators are known: what has no entry below computes no products that are summed up."""
+NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+class _UnknownError(Exception):
+    """A count cannot be known; the message says why."""
+
+
+@dataclass(frozen=True)
+class MultiplyAccumulates:
+    """Multiply-accumulates of the nodes of a graph.
+
+    Attributes:
+        counts: by the node's name; 0 for an operator without sums of products, None where it is not known.
+        unknown: why not, by the node's name.
+        assumed: sizes that nobody gave, by ``input[axis]``.
+    """
+
+    counts: Mapping[str, int | None]
+    unknown: Mapping[str, str]
+    assumed: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """The sum of what is known."""
+        return sum(count or 0 for count in self.counts.values())
+
+
+def multiply_accumulates(
+    model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None
+) -> MultiplyAccumulates:
+    """Return how many products each node sums up, for inputs of these sizes.
+
+    Counted are convolutions, matrix products, Einsum, recurrent layers and attention, in floats and in
+    integers; a product with a bias, a scale or a gate is not. In a quantized model a DequantizeLinear has its
+    tensor's shape, so that the counts are the float model's.
+
+    Args:
+        model: names of its nodes are unique.
+        sizes: shapes of inputs, by name. Without them sizes are assumed as ``bind_shapes`` says, and named.
+
+    Edge case:
+        A size that is known only when the model runs, or a graph inside a node, makes the count None, with
+        the reason.
+
+    Raises:
+        DataShapeError: a given shape does not fit its input.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n, 3] x, float[3, 8] w) => (float[n, 8] y) { [dense] y = MatMul(x, w) }'''
+        >>> import onnx
+        >>> work = multiply_accumulates(ir.from_proto(onnx.parser.parse_model(text)), {"x": (10, 3)})
+        >>> dict(work.counts), work.total
+        ({'dense': 240}, 240)
+    """
+    bound = bind_shapes(model, sizes)
+    counts: dict[str, int | None] = {}
+    unknown: dict[str, str] = {}
+    for node in model.graph:
+        name = node.name or ""
+        try:
+            counts[name] = _count(node, _Sizes(node, bound.shapes))
+        except _UnknownError as error:
+            counts[name], unknown[name] = None, str(error)
+    return MultiplyAccumulates(counts, unknown, bound.assumed)
+
+
+class _Sizes:
+    """The shapes around a node; asking for one that is not known raises."""
+
+    def __init__(self, node: ir.Node, shapes: Mapping[str, Shape]) -> None:
+        self._node = node
+        self._shapes = shapes
+
+    def has(self, index: int) -> bool:
+        return index < len(self._node.inputs) and self._node.inputs[index] is not None
+
+    def input(self, index: int) -> tuple[int, ...]:
+        if not self.has(index):
+            raise _UnknownError(f"it has no input {index}")
+        return self._known(self._node.inputs[index])
+
+    def output(self) -> tuple[int, ...]:
+        return self._known(self._node.outputs[0])
+
+    def _known(self, value: ir.Value | None) -> tuple[int, ...]:
+        name = value.name or "" if value is not None else ""
+        sizes = self._shapes.get(name, (None,))
+        known = tuple(size for size in sizes if size is not None)
+        if len(known) != len(sizes):
+            raise _UnknownError(f"the shape of '{name}' is known only when the model runs")
+        return known
+
+
+Counter = Callable[[ir.Node, _Sizes], int]
+
+
+def _count(node: ir.Node, sizes: _Sizes) -> int:
+    if node.domain not in ONNX_DOMAINS:
+        raise _UnknownError(f"what {node.op_type} of domain '{node.domain}' computes is not known")
+    for attribute in node.attributes.values():
+        if attribute.type in NESTED:
+            graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.value
+            inner = next((n for g in graphs for n in g.all_nodes() if n.op_type in COUNTERS), None)
+            if inner is not None:
+                raise _UnknownError(f"how often it runs {inner.op_type} '{inner.name}' is not known")
+    counter = COUNTERS.get(node.op_type)
+    return counter(node, sizes) if counter is not None else 0
+
+
+def _convolution(weight: int) -> Counter:
+    # Each output element sums over the kernel and the channels of its group: W is [filters, those, *kernel].
+    return lambda _, sizes: prod(sizes.output()) * prod(sizes.input(weight)[1:])
+
+
+def _transposed_convolution(_: ir.Node, sizes: _Sizes) -> int:
+    # Each input element meets the filters of its group: W is [channels, those, *kernel].
+    return prod(sizes.input(0)) * prod(sizes.input(1)[1:])
+
+
+def _matrix_product(left: int = 0) -> Counter:
+    def count(node: ir.Node, sizes: _Sizes) -> int:
+        shape = sizes.input(left)
+        # Contrib operators that take a transposed matrix say so in an attribute.
+        inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
+        return prod(sizes.output()) * inner
+
+    return count
+
+
+def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
+    # W is [directions, gates * hidden, width], R likewise: each step multiplies by both.
+    weight, recurrence = sizes.input(1), sizes.input(2)
+    return prod(sizes.input(0)[:2]) * (prod(weight) + prod(recurrence))
+
+
+def _einsum(node: ir.Node, sizes: _Sizes) -> int:
+    terms = node.attributes.get_string("equation", "").replace(" ", "").partition("->")[0].split(",")
+    if len(terms) == 1:
+        return 0  # A sum or a diagonal: nothing is multiplied.
+    if len(terms) != 2:
+        raise _UnknownError("an Einsum of more than two tensors may be computed in any order")
+    axes: dict[str, int] = {}
+    for index, term in enumerate(terms):
+        for letter, size in _lettered(term, sizes.input(index)):
+            axes[letter] = max(axes.get(letter, 1), size)
+    return prod(axes.values())
+
+
+def _lettered(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
+    """Return a letter for each axis; those of an ellipsis are counted from its end, as broadcasting does."""
+    before, _, after = term.partition("...")
+    between = len(shape) - len(before) - len(after)
+    letters = [*before, *(f"...{offset}" for offset in range(between, 0, -1)), *after]
+    return list(zip(letters, shape, strict=True))
+
+
+def _attention(node: ir.Node, sizes: _Sizes) -> int:
+    if node.domain == "com.microsoft":  # another operator of that name, with projections inside
+        return _refuse(node, sizes)
+    # Operator Attention of opset 23: scores are Q K^T, the result is scores V; past keys come before K's.
+    query, key, value = (sizes.input(index) for index in (0, 1, 2))
+    if len(query) == 3:
+        query_heads = node.attributes.get_int("q_num_heads", 1)
+        kv_heads = node.attributes.get_int("kv_num_heads", 1)
+        batch, steps, width = query[0], query[1], query[2] // query_heads
+        keys, value_width = key[1], value[2] // kv_heads
+    else:
+        batch, query_heads, steps, width = query
+        keys, value_width = key[2], value[3]
+    past = sizes.input(4)[2] if sizes.has(4) else 0
+    return batch * query_heads * steps * (keys + past) * (width + value_width)
+
+
+def _refuse(node: ir.Node, sizes: _Sizes) -> int:  # noqa: ARG001 - a counter like the others
+    raise _UnknownError(f"what {node.op_type} computes is not counted")
+
+
+COUNTERS: Mapping[str, Counter] = {
+    "Conv": _convolution(1),
+    "FusedConv": _convolution(1),
+    "NhwcFusedConv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "DeformConv": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _matrix_product(),
+    "FusedGemm": _matrix_product(),
+    "QGemm": _matrix_product(),
+    "MatMul": _matrix_product(),
+    "FusedMatMul": _matrix_product(),
+    "TransposeMatMul": _matrix_product(),
+    "MatMulInteger": _matrix_product(),
+    "MatMulIntegerToFloat": _matrix_product(),
+    "DynamicQuantizeMatMul": _matrix_product(),
+    "MatMulNBits": _matrix_product(),
+    "QLinearMatMul": _matrix_product(),
+    "Einsum": _einsum,
+    "RNN": _recurrent,
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
+    "DynamicQuantizeLSTM": _refuse,
+    "Attention": _attention,
+    "PackedAttention": _refuse,
+    "MultiHeadAttention": _refuse,
+    "QAttention": _refuse,
+    "GroupQueryAttention": _refuse,
+}
+"""By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0."""
