@@ -24,6 +24,7 @@ from ptq_cli.plan.refusals import (
     bias_refusal,
     clamp_refusal,
     float_refusal,
+    no_rule,
     output_refusal,
     weight_refusal,
 )
@@ -298,7 +299,7 @@ class _Planner:
             return "holds a graph of its own, which stays float"
         rule = rule_of(node, self._target)
         if rule is None:
-            return f"target {self._target.name} has no rule for {node.op_type}"
+            return no_rule(node, self._target)
         if reason := attribute_refusal(node, rule):
             return reason
         by_kind = {"clamp": clamp_refusal(node) or "its result is not quantized", "apart": rule.note}

@@ -3,8 +3,16 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.plan.target import OpRule
+from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, is_vector
+
+
+def no_rule(node: ir.Node, target: Target) -> str:
+    """Return why an operator that a target has no rule for stays float."""
+    known = node.domain in ("", "ai.onnx")
+    if known and (why := target.floats.get(node.op_type)):
+        return f"target {target.name} has no integer {node.op_type}: {why}"
+    return f"target {target.name} has no rule for {node.op_type}"
 
 
 def float_refusal(value: ir.Value) -> str:

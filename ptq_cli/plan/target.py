@@ -88,6 +88,7 @@ class Target:
         activation: format of activations.
         weight: format of weights.
         op: a rule for each operator type that it knows; any other stays float.
+        floats: why there is no rule for an operator, for the operators of which a user may wonder.
 
     Example:
         >>> target = load_target("ort-cpu")
@@ -101,6 +102,7 @@ class Target:
     activation: ActivationRule
     weight: WeightRule
     op: dict[str, OpRule]
+    floats: dict[str, str] = field(default_factory=dict)
 
     @property
     def activation_format(self) -> IntegerFormat:

@@ -33,7 +33,7 @@ ATTENTION = {
             "y = Add(a, l)",
         ),
         "m",
-        {"l": "no rule for LayerNormalization", "a": "bias of m", "y": COST},
+        {"l": "no integer LayerNormalization", "a": "bias of m", "y": COST},
     ),
     "softmax_between_integers": Case(
         layer(
@@ -165,6 +165,6 @@ ATTENTION = {
             "y = MatMul(g, u)",
         ),
         "y",
-        {"a": COST, "g": "no rule for Sub"},
+        {"a": COST, "g": "no integer Sub"},
     ),
 }

@@ -79,7 +79,7 @@ CONV = {
     "conv_hardswish": Case(
         layer("float[N,3,8,8] x", "float[4,3,3,3] w", "c = Conv(x, w)", "y = HardSwish(c)"),
         "c",
-        {"y": "target ort-cpu has no rule for HardSwish"},
+        {"y": "target ort-cpu has no integer HardSwish"},
     ),
     "conv_transpose": Case(
         layer("float[N,3,8,8] x", "float[3,4,3,3] w, float[4] b", "y = ConvTranspose(x, w, b)"),

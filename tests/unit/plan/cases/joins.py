@@ -14,7 +14,7 @@ JOIN = {
             "y = LayerNormalization(r, s, t)",
         ),
         "m",
-        {"r": COST, "y": "no rule for LayerNormalization"},
+        {"r": COST, "y": "no integer LayerNormalization"},
     ),
     "add_of_one_value": Case(rows("a = Add(g, g)"), "g a y"),
     "add_broadcast": Case(

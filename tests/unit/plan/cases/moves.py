@@ -48,7 +48,7 @@ MOVE = {
             "y = MatMul(r, w)",
         ),
         "r y",
-        {"t": "no rule for Tanh"},
+        {"t": "no integer Tanh"},
         {"r": "t"},
     ),
     "squeeze_unsqueeze": Case(
@@ -99,7 +99,7 @@ MOVE = {
         {"a": "mode is linear, the integer kernel needs nearest"},
     ),
     "split": Case(image("a, b = Split<axis=3, num_outputs=2>(c)"), "c y", {"a": "no rule for Split"}),
-    "pad": Case(image("a = Pad(c, k)", ", int64[8] k = {0,0,1,1,0,0,1,1}"), "c y", {"a": "no rule for Pad"}),
+    "pad": Case(image("a = Pad(c, k)", ", int64[8] k = {0,0,1,1,0,0,1,1}"), "c y", {"a": "no integer Pad"}),
     "relu_between_moves": Case(
         rows("s = Reshape(g, k)\n a = Relu(s)", ", int64[3] k = {0,0,8}"),
         "g y",
