@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tools.analysis_schema import analysis_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
 from tools.recipe_page import recipe_page
@@ -21,6 +22,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("the commands in ptq_cli/cli", command_page),
     "docs/errors.md": ("ptq_cli/core/errors.py and tools/errors.toml", error_page),
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
+    "docs/analysis.schema.json": ("ptq_cli/report/analysis", analysis_schema),
 }
 
 
@@ -31,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     outdated = 0
     for name, (source, page) in PAGES.items():
-        path, wanted = ROOT / name, NOTICE.format(source=source) + page()
+        # JSON has no comments.
+        notice = "" if name.endswith(".json") else NOTICE.format(source=source)
+        path, wanted = ROOT / name, notice + page()
         found = path.read_text(encoding="utf-8") if path.is_file() else ""
         if found == wanted:
             continue

@@ -296,6 +296,12 @@ class ReportError(PtqError):
     code = "PTQ-REPORT-001"
 
 
+class AnalysisError(PtqError):
+    """The analysis is damaged, of a newer format version, or no analysis at all."""
+
+    code = "PTQ-ANALYSIS-001"
+
+
 class GateError(PtqError):
     """A gate cannot be decided: the report lacks the metric, or the limit is no number."""
 

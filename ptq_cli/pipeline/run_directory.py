@@ -59,6 +59,11 @@ class RunDirectory:
         """The gates as test cases, for a CI server."""
         return self.path / "junit.xml"
 
+    @property
+    def analysis(self) -> Path:
+        """Where the quantized model loses, for programs."""
+        return self.path / "analysis.json"
+
     def require_stage(self, file: Path, command: str) -> Path:
         """Return ``file`` if an earlier stage wrote it.
 

@@ -1,0 +1,84 @@
+"""``docs/analysis.schema.json``: the JSON Schema of an analysis, from its dataclasses and docstrings."""
+
+import inspect
+import json
+import re
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ptq_cli.report.analysis.document import FORMAT, FORMAT_VERSION, Analysis
+from ptq_cli.report.codec import AtLeast
+
+SCALARS = {str: "string", int: "integer", bool: "boolean"}
+NUMBER = {
+    "description": "JSON has no infinity and no NaN, so they are texts.",
+    "anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}],
+}
+HEADER = {
+    "format": {"description": "Says what the file is.", "const": FORMAT},
+    "format_version": {"description": "Version of this format.", "const": FORMAT_VERSION},
+}
+
+
+def analysis_schema() -> str:
+    """Return the schema as JSON, with a newline at the end."""
+    definitions: dict[str, Any] = {"number": NUMBER}
+    body = _object(Analysis, definitions)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:{FORMAT.replace('.', ':')}:{FORMAT_VERSION}",
+        "title": f"ptq analysis, format version {FORMAT_VERSION}",
+    }
+    body["required"] = [*HEADER, *body["required"]]
+    body["properties"] = {**HEADER, **body["properties"]}
+    return json.dumps({**head, **body, "$defs": definitions}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints, described = get_type_hints(kind, include_extras=True), _attributes(kind)
+    names = [field.name for field in fields(kind)]
+    return {
+        "description": (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " "),
+        "type": "object",
+        "additionalProperties": False,
+        "required": names,
+        "properties": {
+            name: {"description": described[name], **_schema(hints[name], definitions)} for name in names
+        },
+    }
+
+
+def _attributes(kind: Any) -> dict[str, str]:
+    """Return what the docstring says of each attribute, each a sentence."""
+    text = (inspect.getdoc(kind) or "").split("Attributes:\n")[1]
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, flags=re.MULTILINE)
+    plain = {name: " ".join(words.split()).replace("``", "") for name, words in entries}
+    return {name: words[0].upper() + words[1:] for name, words in plain.items()}
+
+
+def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        name = kind.__name__  # type: ignore[union-attr]
+        if name not in definitions:
+            definitions[name] = _object(kind, definitions)
+        schema: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
+    elif origin is tuple:
+        schema = {"type": "array", "items": _schema(arguments[0], definitions)}
+    elif origin is dict:
+        schema = {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
+    elif origin in (UnionType, Union):
+        (inner,) = (member for member in arguments if member is not NoneType)
+        schema = {"anyOf": [_schema(inner, definitions), {"type": "null"}]}
+    elif origin is Literal:
+        schema = {"enum": list(arguments)}
+    elif origin is Annotated:
+        schema = {**_schema(arguments[0], definitions), **_rule(arguments[1])}
+    else:
+        schema = {"$ref": "#/$defs/number"} if kind is float else {"type": SCALARS[kind]}
+    return schema
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    return {"minimum": rule.low} if isinstance(rule, AtLeast) else {"pattern": f"^{rule.pattern}$"}
