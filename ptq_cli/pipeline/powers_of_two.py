@@ -29,7 +29,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
         return
     import torch
 
-    from ptq_cli.quantizers.fixed_point_export import require_power_of_two
+    from ptq_cli.quantizers.fixed_point.export import require_power_of_two
 
     for tensor, scale in found:
         if scale is None or scale.const_value is None:

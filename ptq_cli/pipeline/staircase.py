@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ptq_cli.quantizers.centers import quantize_to_centers
-from ptq_cli.quantizers.centers_learning import learn_centers
+from ptq_cli.quantizers.centers.assign import quantize_to_centers
+from ptq_cli.quantizers.centers.learning import learn_centers
 from ptq_cli.quantizers.dorefa import affine_k_bit_quantize
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.fixed_point_grid import FixedPointFormat
-from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.fixed_point.grid import FixedPointFormat
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.scaled.quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.quantizers.straight_through import clamp
 from ptq_cli.recipe.quantizer_families import QuantizerFamily, Value, drawing_settings

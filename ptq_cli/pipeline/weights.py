@@ -106,8 +106,8 @@ class FixedPointQuantizer:
             return StoredWeight(quantize(weight, found), storage_bits(site, self.packed))
         import torch
 
-        from ptq_cli.quantizers.fixed_point_export import quantize_fixed_point
-        from ptq_cli.quantizers.fixed_point_scale import AutoScale
+        from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point
+        from ptq_cli.quantizers.fixed_point.scale import AutoScale
 
         # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
         reported = torch.tensor(found.scale * np.float32(2.0 ** (self.family.bits - 1)))
@@ -122,8 +122,8 @@ class FixedPointQuantizer:
     def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
         import torch
 
-        from ptq_cli.quantizers.fixed_point_grid import FixedPointFormat, Rounding, steps_of
-        from ptq_cli.quantizers.fixed_point_scale import AutoScale
+        from ptq_cli.quantizers.fixed_point.grid import FixedPointFormat, Rounding, steps_of
+        from ptq_cli.quantizers.fixed_point.scale import AutoScale
 
         steps = steps_of(
             torch.tensor(weight),
@@ -211,8 +211,8 @@ class CenterQuantizer:
         """Learn the centers, and return an index for each value."""
         import torch
 
-        from ptq_cli.quantizers.centers_export import encode_centers
-        from ptq_cli.quantizers.centers_learning import learn_centers
+        from ptq_cli.quantizers.centers.export import encode_centers
+        from ptq_cli.quantizers.centers.learning import learn_centers
 
         values, family = torch.tensor(weight), self.family
         generator = torch.Generator().manual_seed(family.seed)

@@ -1,12 +1,12 @@
 """Quantizers in PyTorch, with straight-through gradients.
 
-Each file holds one family. What may enter: a function from a float tensor and its parameters to
+A file or folder for each family. What may enter: a function from a float tensor and its parameters to
 integers or to the fake-quantized tensor, and its gradient. Not how the parameters are chosen (``amax``),
 nor where a quantizer sits in a model (``plan``).
 
 The names in ``__all__`` are the library that docs/quantizers.md describes. Importing this package imports
-nothing; the first use of a name imports its file, and with it PyTorch. A name that is also that of a file is
-the function here, and its round is not Python's.
+nothing; the first use of a name imports its file, and with it PyTorch. Here ``fixed_point``
+is the function, not its folder, and its round is not Python's.
 """
 
 import importlib
@@ -15,17 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ptq_cli.quantizers.affine import fake_quantize_affine
-    from ptq_cli.quantizers.centers import (
+    from ptq_cli.quantizers.centers.assign import (
         assignment_probabilities,
         hard_assign,
         quantize_to_centers,
         soft_assign,
     )
-    from ptq_cli.quantizers.centers_export import CenterIndices, encode_centers, pack_uint4
-    from ptq_cli.quantizers.centers_learning import learn_centers
-    from ptq_cli.quantizers.centers_module import CenterQuantizer
-    from ptq_cli.quantizers.descriptor import QuantDescriptor, ScaledQuantDescriptor
+    from ptq_cli.quantizers.centers.export import CenterIndices, encode_centers, pack_uint4
+    from ptq_cli.quantizers.centers.learning import learn_centers
+    from ptq_cli.quantizers.centers.module import CenterQuantizer
     from ptq_cli.quantizers.dorefa import (
         affine_k_bit_quantize,
         clamp_by_linear,
@@ -33,17 +31,19 @@ if TYPE_CHECKING:
         k_bit_quantize_forward,
     )
     from ptq_cli.quantizers.dorefa_export import DorefaLevels, encode_dorefa
-    from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
-    from ptq_cli.quantizers.fixed_point_export import (
+    from ptq_cli.quantizers.fixed_point.export import (
         FixedPointIntegers,
         quantize_fixed_point,
         require_power_of_two,
     )
-    from ptq_cli.quantizers.fixed_point_grid import FixedPointFormat
-    from ptq_cli.quantizers.fixed_point_scale import AutoScale
-    from ptq_cli.quantizers.float8 import scaled_e4m3
-    from ptq_cli.quantizers.learned_amax import learned_fake_quantize
-    from ptq_cli.quantizers.predefined import (
+    from ptq_cli.quantizers.fixed_point.grid import FixedPointFormat
+    from ptq_cli.quantizers.fixed_point.quantize import fixed_point, fixed_point_scale
+    from ptq_cli.quantizers.fixed_point.scale import AutoScale
+    from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
+    from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor, ScaledQuantDescriptor
+    from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
+    from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
+    from ptq_cli.quantizers.scaled.predefined import (
         QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
         QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL,
         QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL,
@@ -54,8 +54,14 @@ if TYPE_CHECKING:
         QUANT_DESC_8BIT_PER_TENSOR,
         QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR,
     )
-    from ptq_cli.quantizers.reduce_amax import reduce_amax
-    from ptq_cli.quantizers.scaled import fake_quantize, fake_quantize_to, quantize, quantize_to
+    from ptq_cli.quantizers.scaled.quantize import fake_quantize, fake_quantize_to, quantize, quantize_to
+    from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
+    from ptq_cli.quantizers.scaled.tensor_quant import (
+        fake_affine_tensor_quant,
+        fake_tensor_quant,
+        tensor_quant,
+    )
+    from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
     from ptq_cli.quantizers.step import multi_level_spike_count, step_quantize, step_quantize_forward
     from ptq_cli.quantizers.stochastic import round_through, stochastic_round
     from ptq_cli.quantizers.straight_through import (
@@ -67,8 +73,6 @@ if TYPE_CHECKING:
         round,
         round_backward,
     )
-    from ptq_cli.quantizers.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant, tensor_quant
-    from ptq_cli.quantizers.tensor_quantizer import TensorQuantizer
 
 __all__ = [
     "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
@@ -131,21 +135,21 @@ __all__ = [
 ]
 
 _FILES = {
-    "affine": ("fake_quantize_affine",),
-    "centers": ("assignment_probabilities", "hard_assign", "quantize_to_centers", "soft_assign"),
-    "centers_export": ("CenterIndices", "encode_centers", "pack_uint4"),
-    "centers_learning": ("learn_centers",),
-    "centers_module": ("CenterQuantizer",),
-    "descriptor": ("QuantDescriptor", "ScaledQuantDescriptor"),
+    "scaled.affine": ("fake_quantize_affine",),
+    "centers.assign": ("assignment_probabilities", "hard_assign", "quantize_to_centers", "soft_assign"),
+    "centers.export": ("CenterIndices", "encode_centers", "pack_uint4"),
+    "centers.learning": ("learn_centers",),
+    "centers.module": ("CenterQuantizer",),
+    "scaled.descriptor": ("QuantDescriptor", "ScaledQuantDescriptor"),
     "dorefa": ("affine_k_bit_quantize", "clamp_by_linear", "k_bit_quantize", "k_bit_quantize_forward"),
     "dorefa_export": ("DorefaLevels", "encode_dorefa"),
-    "fixed_point": ("fixed_point", "fixed_point_scale"),
-    "fixed_point_export": ("FixedPointIntegers", "quantize_fixed_point", "require_power_of_two"),
-    "fixed_point_grid": ("FixedPointFormat",),
-    "fixed_point_scale": ("AutoScale",),
-    "float8": ("scaled_e4m3",),
-    "learned_amax": ("learned_fake_quantize",),
-    "predefined": (
+    "fixed_point.quantize": ("fixed_point", "fixed_point_scale"),
+    "fixed_point.export": ("FixedPointIntegers", "quantize_fixed_point", "require_power_of_two"),
+    "fixed_point.grid": ("FixedPointFormat",),
+    "fixed_point.scale": ("AutoScale",),
+    "scaled.float8": ("scaled_e4m3",),
+    "scaled.learned_amax": ("learned_fake_quantize",),
+    "scaled.predefined": (
         "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
         "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
         "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
@@ -156,8 +160,8 @@ _FILES = {
         "QUANT_DESC_8BIT_PER_TENSOR",
         "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
     ),
-    "reduce_amax": ("reduce_amax",),
-    "scaled": ("fake_quantize", "fake_quantize_to", "quantize", "quantize_to"),
+    "scaled.reduce_amax": ("reduce_amax",),
+    "scaled.quantize": ("fake_quantize", "fake_quantize_to", "quantize", "quantize_to"),
     "step": ("multi_level_spike_count", "step_quantize", "step_quantize_forward"),
     "stochastic": ("round_through", "stochastic_round"),
     "straight_through": (
@@ -169,8 +173,8 @@ _FILES = {
         "round",
         "round_backward",
     ),
-    "tensor_quant": ("fake_affine_tensor_quant", "fake_tensor_quant", "tensor_quant"),
-    "tensor_quantizer": ("TensorQuantizer",),
+    "scaled.tensor_quant": ("fake_affine_tensor_quant", "fake_tensor_quant", "tensor_quant"),
+    "scaled.tensor_quantizer": ("TensorQuantizer",),
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names}
 

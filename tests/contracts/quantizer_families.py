@@ -7,18 +7,18 @@ import torch
 
 from ptq_cli.core.formats import UINT8, IntegerFormat
 from ptq_cli.quantizers import dorefa, step, straight_through
-from ptq_cli.quantizers.affine import fake_quantize_affine
-from ptq_cli.quantizers.centers import assignment_probabilities, quantize_to_centers
-from ptq_cli.quantizers.centers_module import CenterQuantizer
-from ptq_cli.quantizers.descriptor import QuantDescriptor
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
-from ptq_cli.quantizers.float8 import scaled_e4m3
-from ptq_cli.quantizers.learned_amax import learned_fake_quantize
-from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.centers.assign import assignment_probabilities, quantize_to_centers
+from ptq_cli.quantizers.centers.module import CenterQuantizer
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
+from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
+from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
+from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
+from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
+from ptq_cli.quantizers.scaled.quantize import fake_quantize
+from ptq_cli.quantizers.scaled.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant
+from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.quantizers.stochastic import round_through
-from ptq_cli.quantizers.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant
-from ptq_cli.quantizers.tensor_quantizer import TensorQuantizer
 
 Apply = Callable[..., torch.Tensor]
 AXIS = 3

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.quantizers.centers import quantize_to_centers
-from ptq_cli.quantizers.centers_export import encode_centers
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.fixed_point_export import quantize_fixed_point
-from ptq_cli.quantizers.fixed_point_grid import FixedPointFormat
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.centers.assign import quantize_to_centers
+from ptq_cli.quantizers.centers.export import encode_centers
+from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point
+from ptq_cli.quantizers.fixed_point.grid import FixedPointFormat
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
 
 torch.set_num_threads(1)
 

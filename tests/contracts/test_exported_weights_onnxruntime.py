@@ -18,12 +18,12 @@ from ptq_cli.pipeline.placement import place
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
-from ptq_cli.quantizers.centers import quantize_to_centers
-from ptq_cli.quantizers.centers_learning import learn_centers
+from ptq_cli.quantizers.centers.assign import quantize_to_centers
+from ptq_cli.quantizers.centers.learning import learn_centers
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
-from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
+from ptq_cli.quantizers.scaled.quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe, WeightSettings
 

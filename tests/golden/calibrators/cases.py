@@ -23,7 +23,7 @@ from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor
-from ptq_cli.quantizers.calibrator import Calibrator
+from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import AmaxSettings, Recipe
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, require

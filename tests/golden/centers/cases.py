@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ptq_cli.quantizers.centers import (
+from ptq_cli.quantizers.centers.assign import (
     assignment_probabilities,
     hard_assign,
     quantize_to_centers,

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.quantizers import predefined
-from ptq_cli.quantizers.descriptor import QuantDescriptor
+from ptq_cli.quantizers.scaled import predefined
+from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from tests.golden.verdicts import Arrays, Case, OnPurposeError, kind_of, require
 
 ON_PURPOSE = {

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ptq_cli.pipeline.staircase import staircase_of
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.scaled import fake_quantize
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.scaled.quantize import fake_quantize
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
 LEVELS = {

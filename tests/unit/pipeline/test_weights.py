@@ -15,8 +15,8 @@ from ptq_cli.plan.target import WeightRule, load_target
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
-from ptq_cli.quantizers.fixed_point_export import quantize_fixed_point
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
 from ptq_cli.recipe.schema import OverrideSettings, Recipe, WeightSettings
 from tests.unit.plan.graphs import build, run, sample, weight_noise
 

@@ -4,7 +4,7 @@ import torch
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.learned_amax import learned_fake_quantize
+from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
 
 NARROW = [IntegerFormat(bits, signed, narrow_range=signed) for bits in (2, 3, 8) for signed in (True, False)]
 

@@ -4,7 +4,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.quantizers.affine import fake_quantize_affine
+from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
 
 INF, NAN = float("inf"), float("nan")
 

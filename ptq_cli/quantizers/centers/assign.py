@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ptq_cli.quantizers.centers_layout import lay_back, lay_out, require_temperature
-from ptq_cli.quantizers.centers_order import nearest, sort_centers
-from ptq_cli.quantizers.centers_softmax import center_gradient, count_gradient, sides_of, soften
+from ptq_cli.quantizers.centers.layout import lay_back, lay_out, require_temperature
+from ptq_cli.quantizers.centers.order import nearest, sort_centers
+from ptq_cli.quantizers.centers.softmax import center_gradient, count_gradient, sides_of, soften
 from ptq_cli.quantizers.grid import require_no_nan
 from ptq_cli.quantizers.straight_through import pass_where
 

@@ -10,7 +10,7 @@ Example:
     1
 """
 
-from ptq_cli.quantizers.descriptor import QuantDescriptor
+from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 
 QUANT_DESC_8BIT_PER_TENSOR = QuantDescriptor(num_bits=8)
 QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR = QuantDescriptor(num_bits=8, unsigned=True)

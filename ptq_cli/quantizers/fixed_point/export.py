@@ -6,9 +6,9 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.fixed_point import DETERMINISTIC, PLAIN_AUTO
-from ptq_cli.quantizers.fixed_point_grid import Alpha, FixedPointFormat, steps_of
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.fixed_point.grid import Alpha, FixedPointFormat, steps_of
+from ptq_cli.quantizers.fixed_point.quantize import DETERMINISTIC, PLAIN_AUTO
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
 
 

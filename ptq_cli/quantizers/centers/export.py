@@ -11,7 +11,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.granularity import PerAxis
-from ptq_cli.quantizers.centers import hard_assign
+from ptq_cli.quantizers.centers.assign import hard_assign
 
 SMALL = 16
 """Codebooks up to this size are indexed by 4 bits."""

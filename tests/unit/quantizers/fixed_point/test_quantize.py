@@ -8,8 +8,8 @@ from ptq_cli.core.errors import (
     QuantizerValueError,
     UsageError,
 )
-from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
-from ptq_cli.quantizers.fixed_point_scale import AutoScale, nearest_power_of_two
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point, fixed_point_scale
+from ptq_cli.quantizers.fixed_point.scale import AutoScale, nearest_power_of_two
 
 INF, NAN = float("inf"), float("nan")
 WEIGHT = torch.tensor([[0.9, -0.3, 0.02], [-1.7, 0.1, 0.05], [0.4, 0.25, -0.01], [1.1, -0.2, 0.03]])

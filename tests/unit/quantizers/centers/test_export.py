@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.centers import quantize_to_centers
-from ptq_cli.quantizers.centers_export import encode_centers, pack_uint4
+from ptq_cli.quantizers.centers.assign import quantize_to_centers
+from ptq_cli.quantizers.centers.export import encode_centers, pack_uint4
 
 
 def seeded(*shape, seed=0):

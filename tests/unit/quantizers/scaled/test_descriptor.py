@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers import predefined
-from ptq_cli.quantizers.descriptor import QuantDescriptor, ScaledQuantDescriptor
+from ptq_cli.quantizers.scaled import predefined
+from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor, ScaledQuantDescriptor
 
 KINDS = [
     {},

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UsageError
-from ptq_cli.quantizers import centers as module
-from ptq_cli.quantizers.centers import (
+from ptq_cli.quantizers.centers import assign
+from ptq_cli.quantizers.centers.assign import (
     assignment_probabilities,
     hard_assign,
     quantize_to_centers,
@@ -135,8 +135,8 @@ def test_pieces_give_what_the_whole_gives(monkeypatch):
 
     whole = run()
     index = hard_assign(x.detach(), centers.detach(), axis=0)
-    monkeypatch.setattr(module, "PIECE", 70)
-    monkeypatch.setattr(module, "TABLE", 2 * 16**2)
+    monkeypatch.setattr(assign, "PIECE", 70)
+    monkeypatch.setattr(assign, "TABLE", 2 * 16**2)
     pieces = run()
     assert torch.equal(whole[0], pieces[0]) and torch.equal(whole[1], pieces[1])
     torch.testing.assert_close(whole[2], pieces[2])

@@ -5,9 +5,9 @@ from typing import Any, Self
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.centers import quantize_to_centers, soft_assign
-from ptq_cli.quantizers.centers_layout import require_centers, require_temperature
-from ptq_cli.quantizers.centers_learning import learn_centers
+from ptq_cli.quantizers.centers.assign import quantize_to_centers, soft_assign
+from ptq_cli.quantizers.centers.layout import require_centers, require_temperature
+from ptq_cli.quantizers.centers.learning import learn_centers
 
 TEMPERATURE = "temperature"
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.centers import quantize_to_centers, soft_assign
-from ptq_cli.quantizers.centers_module import CenterQuantizer
+from ptq_cli.quantizers.centers.assign import quantize_to_centers, soft_assign
+from ptq_cli.quantizers.centers.module import CenterQuantizer
 
 CENTERS = torch.tensor([-1.0, 0.0, 1.0])
 

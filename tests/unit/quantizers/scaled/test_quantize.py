@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.scaled import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.quantize import fake_quantize, quantize
 
 INF, NAN = float("inf"), float("nan")
 ZERO_AMAX = 2.0**-24

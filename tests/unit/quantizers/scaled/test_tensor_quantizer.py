@@ -15,9 +15,9 @@ from ptq_cli.core.errors import (
     UnknownNameError,
     UnsupportedFormatError,
 )
-from ptq_cli.quantizers.descriptor import QuantDescriptor
-from ptq_cli.quantizers.scaled import fake_quantize, quantize
-from ptq_cli.quantizers.tensor_quantizer import TensorQuantizer
+from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
+from ptq_cli.quantizers.scaled.quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
 
 

@@ -14,7 +14,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.granularity import PerAxis
-from ptq_cli.quantizers.centers_layout import MAX_CENTERS
+from ptq_cli.quantizers.centers.layout import MAX_CENTERS
 from ptq_cli.quantizers.grid import require_float
 
 Doubles = npt.NDArray[np.float64]

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.fixed_point_grid import Alpha, FixedPointFormat, Rounding, steps_of
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.fixed_point.grid import Alpha, FixedPointFormat, Rounding, steps_of
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
 from ptq_cli.quantizers.grid import require_float, require_no_nan
 
 DETERMINISTIC, PLAIN_AUTO = Rounding(), AutoScale()

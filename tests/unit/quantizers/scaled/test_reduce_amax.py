@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError
-from ptq_cli.quantizers.reduce_amax import reduce_amax
+from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
 
 
 def test_gradient_is_not_followed():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ptq_cli.quantizers.centers_order import SortedCenters
+from ptq_cli.quantizers.centers.order import SortedCenters
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def sides_of(centers: SortedCenters, temperature: float) -> Sides:
         centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
 
     Example:
-        >>> from ptq_cli.quantizers.centers_order import sort_centers
+        >>> from ptq_cli.quantizers.centers.order import sort_centers
         >>> sides = sides_of(sort_centers(torch.tensor([[0.0, 1.0]])), temperature=1.0)
         >>> [round(mass, 4) for mass in sides.left_mass[0].tolist()]
         [0.0, 1.0, 1.3679]
@@ -120,7 +120,7 @@ def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: f
         NaN gives NaN.
 
     Example:
-        >>> from ptq_cli.quantizers.centers_order import sort_centers
+        >>> from ptq_cli.quantizers.centers.order import sort_centers
         >>> centers = sort_centers(torch.tensor([[0.0, 1.0]]))
         >>> soft = soften(torch.tensor([[0.5, 9.0]]), centers, sides_of(centers, 1.0), 1.0)
         >>> [round(value, 4) for value in soft.value[0].tolist()], soft.slope.tolist()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.tensor_quant import fake_tensor_quant, tensor_quant
+from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant, tensor_quant
 
 MIRRORS = [tensor_quant, fake_tensor_quant]
 

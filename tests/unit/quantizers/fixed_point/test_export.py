@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UsageError
-from ptq_cli.quantizers.fixed_point import fixed_point
-from ptq_cli.quantizers.fixed_point_export import quantize_fixed_point, require_power_of_two
-from ptq_cli.quantizers.fixed_point_scale import AutoScale
+from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point, require_power_of_two
+from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.fixed_point.scale import AutoScale
 
 WEIGHT = torch.tensor([[0.9, -0.3, 0.02], [-1.7, 0.1, 0.05], [0.4, 0.25, -0.01], [1.1, -0.2, 0.03]])
 POWERS = torch.tensor([2.0, 0.5, 0.0625])

@@ -10,7 +10,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError, did_you_mean
 from ptq_cli.core.formats import MAX_BITS
-from ptq_cli.quantizers.fixed_point_scale import ALPHAS, AUTO, AutoScale, automatic_step, half_away
+from ptq_cli.quantizers.fixed_point.scale import ALPHAS, AUTO, AutoScale, automatic_step, half_away
 from ptq_cli.quantizers.stochastic import stochastic_round
 
 Alpha = torch.Tensor | float | str | None
