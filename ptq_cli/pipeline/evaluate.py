@@ -50,7 +50,6 @@ from ptq_cli.report.document import (
     ModelFile,
     ModelSummary,
     Report,
-    current_time,
     report_to_json,
 )
 from ptq_cli.report.evaluate import Evaluation, evaluate_models
@@ -58,6 +57,7 @@ from ptq_cli.report.junit import report_to_junit
 from ptq_cli.report.markdown import report_to_markdown
 from ptq_cli.report.metrics.registry import LABEL_METRICS
 from ptq_cli.report.regression import require_same_model
+from ptq_cli.report.times import Times, current_time
 from ptq_cli.runtime.session import Session
 
 
@@ -170,7 +170,7 @@ def make_evaluation(
     evaluation = _run_both(recipe, pair, evaluation_set, progress)
     dataset = evaluation_set.dataset
     report = Report(
-        created=current_time(),
+        times=Times(current_time()),
         versions=library_versions(),
         model=model,
         target=recipe.quantization.target,

@@ -22,8 +22,13 @@ def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
         where = f"metrics[{index}]"
         _require_intervals(measurement, where)
         _require_flips(measurement, samples, where)
+        _require_classes(measurement, where)
         if measurement.quantized_hits is not None:
-            require_hits(measurement.quantized_hits, samples, measurement.quantized_value, where)
+            require_hits(
+                measurement.quantized_hits, samples, measurement.quantized_value, f"{where}.quantized_hits"
+            )
+        if measurement.float_hits is not None and measurement.float_value is not None:
+            require_hits(measurement.float_hits, samples, measurement.float_value, f"{where}.float_hits")
 
 
 def _require_intervals(measurement: Measurement, where: str) -> None:
@@ -49,6 +54,15 @@ def _require_flips(measurement: Measurement, samples: int, where: str) -> None:
         raise _contradiction(
             f"{where}.flips", f"makes a drop of {flips.drop}, the report's is {measurement.drop}"
         )
+
+
+def _require_classes(measurement: Measurement, where: str) -> None:
+    for index, found in enumerate(measurement.by_class):
+        if abs(found.drop - found.flips.drop) > TOLERANCE:
+            raise _contradiction(
+                f"{where}.by_class[{index}].flips",
+                f"makes a drop of {found.flips.drop}, its own is {found.drop}",
+            )
 
 
 def _contradiction(where: str, what: str) -> ReportError:

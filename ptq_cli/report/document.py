@@ -1,11 +1,10 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 2.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 3.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
 """
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -16,18 +15,15 @@ from ptq_cli.report.codec import AtLeast, Matches, decode, encode
 from ptq_cli.report.consistency import require_consistent
 from ptq_cli.report.gate import GateResult, Verdict, verdict
 from ptq_cli.report.measurement import Measurement
-from ptq_cli.report.versions import upgrade_version_1
+from ptq_cli.report.times import Times, Timestamp
+from ptq_cli.report.versions import upgrade
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 2
-READABLE_VERSIONS = (1, 2)
+FORMAT_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
-Timestamp = Annotated[
-    str,
-    Matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a time such as 2026-01-31T12:00:00Z"),
-]
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ class Report:
     """Everything that was found out about one quantized model.
 
     Attributes:
-        created: when, in UTC; the only value that differs between two runs on the same input.
+        times: when it was made, and how long the models took; all else is the same for the same input.
         versions: of ptq and of the libraries that took part, by name.
         model: the two files.
         target: whose rules placed the quantization.
@@ -160,7 +156,7 @@ class Report:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
 
-    created: Timestamp
+    times: Times
     versions: dict[str, str]
     model: ModelSummary
     target: str
@@ -171,6 +167,11 @@ class Report:
     layers: tuple[Layer, ...]
     gates: tuple[GateResult, ...]
     baseline: BaselineSummary | None = None
+
+    @property
+    def created(self) -> str:
+        """When it was made, in UTC."""
+        return self.times.created
 
     @property
     def verdict(self) -> Verdict:
@@ -186,16 +187,6 @@ class Report:
     def float_layers(self) -> int:
         """How many layers stay float."""
         return len(self.layers) - self.quantized_layers
-
-
-def current_time() -> str:
-    """Return the time as a report's ``created`` wants it: UTC, to the second.
-
-    Example:
-        >>> len(current_time())
-        20
-    """
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def report_to_json(report: Report) -> str:
@@ -226,16 +217,19 @@ def read_report(path: Path) -> Report:
 
 
 def parse_report(content: bytes) -> Report:
-    """Return the report that ``report_to_json`` wrote as ``content``, now or at format version 1.
+    """Return the report that ``report_to_json`` wrote as ``content``, now or at an earlier format version.
 
     Raises:
         ReportError: it is damaged, no report, of another format version, or a value does not fit.
+
+    Edge case:
+        What an earlier version did not know is null or empty.
 
     Example:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 and 2
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2 and 3
         hint: upgrade ptq, or write the report again with this one
     """
     try:
@@ -253,11 +247,11 @@ def parse_report(content: bytes) -> Report:
     if isinstance(version, bool) or version not in READABLE_VERSIONS:
         raise ReportError(
             f"it has format version {str(version)[:40]}, "
-            f"this ptq reads {' and '.join(map(str, READABLE_VERSIONS))}",
+            f"this ptq reads {', '.join(map(str, READABLE_VERSIONS[:-1]))} and {FORMAT_VERSION}",
             hint="upgrade ptq, or write the report again with this one",
         )
     body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
-    report: Report = decode(Report, upgrade_version_1(body) if version == 1 else body, "")
+    report: Report = decode(Report, upgrade(body, version), "")
     require_consistent(report.metrics, report.evaluation.samples)
     return report
 

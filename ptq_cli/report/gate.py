@@ -7,12 +7,15 @@ from typing import Annotated, ClassVar, Literal
 from ptq_cli.report.codec import AtLeast
 from ptq_cli.report.intervals.interval import TOLERANCE, Interval
 
-Kind = Literal["max_drop", "min", "max_size", "max_regression"]
+Kind = Literal["max_drop", "min", "max_size", "max_regression", "max_latency_ratio"]
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
 SIZE = "size"
 """Stands where a metric's name does, for the kind ``max_size``."""
+
+LATENCY = "latency"
+"""Likewise, for the kind ``max_latency_ratio``."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,12 @@ class GateResult:
     """One limit, and whether it was held.
 
     Attributes:
-        metric: the metric's name; ``"size"`` for ``max_size``.
+        metric: the metric's name; ``"size"`` for ``max_size``, ``"latency"`` for ``max_latency_ratio``.
         kind: ``"max_drop"`` limits the drop from above, ``"min"`` the quantized model's value from below,
-            ``"max_size"`` its file, ``"max_regression"`` how much worse it is than the baseline's.
-        limit: the limit, in the metric's unit, or bytes.
-        value: the drop, the value, the size or the regression.
+            ``"max_size"`` its file, ``"max_regression"`` how much worse it is than the baseline's,
+            ``"max_latency_ratio"`` its time over the float model's.
+        limit: the limit, in the metric's unit, bytes, or a ratio.
+        value: the drop, the value, the size, the regression or the ratio.
         interval: where the value lies for the population; None where it is certain or nothing tells.
         samples_needed: about how many samples it takes until the interval ends at the limit.
         percent: the limit as it was written, if that was a percentage.

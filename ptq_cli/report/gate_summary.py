@@ -59,6 +59,7 @@ def limited_text(gate: GateResult) -> str:
         "max_regression": f"regression of {gate.metric}",
         "min": gate.metric,
         "max_size": "size of the int8 file",
+        "max_latency_ratio": "latency beside float's",
     }[gate.kind]
 
 
@@ -103,7 +104,13 @@ def _unit(report: Report, gate: GateResult) -> Unit:
 def _writer(gate: GateResult, unit: Unit) -> Write:
     if gate.kind == "max_size":
         return _write_size
+    if gate.kind == "max_latency_ratio":
+        return _write_ratio
     return partial(format_value if gate.kind == "min" else format_drop, unit=unit)
+
+
+def _write_ratio(ratio: float, decimals: int = 2) -> str:
+    return f"{ratio:.{decimals}f} times"
 
 
 def _write_size(size: float, decimals: int | None = None) -> str:

@@ -33,14 +33,14 @@ def require_hits(text: str, samples: int, share: float, where: str) -> None:
         ReportError: they are not; ``where`` is their place in the report.
 
     Example:
-        >>> require_hits("98", samples=5, share=0.6, where="metrics[0]")
+        >>> require_hits("98", samples=5, share=0.6, where="metrics[0].quantized_hits")
     """
     digits = -(-samples // SAMPLES_A_DIGIT)
     spare = digits * SAMPLES_A_DIGIT - samples
     bits = int(text, 16)
     if len(text) != digits or bits % 2**spare or abs(bits.bit_count() / samples - share) > 1e-9:
         raise ReportError(
-            f"'{where}.quantized_hits' does not fit the report's samples and value",
+            f"'{where}' does not fit the report's samples and value",
             hint="write the report again with ptq evaluate",
         )
 

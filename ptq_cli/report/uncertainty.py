@@ -66,6 +66,7 @@ def with_paired_intervals(
         drop_interval=drop_interval(flips),
         flips=flips,
         quantized_hits=_hits_text(of_quantized),
+        float_hits=_hits_text(of_float),
     )
 
 

@@ -2,36 +2,61 @@
 
 from typing import Any
 
-METRIC_KEYS = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
-GATE_KEYS = ("interval", "samples_needed", "percent")
+METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
+GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")
+METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
-def upgrade_version_1(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a version 1 report with the keys of version 2.
+def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the content of a report of format version 1, 2 or 3 with the keys of version 3.
 
-    Version 1 knew no intervals: they are null, and its gates are decided by the value alone.
+    Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency: they are null or
+    empty. What both called ``created`` stands in ``times`` now.
 
     Edge case:
-        What is no list of objects is left for the decoder to refuse; a key of version 2 in a report of
-        version 1 stays, with its value.
+        What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
+        an earlier one stays, with its value.
 
     Example:
-        >>> upgrade_version_1({"metrics": [{"name": "top1"}], "gates": []})["metrics"][0]["flips"] is None
-        True
+        >>> body = {"created": "2026-01-31T12:00:00Z", "metrics": [{"name": "top1"}], "gates": []}
+        >>> upgrade(body, 1)["times"], upgrade(body, 1)["metrics"][0]["flips"]
+        ({'created': '2026-01-31T12:00:00Z', 'latency': None}, None)
     """
-    upgraded: dict[str, Any] = {"baseline": None, **body}
-    for name, upgrade in (("metrics", _metric), ("gates", _gate)):
-        entries = body.get(name)
-        if isinstance(entries, list):
-            upgraded[name] = [upgrade(entry) if isinstance(entry, dict) else entry for entry in entries]
+    if version == 1:
+        body = _to_2(body)
+    return _to_3(body) if version < 3 else body
+
+
+def _to_2(body: dict[str, Any]) -> dict[str, Any]:
+    return {"baseline": None, **_each(_each(body, "metrics", _metric_of_2), "gates", _gate_of_2)}
+
+
+def _to_3(body: dict[str, Any]) -> dict[str, Any]:
+    upgraded = _each(body, "metrics", _metric_of_3)
+    if "created" in upgraded:
+        upgraded.setdefault("times", {"created": upgraded.pop("created"), "latency": None})
     return upgraded
 
 
-def _metric(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**dict.fromkeys(METRIC_KEYS), **entry}
+def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:
+    entries = body.get(name)
+    if not isinstance(entries, list):
+        return dict(body)
+    return {
+        **body,
+        name: [upgraded(entry) if isinstance(entry, dict) else entry for entry in entries],
+    }
 
 
-def _gate(entry: dict[str, Any]) -> dict[str, Any]:
+def _metric_of_2(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(METRIC_KEYS_OF_2), **entry}
+
+
+def _gate_of_2(entry: dict[str, Any]) -> dict[str, Any]:
     # Without an interval there is no doubt: a verdict is what `passed` was.
     verdict = "pass" if entry.get("passed") is True else "fail"
-    return {**dict.fromkeys(GATE_KEYS), "strict": False, "verdict": verdict, **entry}
+    return {**dict.fromkeys(GATE_KEYS_OF_2), "strict": False, "verdict": verdict, **entry}
+
+
+def _metric_of_3(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(METRIC_KEYS_OF_3), "arguments": {}, "no_interval": "", "by_class": [], **entry}

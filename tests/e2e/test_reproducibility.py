@@ -12,7 +12,7 @@ MODELS = {"ONNX": "model.onnx", "PyTorch": "model.pt --arch model.py:build"}
 
 def read_all(run: Path) -> dict[str, bytes]:
     report = json.loads((run / "report.json").read_text())
-    del report["created"]
+    del report["times"]
     names = ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml", "junit.xml")
     return {name: (run / name).read_bytes() for name in names} | {"report": json.dumps(report).encode()}
 

@@ -16,12 +16,13 @@ from ptq_cli.report.hits import hits_to_text
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.times import Times
 
 
 @pytest.fixture
 def report() -> Report:
     return Report(
-        created="2026-01-31T12:00:00Z",
+        times=Times("2026-01-31T12:00:00Z"),
         versions={"ptq": "0.1.0", "onnxruntime": "1.23.0"},
         model=ModelSummary(
             source="model.pt",

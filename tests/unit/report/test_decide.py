@@ -20,12 +20,13 @@ from ptq_cli.report.hits import hits_to_text
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.score import drop_interval
 from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.times import Times
 
 
 def report_of(*metrics: Measurement, size: int = 1_000_000, **model: str) -> Report:
     files = (ModelFile("f.onnx", model.get("sha256", "a" * 64), 4), ModelFile("q.onnx", "b" * 64, size))
     return Report(
-        created="2026-01-31T12:00:00Z",
+        times=Times("2026-01-31T12:00:00Z"),
         versions={},
         model=ModelSummary(model.get("source", "model.pt"), *files),
         target="ort-cpu",

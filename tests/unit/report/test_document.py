@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import InputFileError, ReportError
-from ptq_cli.report.document import Layer, Report, current_time, parse_report, read_report, report_to_json
+from ptq_cli.report.document import Layer, Report, parse_report, read_report, report_to_json
 from ptq_cli.report.gate import GateResult
 from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.times import Latency, Times, current_time
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report.json"
 VERSION_1 = GOLDEN.with_name("report.v1.json")
 """As ptq wrote it when that was the format."""
+VERSION_2 = GOLDEN.with_name("report.v2.json")
+"""Likewise."""
 
 
 def test_the_json_is_as_it_was(report: Report) -> None:
@@ -29,10 +32,10 @@ def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
 
 
 def test_only_the_time_differs_between_runs(report: Report) -> None:
-    later = replace(report, created="2027-01-01T00:00:00Z", versions=dict(reversed(report.versions.items())))
-    first, second = report_to_json(report).splitlines(), report_to_json(later).splitlines()
-    differing = [line for line, other in zip(first, second, strict=True) if line != other]
-    assert differing == ['  "created": "2026-01-31T12:00:00Z",']
+    times = Times("2027-01-01T00:00:00Z", Latency(2.0, 1.0, batch_size=1, threads=2, rounds=20))
+    later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
+    first, second = (json.loads(report_to_json(item)) for item in (report, later))
+    assert {key for key in first if first[key] != second[key]} == {"times"}
 
 
 def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> None:
@@ -58,7 +61,7 @@ def test_counts_and_verdict_follow_from_the_rest(report: Report) -> None:
 
 
 def test_the_current_time_is_a_timestamp(report: Report) -> None:
-    now = replace(report, created=current_time())
+    now = replace(report, times=Times(current_time()))
     assert parse_report(report_to_json(now).encode()) == now
 
 
@@ -89,11 +92,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [3, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [4, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 and 2")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1, 2 and 3")
     assert error.hint == "upgrade ptq, or write the report again with this one"
 
 
@@ -110,7 +113,11 @@ def changed(report: Report, path: str, value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("created", "yesterday", "'created' is 'yesterday', a time such as 2026-01-31T12:00:00Z is wanted"),
+        (
+            "times/created",
+            "yesterday",
+            "'times.created' is 'yesterday', a time such as 2026-01-31T12:00:00Z is wanted",
+        ),
         ("metrics/0/quantized_value", "good", "'metrics[0].quantized_value' is 'good', a number is wanted"),
         (
             "metrics/0/unit",
@@ -178,7 +185,24 @@ def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None
     assert found.verdict == "pass"
     assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 2
+    assert json.loads(report_to_json(found))["format_version"] == 3
+
+
+def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
+    found = read_report(VERSION_2)
+    assert found == report
+    assert (found.created, found.times.latency) == ("2026-01-31T12:00:00Z", None)
+    assert {(metric.output, metric.no_interval, metric.by_class) for metric in found.metrics} == {
+        (None, "", ())
+    }
+
+
+def test_a_latency_survives_its_file(report: Report) -> None:
+    timed = replace(report, times=Times(report.created, Latency(2.0, 1.0, 8, 2, 20)))
+    found = parse_report(report_to_json(timed).encode())
+    assert found == timed
+    assert found.times.latency is not None
+    assert found.times.latency.ratio == 0.5
 
 
 @pytest.mark.parametrize(

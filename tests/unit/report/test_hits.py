@@ -27,4 +27,4 @@ def test_two_texts_give_the_flips_of_the_samples(pairs: list[tuple[bool, bool]])
 )
 def test_hits_of_other_samples_are_refused(text: str, samples: int, share: float) -> None:
     with pytest.raises(ReportError, match=r"'metrics\[2\].quantized_hits' does not fit"):
-        require_hits(text, samples, share, "metrics[2]")
+        require_hits(text, samples, share, "metrics[2].quantized_hits")

@@ -40,7 +40,8 @@ def test_non_finite_values_are_valid(report: Report, value: float) -> None:
     [
         ("format", "other"),
         ("format_version", 1),
-        ("created", "yesterday"),
+        ("times/created", "yesterday"),
+        ("times/latency", 2.0),
         ("verdict", "maybe"),
         ("float_layers", -1),
         ("versions/ptq", 1),
@@ -53,6 +54,8 @@ def test_non_finite_values_are_valid(report: Report, value: float) -> None:
         ("metrics/0/drop_interval/method", "guess"),
         ("metrics/0/flips/lost", -1),
         ("metrics/0/quantized_hits", "xyz"),
+        ("metrics/0/by_class", [{}]),
+        ("metrics/0/arguments", {"average": 1}),
         ("gates/0/samples_needed", 0),
         ("gates/0/verdict", "maybe"),
         ("gates/0/strict", 1),
