@@ -13,7 +13,8 @@ from ptq_cli.core.errors import AnalysisError, ReportError
 from ptq_cli.core.files import require_file
 from ptq_cli.report.analysis.tensors import Cause, Sensitivity, TensorAnalysis
 from ptq_cli.report.codec import AtLeast, decode, encode
-from ptq_cli.report.document import ModelFile, Timestamp
+from ptq_cli.report.document import ModelFile
+from ptq_cli.report.times import Timestamp
 
 FORMAT = "ptq.analysis"
 FORMAT_VERSION = 1
