@@ -1,0 +1,162 @@
+"""How long models take, and how much longer one takes than another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.report.intervals.bootstrap import Float64Array, bootstrap_interval
+from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.turns import Batch, Turns, batch_size, take_turns
+
+PERCENTILES = (50.0, 90.0, 99.0)
+
+
+@dataclass(frozen=True)
+class ModelLatency:
+    """What the runs of one model took.
+
+    Attributes:
+        runs: how many were counted.
+        p50, p90, p99: seconds of a batch that so many percent of the runs did not exceed.
+        mean: seconds of a batch.
+        samples_per_second: of the mean.
+    """
+
+    runs: int
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class LatencyRatio:
+    """How long a model takes beside the first one, turn by turn.
+
+    Attributes:
+        value: geometric mean over the turns; below 1 it is faster than the first.
+        interval: of 95 %, by drawing the turns again; None of fewer than two turns.
+        processor: the same of processor time, which other work on the machine changes less.
+    """
+
+    value: float
+    interval: Interval | None
+    processor: float
+
+    @property
+    def speed_up(self) -> float:
+        """How many times as fast as the first it is."""
+        return 1.0 / self.value
+
+
+@dataclass(frozen=True)
+class LatencyComparison:
+    """Latencies of models that took turns.
+
+    Attributes:
+        models: in the order given.
+        ratios: of each model but the first to the first.
+        turns: how many there were.
+        batch: samples a run.
+        threads: of ONNX Runtime.
+    """
+
+    models: tuple[ModelLatency, ...]
+    ratios: tuple[LatencyRatio, ...]
+    turns: int
+    batch: int
+    threads: int
+
+
+def measure_latency(
+    models: Sequence[bytes | Path],
+    inputs: Sequence[Batch],
+    *,
+    threads: int = 0,
+    seconds: float = 10.0,
+    runs: int | None = None,
+    progress: ProgressCallback = silent,
+) -> LatencyComparison:
+    """Let models take turns at the same inputs, and return their latencies and ratios.
+
+    Args:
+        models: one or several, serialized or as paths; the ratios are to the first.
+        inputs: batches by input name, of one size; used one after the other.
+        threads: of one operator; 0 for one a core that this process may use.
+        seconds: how long to measure, about.
+        runs: how many runs of each model to count, instead of ``seconds``.
+        progress: is told after each turn.
+
+    Units:
+        seconds; samples a second; ratios of seconds.
+
+    Raises:
+        RuntimeFailedError: a model cannot be loaded or run.
+        RecipeValueError: ``seconds`` or ``runs`` makes no sense.
+
+    Example:
+        >>> from onnx import TensorProto, helper
+        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 8]) for name in "xy")
+        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
+        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        >>> batch = {"x": np.ones((4, 8), np.float32)}
+        >>> found = measure_latency([model.SerializeToString()] * 2, [batch], threads=1, runs=9)
+        >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
+        (True, 4, 1)
+    """
+    sessions = [Session(model, threads=threads) for model in models]
+    turns = take_turns(sessions, inputs, seconds=seconds, runs=runs, progress=progress)
+    batch = batch_size(inputs[0])
+    return LatencyComparison(
+        tuple(_summarize(turns, index, batch) for index in range(len(models))),
+        tuple(latency_ratio(turns, index) for index in range(1, len(models))),
+        len(turns.seconds[0]),
+        batch,
+        threads or usable_cores(),
+    )
+
+
+def latency_ratio(turns: Turns, model: int) -> LatencyRatio:
+    """Return how long a model took beside the first.
+
+    A turn's ratio is that of the middle runs. The geometric mean of the turns' ratios is the same whichever
+    model is above; its interval is of the turns, so that it holds what the machine did between them.
+
+    Args:
+        turns: of two models or more.
+        model: which one stands above.
+
+    Source:
+        Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
+        results", for the geometric mean.
+
+    Example:
+        >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
+        >>> latency_ratio(Turns(clock, clock), 1).value
+        0.5
+    """
+    logs = np.log(np.divide(turns.medians(model), turns.medians(0)))
+    tiny = np.finfo(np.float64).tiny
+    above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
+
+    def geometric_mean(sums: Float64Array) -> Float64Array:
+        means: Float64Array = np.exp(sums[..., 0] / sums[..., 1])
+        return means
+
+    return LatencyRatio(
+        float(np.exp(logs.mean())),
+        bootstrap_interval(np.stack([logs, np.ones_like(logs)], axis=1), geometric_mean),
+        float(np.exp(np.log(above / below).mean())),
+    )
+
+
+def _summarize(turns: Turns, model: int, batch: int) -> ModelLatency:
+    seconds = np.array([run for turn in turns.seconds[model] for run in turn])
+    p50, p90, p99 = (float(value) for value in np.percentile(seconds, PERCENTILES))
+    mean = float(seconds.mean())
+    return ModelLatency(len(seconds), p50, p90, p99, mean, batch / mean)

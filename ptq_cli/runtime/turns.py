@@ -1,0 +1,131 @@
+"""Sessions take turns at the same inputs, so that a machine that drifts favours none of them."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.session import Session
+
+Batch = Mapping[str, Array]
+
+RUNS_A_TURN = 3
+"""Their median leaves out one that something else on the machine held up."""
+TURNS = 20
+"""Where that many turns do not fit into the time, a turn has one run."""
+LEAST_TURNS = 5
+SHORT = 0.05
+"""Seconds. A shorter run is slower just after another model's, which emptied the caches."""
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What each run took.
+
+    Attributes:
+        seconds: by the clock; by model, then by turn, then by run.
+        processors: seconds of processor time of all threads, likewise.
+    """
+
+    seconds: tuple[tuple[tuple[float, ...], ...], ...]
+    processors: tuple[tuple[tuple[float, ...], ...], ...]
+
+    def medians(self, model: int) -> list[float]:
+        """Return the middle one of each turn's runs, by the clock."""
+        return [median(runs) for runs in self.seconds[model]]
+
+    def processor_medians(self, model: int) -> list[float]:
+        """Return the middle one of each turn's runs, in processor time."""
+        return [median(runs) for runs in self.processors[model]]
+
+
+def take_turns(
+    sessions: Sequence[Session],
+    batches: Sequence[Batch],
+    *,
+    seconds: float = 10.0,
+    runs: int | None = None,
+    progress: ProgressCallback = silent,
+    stage: str = "measuring",
+) -> Turns:
+    """Run sessions in turns, and return what each run took.
+
+    A turn is a few runs of each session, one session after the other, on one batch; the next turn begins with
+    the next session and takes the next batch. Before the first turn each is warmed up. Where a run is short,
+    the first of a session's runs in a turn is not counted.
+
+    Args:
+        sessions: all take the same inputs.
+        batches: are used one after the other, again and again.
+        seconds: how long it may take, about; there are always five turns.
+        runs: how many runs of each session are counted, at least; instead of ``seconds``.
+        progress: is told after each turn.
+        stage: what ``progress`` is told.
+
+    Raises:
+        RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    _require_length(seconds, runs)
+    progress(Progress(stage, 0, None))
+    longest = [_warm_up(session, batches) for session in sessions]
+    fitting = runs / RUNS_A_TURN if runs is not None else seconds / (sum(longest) * (RUNS_A_TURN + 1))
+    counted = RUNS_A_TURN if fitting >= TURNS else 1
+    settles = [len(sessions) > 1 and one < SHORT for one in longest]
+    wanted = -(-runs // counted) if runs is not None else None
+    clocks: list[list[tuple[float, ...]]] = [[] for _ in sessions]
+    processors: list[list[tuple[float, ...]]] = [[] for _ in sessions]
+    end, turn = time.perf_counter() + seconds, 0
+    while turn < wanted if wanted is not None else turn < LEAST_TURNS or time.perf_counter() < end:
+        batch = batches[turn % len(batches)]
+        for offset in range(len(sessions)):
+            index = (turn + offset) % len(sessions)
+            if settles[index]:
+                sessions[index].run(batch)
+            clock, processor = _timed(sessions[index], batch, counted)
+            clocks[index].append(clock)
+            processors[index].append(processor)
+        turn += 1
+        done = turn * counted * batch_size(batch)
+        progress(Progress(stage, done, done // turn * wanted if wanted is not None else None))
+    return Turns(tuple(map(tuple, clocks)), tuple(map(tuple, processors)))
+
+
+def batch_size(inputs: Batch) -> int:
+    """Return how many samples a batch has: the length of the first axis, 1 where no input has one.
+
+    Example:
+        >>> import numpy as np
+        >>> batch_size({"x": np.zeros((8, 3)), "scale": np.zeros(())})
+        8
+    """
+    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+
+
+def _require_length(seconds: float, runs: int | None) -> None:
+    if not 0 < seconds < float("inf"):
+        raise RecipeValueError(f"seconds must be above 0, got {seconds:g}", hint="10 is usual")
+    if runs is not None and runs < 1:
+        raise RecipeValueError(f"runs must be at least 1, got {runs}", hint="100 is usual")
+
+
+def _warm_up(session: Session, batches: Sequence[Batch]) -> float:
+    """Run a session a few times, and return the seconds of the last run."""
+    last = 0.0
+    for index in range(WARM_UP):
+        (last, *_), _ = _timed(session, batches[index % len(batches)], 1)
+    return last
+
+
+def _timed(session: Session, batch: Batch, runs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    clocks, processors = [], []
+    for _ in range(runs):
+        processor, clock = time.process_time(), time.perf_counter()
+        session.run(batch)
+        clocks.append(time.perf_counter() - clock)
+        processors.append(time.process_time() - processor)
+    return tuple(clocks), tuple(processors)
