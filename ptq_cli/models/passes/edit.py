@@ -77,3 +77,18 @@ def put_instead(node: ir.Node, root: ir.Node, names: FreshNames) -> None:
     root.graph.insert_before(root, node)
     take_place(node.outputs[0], old, names)
     drop(root)
+
+
+def put_before(root: ir.Node, node: ir.Node, names: FreshNames) -> ir.Value:
+    """Insert a node in front of ``root``, which is about to go, and return what it computes.
+
+    It is named for ``root`` and has its metadata, which tell the layer; shapes are inferred later.
+    """
+    if not isinstance(root.graph, ir.Graph):
+        raise TypeError("only nodes of a graph are replaced")
+    node.name = names.claim(f"{root.name or root.op_type}/{node.op_type}")
+    node.outputs[0].name = names.claim(f"{node.name}.output")
+    node.outputs[0].type = root.outputs[0].type
+    node.metadata_props.update(root.metadata_props)
+    root.graph.insert_before(root, node)
+    return node.outputs[0]

@@ -3,13 +3,16 @@
 from ptq_cli.models.passes.affine import BIAS_ADD, FACTOR
 from ptq_cli.models.passes.batch_norm import BATCH_NORM
 from ptq_cli.models.passes.casts import CASTS
+from ptq_cli.models.passes.einsum import EINSUM
 from ptq_cli.models.passes.gelu import GELU
 from ptq_cli.models.passes.gemm import GEMM_FACTORS
 from ptq_cli.models.passes.hard_swish import HARD_SWISH
 from ptq_cli.models.passes.layer_norm import LAYER_NORM
+from ptq_cli.models.passes.matmul_left import MATMUL_LEFT
 from ptq_cli.models.passes.rule import Pass
 from ptq_cli.models.passes.silu import SILU
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
-PASSES: tuple[Pass, ...] = (CASTS, *FOLDING, *FUSING)
+PRODUCTS = (EINSUM, MATMUL_LEFT)
+PASSES: tuple[Pass, ...] = (CASTS, *PRODUCTS, *FOLDING, *FUSING)

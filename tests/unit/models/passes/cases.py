@@ -216,4 +216,56 @@ REWRITTEN = {
         LN,
         opset=17,
     ),
+    "einsum.weight": Case(
+        "einsum",
+        """(float[N,3,4] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="nsi, io -> nso">(x, w) }""",
+        ("MatMul",),
+    ),
+    "einsum.weight_first": Case(
+        "einsum",
+        """(float[N,3,4] x) => (float[] y) <float[6,4] w> { y = Einsum<equation="oi,nsi->nos">(w, x) }""",
+        ("MatMul", "Transpose"),
+    ),
+    "einsum.heads_made": Case(
+        "einsum",
+        """(float[N,3,4] x) => (float[] y) <float[4,2,5] w> { y = Einsum<equation="nsi,ihd->nhsd">(x, w) }""",
+        ("MatMul", "Reshape", "Transpose"),
+    ),
+    "einsum.heads_joined": Case(
+        "einsum",
+        """(float[N,3,2,5] x) => (float[] y) <float[2,5,4] w> {
+            y = Einsum<equation="nshd,hdo->nso">(x, w) }""",
+        ("Reshape", "MatMul"),
+    ),
+    "einsum.scores": Case(
+        "einsum",
+        """(float[N,3,2,5] x, float[N,6,2,5] z) => (float[] y) {
+            y = Einsum<equation="nqhd,nkhd->nhqk">(x, z) }""",
+        ("Transpose", "Transpose", "MatMul"),
+    ),
+    "einsum.mixed": Case(
+        "einsum",
+        """(float[N,2,3,6] x, float[N,6,2,5] z) => (float[] y) {
+            y = Einsum<equation="nhqk,nkhd->nqhd">(x, z) }""",
+        ("Transpose", "MatMul", "Transpose"),
+    ),
+    "matmul_left.rows": Case(
+        "matmul_left",
+        """(float[N,4,5] x) => (float[] y) <float[6,4] w> { y = MatMul(w, x) }""",
+        ("Transpose", "MatMul", "Transpose"),
+    ),
+    "matmul_left.behind_a_transpose": Case(
+        "matmul_left",
+        """(float[N,2,5,4] x) => (float[] y) <float[6,4] w> {
+            t = Transpose<perm=[0,1,3,2]>(x)
+            y = MatMul(w, t) }""",
+        ("MatMul", "Transpose"),
+    ),
+    "matmul_left.behind_another_transpose": Case(
+        "matmul_left",
+        """(float[4,5,N] x) => (float[] y) <float[6,5] w> {
+            t = Transpose(x)
+            y = MatMul(w, t) }""",
+        ("Transpose", "MatMul", "Transpose"),
+    ),
 }

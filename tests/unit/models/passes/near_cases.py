@@ -121,4 +121,46 @@ LEFT_ALONE = {
         LN,
         opset=17,
     ),
+    "einsum_of_a_diagonal": Case(
+        "einsum",
+        '(float[N,4,4] x, float[N,4] z) => (float[] y) { y = Einsum<equation="nii,nj->nij">(x, z) }',
+        ("Einsum",),
+    ),
+    "einsum_that_sums_one_operand": Case(
+        "einsum",
+        '(float[N,4,5] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="nij,io->no">(x, w) }',
+        ("Einsum",),
+    ),
+    "einsum_of_vectors": Case(
+        "einsum",
+        '(float[N,4] x, float[N,5] z) => (float[] y) { y = Einsum<equation="ni,nj->nij">(x, z) }',
+        ("Einsum",),
+    ),
+    "einsum_of_three": Case(
+        "einsum",
+        """(float[N,4] x) => (float[] y) <float[4,5] w, float[5,3] v> {
+            y = Einsum<equation="ni,ij,jk->nk">(x, w, v) }""",
+        ("Einsum",),
+    ),
+    "einsum_that_stretches_a_size_of_one": Case(
+        "einsum",
+        '(float[N,1] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io->no">(x, w) }',
+        ("Einsum",),
+    ),
+    "einsum_of_two_groups_without_a_constant": Case(
+        "einsum",
+        '(float[3,2,4] x, float[4,2,5] z) => (float[] y) { y = Einsum<equation="abc,cde->abde">(x, z) }',
+        ("Einsum",),
+    ),
+    "einsum_without_a_result": Case(
+        "einsum",
+        '(float[N,4] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io">(x, w) }',
+        ("Einsum",),
+    ),
+    "matmul_of_a_vector_on_the_left": Case(
+        "matmul_left", "(float[4,5] x) => (float[] y) <float[4] w> { y = MatMul(w, x) }", ("MatMul",)
+    ),
+    "matmul_of_a_vector_on_the_right": Case(
+        "matmul_left", "(float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }", ("MatMul",)
+    ),
 }
