@@ -1,0 +1,190 @@
+"""Arithmetic of two tensors, and activation functions, between operators that are quantized."""
+
+from tests.contracts.ops.case import OpCase, graph
+
+PLANE = "float[N,4,8,8] x"
+WEIGHTS = "float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,1,1] u"
+
+
+def both(operator: str, constants: str = "") -> str:
+    """Two Convs, the operator of both, and a Conv that reads it."""
+    first, second = "c = Conv<pads=[1,1,1,1]>(x, w)", "d = Conv<pads=[1,1,1,1]>(x, v)"
+    return graph(PLANE, WEIGHTS + constants, first, second, f"a = {operator}", "y = Conv(a, u)")
+
+
+def after(operator: str, constants: str = "") -> str:
+    """Conv, the operator of its result, and a Conv that reads that."""
+    weights = "float[4,4,3,3] w, float[4,4,1,1] u"
+    return graph(PLANE, weights + constants, "c = Conv(x, w)", f"a = {operator}", "y = Conv(a, u)")
+
+
+ELEMENTWISE = {
+    "add": OpCase(both("Add(c, d)"), integer="c d a y", kernels={"QLinearAdd": 1, "QLinearConv": 3}),
+    "add_constant": OpCase(
+        after("Add(c, k)", ", float[4,8,8] k").replace("Conv(x, w)", "Conv<pads=[1,1,1,1]>(x, w)"),
+        integer="c y",
+        floats={"a": "reads the constant 'k', and a quantized constant costs accuracy for nothing"},
+        kernels={"QLinearConv": 2},
+    ),
+    "sub": OpCase(
+        both("Sub(c, d)"),
+        integer="c d y",
+        floats={"a": "no integer Sub: ONNX Runtime adds and multiplies integers"},
+        kernels={"QLinearConv": 3},
+    ),
+    "mul": OpCase(
+        both("Mul(c, d)"), integer="c d a y", kernels={"QLinearConv": 3, "QLinearMul": 1}, least_db=28
+    ),
+    "mul_scalar": OpCase(
+        graph(PLANE, "float[4,4,1,1] u, float k = {0.5}", "t = Tanh(x)", "a = Mul(t, k)", "y = Conv(a, u)"),
+        integer="y",
+        floats={
+            "t": "no integer Tanh: of the activation functions",
+            "a": "reads the constant 'k', and a quantized constant costs accuracy for nothing",
+        },
+        kernels={"QLinearConv": 1},
+    ),
+    "div": OpCase(
+        graph(
+            PLANE,
+            "float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,1,1] u",
+            "c = Conv<pads=[1,1,1,1]>(x, w)",
+            "d = Conv<pads=[1,1,1,1]>(x, v)",
+            "e = Exp(d)",
+            "a = Div(c, e)",
+            "y = Conv(a, u)",
+        ),
+        integer="c d y",
+        floats={
+            "e": "target ort-cpu has no rule for Exp",
+            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+        },
+        kernels={"QLinearConv": 3},
+        least_db=21,
+    ),
+    "div_scalar": OpCase(
+        graph(PLANE, "float[4,4,1,1] u, float k = {2.5}", "t = Tanh(x)", "a = Div(t, k)", "y = Conv(a, u)"),
+        integer="y",
+        floats={
+            "t": "no integer Tanh: of the activation functions",
+            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+        },
+        kernels={"QLinearConv": 1},
+    ),
+    "relu": OpCase(after("Relu(c)"), integer="c a y", kernels={"QLinearConv": 2}),
+    "clip_0_6": OpCase(
+        after("Clip(c, low, high)", ", float low = {0}, float high = {6}"),
+        integer="c a y",
+        kernels={"QLinearConv": 2},
+    ),
+    "clip_above_0": OpCase(
+        after("Clip(c, low)", ", float low = {0.1}"),
+        integer="c y",
+        floats={"a": "its bound 'low' leaves out 0, which a quantized range holds"},
+        kernels={"QLinearConv": 2},
+    ),
+    "leaky_relu": OpCase(
+        after("LeakyRelu<alpha=0.1>(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearLeakyRelu": 1}
+    ),
+    "prelu": OpCase(
+        after("PRelu(c, k)", ", float[4,1,1] k"),
+        integer="c y",
+        floats={"a": "no integer PRelu: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "sigmoid": OpCase(after("Sigmoid(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearSigmoid": 1}),
+    "hard_sigmoid": OpCase(
+        after("HardSigmoid<alpha=0.16666667>(c)"),
+        integer="c y",
+        floats={"a": "no integer HardSigmoid: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "hard_swish": OpCase(
+        after("HardSwish(c)"),
+        integer="c y",
+        floats={"a": "no integer HardSwish: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "tanh": OpCase(
+        after("Tanh(c)"),
+        integer="c y",
+        floats={"a": "no integer Tanh: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "elu": OpCase(
+        after("Elu(c)"),
+        integer="c y",
+        floats={"a": "no integer Elu: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "gelu": OpCase(
+        after("Gelu(c)"),
+        integer="c y",
+        floats={"a": "no integer Gelu: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "gelu_tanh": OpCase(
+        after('Gelu<approximate="tanh">(c)'),
+        integer="c y",
+        floats={"a": "no integer Gelu: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "gelu_written_out": OpCase(
+        graph(
+            PLANE,
+            "float[4,4,3,3] w, float[4,4,1,1] u, float r = {1.4142135}, float one = {1}, float half = {0.5}",
+            "c = Conv(x, w)",
+            "d = Div(c, r)",
+            "e = Erf(d)",
+            "f = Add(e, one)",
+            "g = Mul(c, f)",
+            "a = Mul(g, half)",
+            "y = Conv(a, u)",
+        ),
+        integer="c y",
+        floats={"a": "no integer Gelu: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "silu": OpCase(
+        graph(
+            PLANE,
+            "float[4,4,3,3] w, float[4,4,1,1] u",
+            "c = Conv(x, w)",
+            "s = Sigmoid(c)",
+            "a = Mul(c, s)",
+            "y = Conv(a, u)",
+        ),
+        integer="c s a y",
+        kernels={"QLinearConv": 2, "QLinearMul": 1, "QLinearSigmoid": 1},
+    ),
+    "silu_opset_24": OpCase(
+        graph(
+            PLANE,
+            "float[4,4,3,3] w, float[4,4,1,1] u",
+            "c = Conv(x, w)",
+            "s = Sigmoid(c)",
+            "a = Mul(c, s)",
+            "y = Conv(a, u)",
+        ),
+        opset=24,
+        integer="c y",
+        floats={"a": "no integer Swish: of the activation functions"},
+        kernels={"QLinearConv": 2},
+    ),
+    "squeeze_excite": OpCase(
+        graph(
+            PLANE,
+            "float[4,4,3,3] w, float[2,4,1,1] p, float[4,2,1,1] q, float[4,4,1,1] u",
+            "c = Conv<pads=[1,1,1,1]>(x, w)",
+            "g = GlobalAveragePool(c)",
+            "d = Conv(g, p)",
+            "r = Relu(d)",
+            "e = Conv(r, q)",
+            "s = Sigmoid(e)",
+            "a = Mul(c, s)",
+            "y = Conv(a, u)",
+        ),
+        integer="c g d r e s a y",
+        kernels={"QLinearConv": 4, "QLinearGlobalAveragePool": 1, "QLinearMul": 1, "QLinearSigmoid": 1},
+    ),
+}
