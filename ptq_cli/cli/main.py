@@ -30,6 +30,8 @@ COMMANDS = (
     "export",
     "evaluate",
     "quantize",
+    "verify",
+    "bench",
     "inspect",
     "prepare",
     "gate",

@@ -55,3 +55,29 @@ def format_decibels(value: float) -> str:
         ('31.52 dB', 'inf')
     """
     return f"{value:.2f} dB" if math.isfinite(value) else "inf"
+
+
+def format_count(count: int) -> str:
+    """Write a large count with three digits and a unit of thousands.
+
+    Example:
+        >>> format_count(0), format_count(950), format_count(12_345), format_count(4_100_000_000)
+        ('0', '950', '12.3 k', '4.1 G')
+    """
+    value, units = float(count), iter(("", " k", " M", " G", " T"))
+    unit = next(units)
+    while value >= 999.5 and unit != " T":
+        value, unit = value / 1000, next(units)
+    return f"{value:.3g}{unit}"
+
+
+def format_latency(seconds: float) -> str:
+    """Write a short time with three digits.
+
+    Example:
+        >>> format_latency(0.01234), format_latency(0.0000456), format_latency(2.5)
+        ('12.3 ms', '45.6 us', '2.5 s')
+    """
+    if seconds >= 0.9995:
+        return f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} us"

@@ -16,17 +16,18 @@ Decorator = Callable[[Command], Command]
 PATH = click.Path(readable=False, path_type=Path)
 
 MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
+INPUT_SHAPE = click.option(
+    "--input-shape",
+    multiple=True,
+    metavar="NAME=N,N,…",
+    help="Shape of an input, where no data tells it.",
+)
 MODEL = (
     click.option("--arch", metavar="FILE.PY:NAME", help="Builds the module that a state dict belongs to."),
     click.option(
         "--trust-pickle", is_flag=True, default=None, help="Unpickle a whole module. It can run any code."
     ),
-    click.option(
-        "--input-shape",
-        multiple=True,
-        metavar="NAME=N,N,…",
-        help="Shape of an input, where no data tells it.",
-    ),
+    INPUT_SHAPE,
 )
 IMAGE = (
     click.option(

@@ -128,6 +128,12 @@ class ModelInputError(PtqError):
     code = "PTQ-MODEL-007"
 
 
+class NotQuantizedError(PtqError):
+    """The model holds no QuantizeLinear and no DequantizeLinear, and a quantized one is wanted."""
+
+    code = "PTQ-MODEL-008"
+
+
 class DataFormatError(PtqError):
     """The data is in no format that ptq reads, or the file is damaged or holds Python objects."""
 

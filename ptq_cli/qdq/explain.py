@@ -97,9 +97,12 @@ def _is_int32(value: ir.Value) -> bool:
 
 
 def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
-    for value in node.inputs:
-        if value is not None:
-            yield _input_reason(value, "input", target)
+    values = [value for value in node.inputs if value is not None]
+    if any(map(_is_int32, values)):
+        product = next((value for value in values if not _is_int32(value)), node.outputs[0])
+        yield f"adds a bias to '{product.name}', which is float"
+    for value in values:
+        yield _input_reason(value, "input", target)
     yield _types_reason(node, range(len(node.inputs)), target)
     names = sorted({_name(grid.dtype) for grid in _grids(node, range(len(node.inputs)), target)})
     yield f"its inputs are {' and '.join(names)}" if len(names) > 1 else ""

@@ -13,7 +13,7 @@ def structure_faults(model: ir.Model) -> Iterator[str]:
 
     Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
-    are positive and finite.
+    are positive and finite. A model may also take and give integers.
     """
     for node in model.graph:
         if node.op_type == "QuantizeLinear":
@@ -24,7 +24,7 @@ def structure_faults(model: ir.Model) -> Iterator[str]:
 
 def _quantize_faults(node: ir.Node) -> Iterator[str]:
     readers = [reader for reader, _ in node.outputs[0].uses()]
-    if not readers:
+    if not readers and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is read by nobody"
     for reader in readers:
         if reader.op_type != "DequantizeLinear":
@@ -35,7 +35,9 @@ def _quantize_faults(node: ir.Node) -> Iterator[str]:
 
 def _is_integer(source: ir.Value) -> bool:
     producer = source.producer()
-    return _is_constant(source) or (producer is not None and producer.op_type == "QuantizeLinear")
+    if producer is None:
+        return _is_constant(source) or source.is_graph_input()
+    return producer.op_type == "QuantizeLinear" or _is_constant(source)
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -1,0 +1,163 @@
+"""Proof: the Q/DQ of a graph are as the target's table asks, whoever placed them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.target import OpRule, Target
+from ptq_cli.plan.tensors import input_at, is_constant, weight_axis
+from ptq_cli.qdq.grids import DEQUANTIZE, LIMITS, QUANTIZE, Grid, grid_of, is_pair_node, stored_integers
+from ptq_cli.qdq.structure import structure_faults
+
+SCALE_TOLERANCE = 1e-3
+"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A rule that a graph breaks.
+
+    Attributes:
+        rule: its name.
+        text: what breaks it, with names.
+    """
+
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that is checked.
+
+    Attributes:
+        name: for the terminal and JSON.
+        asks: what it asks, in words.
+        faults: yields what breaks it.
+    """
+
+    name: str
+    asks: str
+    faults: Callable[[ir.Model, Target], Iterator[str]]
+
+
+def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
+    """Yield what of a quantized graph the target's table does not allow; nothing if it is right.
+
+    Args:
+        model: constants are initializers, nodes have names.
+        target: whose rules are asked.
+    """
+    for rule in RULES:
+        for text in rule.faults(model, target):
+            yield Fault(rule.name, text)
+
+
+def _pairs(model: ir.Model, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
+    yield from structure_faults(model)
+
+
+def _formats(model: ir.Model, target: Target) -> Iterator[str]:
+    for node in _activation_quantizers(model):
+        wanted = [target.activation.format]
+        found = grid_of(node).dtype.name.lower()
+        if found not in wanted:
+            yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
+
+
+def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
+    weights = {id(dequantize): dequantize for _, _, dequantize in _weighted(model, target)}
+    for node in weights.values():
+        grid = grid_of(node)
+        if not _is_centred(grid):
+            yield f"'{node.name}': a zero point of the weight is not {_centre(grid)}"
+    if not target.activation.symmetric:
+        return
+    for node in _activation_quantizers(model):
+        grid = grid_of(node)
+        if not _is_centred(grid):
+            zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
+            yield f"'{node.name}': the zero point is {zero}, the target wants {_centre(grid)}"
+
+
+def _is_centred(grid: Grid) -> bool:
+    return grid.zero_point is not None and bool(np.all(grid.zero_point.astype(np.int64) == _centre(grid)))
+
+
+def _centre(grid: Grid) -> int:
+    low, high = LIMITS.get(grid.dtype, (0, 0))
+    return 0 if low < 0 or grid.dtype not in LIMITS else (high + 1) // 2
+
+
+def _weights(model: ir.Model, target: Target) -> Iterator[str]:
+    for node, rule, dequantize in _weighted(model, target):
+        grid = grid_of(dequantize)
+        value = input_at(node, rule.weight)
+        integers = stored_integers(dequantize)
+        if value is None or integers is None or grid.blocked:
+            continue
+        axis = weight_axis(node, rule, value)
+        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape or ()), 1) != axis:
+            yield f"'{dequantize.name}': scales lie along axis {grid.axis}, {node.op_type} wants axis {axis}"
+        limit = 2 ** (target.weight_format.bits - 1)
+        array = integers.const_value.numpy() if integers.const_value is not None else np.zeros(1)
+        if target.weight_format.bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
+            yield f"'{dequantize.name}': integers beyond ±{limit}, which sums of 16 bits may not hold"
+
+
+def _biases(model: ir.Model, target: Target) -> Iterator[str]:
+    for node, rule, dequantize in _weighted(model, target):
+        bias = input_at(node, rule.bias)
+        producer = bias.producer() if bias is not None else None
+        if bias is None or producer is None or producer.op_type != DEQUANTIZE:
+            continue
+        source = input_at(node, rule.activations[0])
+        restored = source.producer() if source is not None else None
+        if restored is None or restored.op_type != DEQUANTIZE:
+            yield f"'{producer.name}': the bias of '{node.name}' is stored as integers, its input is not"
+            continue
+        scales = [grid_of(item).scale for item in (producer, restored, dequantize)]
+        if any(scale is None for scale in scales):
+            continue
+        found, one, other = (np.asarray(scale, np.float64) for scale in scales)
+        if not _broadcast_close(found.reshape(-1), (one * other).reshape(-1)):
+            yield (
+                f"'{producer.name}': the bias of '{node.name}' has other scales than its input times its "
+                "weight, which integer kernels take for granted"
+            )
+
+
+def _broadcast_close(found: np.ndarray, wanted: np.ndarray) -> bool:
+    if found.size not in (1, wanted.size) and wanted.size != 1:
+        return False
+    return bool(np.allclose(found, wanted, rtol=SCALE_TOLERANCE, atol=0.0))
+
+
+def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
+    for node in model.graph:
+        if node.op_type == QUANTIZE and node.inputs[0] is not None and not is_constant(node.inputs[0]):
+            yield node
+
+
+def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
+    """Yield each compute operator with a weight that is stored as integers, and its DequantizeLinear."""
+    for node in model.graph:
+        rule = rule_of(node, target)
+        value = input_at(node, rule.weight) if rule is not None else None
+        producer = value.producer() if value is not None else None
+        if rule is None or producer is None or not is_pair_node(producer):
+            continue
+        if producer.op_type == DEQUANTIZE and stored_integers(producer) is not None:
+            yield node, rule, producer
+
+
+RULES = (
+    Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
+    Rule("formats", "activations are of the target's integers", _formats),
+    Rule("zero points", "weights are symmetric, and activations where the target is", _zero_points),
+    Rule("weights", "scales lie along the output channels, and integers in the target's bits", _weights),
+    Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
+)
