@@ -116,11 +116,11 @@ def test_quantize_with_a_limit_evaluates_too(cifar: Path, ptq: Any) -> None:
     assert (cifar / "all/report.json").exists()
 
 
-def test_inspect_names_each_layer_and_why_one_stays_float(cifar: Path, ptq: Any) -> None:
+def test_inspect_names_each_layer(cifar: Path, ptq: Any) -> None:
     outcome = ptq("inspect model.pt")
     assert outcome.status == 0
     assert "stages.3.2.depthwise.conv" in outcome.out
-    assert "49 of 50 layers for ort-cpu" in outcome.out
+    assert "50 of 50 layers for ort-cpu" in outcome.out
     assert outcome.err == ""
 
 

@@ -8,11 +8,13 @@ from ptq_cli.models.passes.gelu import GELU
 from ptq_cli.models.passes.gemm import GEMM_FACTORS
 from ptq_cli.models.passes.hard_swish import HARD_SWISH
 from ptq_cli.models.passes.layer_norm import LAYER_NORM
+from ptq_cli.models.passes.matmul_factor import MATMUL_FACTOR
 from ptq_cli.models.passes.matmul_left import MATMUL_LEFT
+from ptq_cli.models.passes.mean_pool import MEAN_POOL
 from ptq_cli.models.passes.rule import Pass
 from ptq_cli.models.passes.silu import SILU
 
-FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR)
+FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[Pass, ...] = (CASTS, *PRODUCTS, *FOLDING, *FUSING)
+PASSES: tuple[Pass, ...] = (CASTS, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING)

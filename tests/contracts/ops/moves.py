@@ -174,9 +174,8 @@ MOVES = {
     ),
     "reduce_mean_spatial": OpCase(
         plane("a = ReduceMean(c, k)", ", int64[2] k = {2,3}"),
-        integer="c y",
-        floats={"a": "no integer ReduceMean: ONNX Runtime's is float"},
-        kernels={"QLinearConv": 2},
+        integer="c a y",
+        kernels={"QLinearConv": 2, "QLinearGlobalAveragePool": 1},
     ),
     "reduce_mean_sequence": OpCase(
         rows("a = ReduceMean<keepdims=0>(g, k)", ", int64[1] k = {1}"),

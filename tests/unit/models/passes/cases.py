@@ -268,4 +268,39 @@ REWRITTEN = {
             y = MatMul(w, t) }""",
         ("Transpose", "MatMul", "Transpose"),
     ),
+    "mean_pool.kept_axes": Case(
+        "mean_pool",
+        "(float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { y = ReduceMean(x, k) }",
+        ("GlobalAveragePool",),
+    ),
+    "mean_pool.axes_gone": Case(
+        "mean_pool",
+        "(float[N,3,5,6] x) => (float[] y) { y = ReduceMean<axes=[-1,-2], keepdims=0>(x) }",
+        ("GlobalAveragePool", "Reshape"),
+        opset=17,
+    ),
+    "mean_pool.volume": Case(
+        "mean_pool",
+        "(float[N,3,2,5,6] x) => (float[] y) <int64[3] k = {2,3,4}> { y = ReduceMean(x, k) }",
+        ("GlobalAveragePool",),
+    ),
+    "matmul_factor.layer_scale": Case(
+        "matmul_factor",
+        "(float[N,3,4] x) => (float[] y) <float[4,6] w, float[6] b, float[6] k> "
+        "{ m = MatMul(x, w)\n a = Add(m, b)\n y = Mul(k, a) }",
+        ("MatMul", "Add"),
+    ),
+    "matmul_factor.divided": Case(
+        "matmul_factor",
+        "(float[N,3,4] x) => (float[] y) <float[4,6] w, float[1,1] k> { m = MatMul(x, w)\n y = Div(m, k) }",
+        ("MatMul",),
+        {"k": [[4.0]]},
+    ),
+    "matmul_factor.bias_of_one_element": Case(
+        "matmul_factor",
+        "(float[N,3,4] x) => (float[] y) <float[4,6] w, float b, float[1,6] k> "
+        "{ m = MatMul(x, w)\n a = Add(b, m)\n y = Mul(a, k) }",
+        ("MatMul", "Add"),
+        {"b": 0.7},
+    ),
 }

@@ -163,4 +163,42 @@ LEFT_ALONE = {
     "matmul_of_a_vector_on_the_right": Case(
         "matmul_left", "(float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }", ("MatMul",)
     ),
+    "mean_of_a_sequence": Case(
+        "mean_pool",
+        "(float[N,3,5] x) => (float[] y) <int64[1] k = {2}> { y = ReduceMean(x, k) }",
+        ("ReduceMean",),
+    ),
+    "mean_of_one_of_two_axes": Case(
+        "mean_pool",
+        "(float[N,3,5,6] x) => (float[] y) <int64[1] k = {3}> { y = ReduceMean(x, k) }",
+        ("ReduceMean",),
+    ),
+    "mean_of_squares": Case(
+        "mean_pool",
+        "(float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { q = Mul(x, x)\n y = ReduceMean(q, k) }",
+        ("Mul", "ReduceMean"),
+    ),
+    "factor_a_row_of_a_product": Case(
+        "matmul_factor",
+        "(float[N,3,4] x) => (float[] y) <float[4,6] w, float[3,1] k> { m = MatMul(x, w)\n y = Mul(m, k) }",
+        ("MatMul", "Mul"),
+    ),
+    "factor_that_adds_an_axis": Case(
+        "matmul_factor",
+        "(float[3,4] x) => (float[] y) <float[4,6] w, float[1,1,6] k> { m = MatMul(x, w)\n y = Mul(m, k) }",
+        ("MatMul", "Mul"),
+    ),
+    "product_that_is_read_beside_its_factor": Case(
+        "matmul_factor",
+        "(float[N,4] x) => (float[] y) <float[4,4] w, float k> "
+        "{ m = MatMul(x, w)\n a = Mul(m, k)\n y = Add(m, a) }",
+        ("MatMul", "Mul", "Add"),
+        {"k": 0.3},
+    ),
+    "factor_of_two_that_are_computed": Case(
+        "matmul_factor",
+        "(float[N,3,4] x, float[N,4,3] z) => (float[] y) <float k> { m = MatMul(x, z)\n y = Mul(m, k) }",
+        ("MatMul", "Mul"),
+        {"k": 0.3},
+    ),
 }
