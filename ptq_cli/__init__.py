@@ -2,8 +2,8 @@
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``,
 ``inspect`` and ``prepare``; ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at
-two reports. They raise ``PtqError`` for input that cannot be used. Importing this module imports neither
-PyTorch nor ONNX; the first call does.
+two reports, and ``report_page`` writes a run's page again. They raise ``PtqError`` for input that cannot be
+used. Importing this module imports neither PyTorch nor ONNX; the first call does.
 
 Example:
     >>> import ptq_cli
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         merge,
         prepare,
         quantize,
+        report_page,
         show_calibration,
     )
 
@@ -42,6 +43,7 @@ __all__ = [
     "merge",
     "prepare",
     "quantize",
+    "report_page",
     "show_calibration",
 ]
 __version__ = "0.1.0"

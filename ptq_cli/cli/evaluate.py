@@ -14,6 +14,7 @@ from ptq_cli.cli.options import (
     RECIPES,
     RUN,
     THREADS,
+    THUMBNAILS,
     settings_from,
     take,
 )
@@ -34,16 +35,17 @@ Exit status 3 if a limit is missed.
     "--eval-data", "--data", metavar="PATH", help="Evaluation set, with labels where a metric needs them."
 )
 @click.option("--eval-samples", "--samples", type=int, metavar="N", help="Use only the first N samples.")
-@take(METRIC, GATES, BATCH_SIZE, THREADS, RUN, RECIPES, JSON)
+@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, THREADS, RUN, RECIPES, JSON)
 def command(
     quantized_model: Path | None,
     run: Path,
     recipe: Path | None,
     preset: str | None,
     as_json: bool,
+    thumbnails: bool,
     **options: Any,
 ) -> int:
-    """Compare the float and the quantized model, and write report.json, report.md, junit.xml.
+    """Compare the float and the quantized model, and write report.json, .md, .html and junit.xml.
 
     QUANTIZED_MODEL is by default the one in the run directory. Both models see the evaluation set in one
     pass through ONNX Runtime. Where there is neither ./ptq.toml nor --recipe, the run's own recipe.toml
@@ -63,11 +65,11 @@ def command(
 
     request = Request(settings_from(options), None, recipe, preset)
     with shown_progress() as progress:
-        result = run_evaluate(request, RunDirectory(run), quantized_model, progress)
+        result = run_evaluate(request, RunDirectory(run), quantized_model, progress, thumbnails=thumbnails)
     add_to_step_summary(report_to_markdown(result.report))
     if as_json:
         print_json(json.loads(report_to_json(result.report)))
     else:
         summaries.print_report(result.report)
-        say(f"wrote {summaries.shown_path(result.run.report_json)}, report.md and junit.xml")
+        say(f"wrote {summaries.shown_path(result.run.report_json)}, report.md, report.html and junit.xml")
     return summaries.exit_status(result.report)

@@ -35,6 +35,7 @@ COMMANDS = (
     "inspect",
     "prepare",
     "gate",
+    "report",
     "compare",
     "quantizers",
 )

@@ -151,6 +151,9 @@ GATES = (
     ),
 )
 METRIC = click.option("--metric", multiple=True, metavar="NAME", help="top1 or top5; may be given again.")
+THUMBNAILS = click.option(
+    "--thumbnails", is_flag=True, help="Show pictures that change their class in report.html."
+)
 RUN = click.option(
     "--run", type=PATH, default=DEFAULT_RUN, show_default=True, metavar="DIR", help="The run directory."
 )

@@ -25,6 +25,7 @@ from ptq_cli.cli.options import (
     STREAMING,
     TARGET,
     THREADS,
+    THUMBNAILS,
     settings_from,
     take,
 )
@@ -52,6 +53,7 @@ Exit status 3 if a limit is missed.
     QUANTIZERS,
     METRIC,
     GATES,
+    THUMBNAILS,
     BATCH_SIZE,
     CHECKPOINTS,
     MODEL,
@@ -73,6 +75,7 @@ def command(
     recipe: Path | None,
     preset: str | None,
     as_json: bool,
+    thumbnails: bool,
     **options: Any,
 ) -> int:
     """Calibrate MODEL, export it and, if a limit is set, evaluate it: all in one.
@@ -95,7 +98,13 @@ def command(
     request = Request(settings_from(options), model, recipe, preset)
     with shown_progress() as progress:
         result = run_quantize(
-            request, RunDirectory(run), output, evaluate=evaluate, restart=restart, progress=progress
+            request,
+            RunDirectory(run),
+            output,
+            evaluate=evaluate,
+            restart=restart,
+            thumbnails=thumbnails,
+            progress=progress,
         )
     report = result.evaluation.report if result.evaluation is not None else None
     if report is not None:
@@ -113,5 +122,6 @@ def command(
         summaries.print_export(result.export)
         if report is not None:
             summaries.print_report(report)
-            say(f"wrote {summaries.shown_path(result.calibration.run.report_json)}, report.md and junit.xml")
+            written = summaries.shown_path(result.calibration.run.report_json)
+            say(f"wrote {written}, report.md, report.html and junit.xml")
     return summaries.exit_status(report) if report is not None else 0

@@ -12,6 +12,7 @@ from ptq_cli.pipeline.explain import Explanation, explain_tensor
 from ptq_cli.pipeline.export import ExportResult, run_export
 from ptq_cli.pipeline.inspect import Inspection, run_inspect
 from ptq_cli.pipeline.merge import MergeResult, run_merge
+from ptq_cli.pipeline.page import PageResult, run_page
 from ptq_cli.pipeline.prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
 from ptq_cli.pipeline.resolve import Request
@@ -148,6 +149,7 @@ def evaluate(
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
     preset: str | None = None,
+    thumbnails: bool = False,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> EvaluationResult:
@@ -160,6 +162,7 @@ def evaluate(
         run: the run directory.
         recipe: a recipe file.
         preset: the preset beneath it.
+        thumbnails: show pictures that change their class in ``report.html``.
         progress: is called after each batch.
         settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
 
@@ -168,7 +171,19 @@ def evaluate(
     """
     request = _request(settings, None, recipe, preset)
     path = Path(quantized_model) if quantized_model is not None else None
-    return run_evaluate(request, RunDirectory(Path(run)), path, progress)
+    return run_evaluate(request, RunDirectory(Path(run)), path, progress, thumbnails=thumbnails)
+
+
+def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
+    """Write ``report.html`` again from what a run directory holds; no model is run.
+
+    Args:
+        run: the run directory of the evaluation.
+
+    Raises:
+        PtqError: nothing was evaluated there, or the report is damaged.
+    """
+    return run_page(RunDirectory(Path(run)))
 
 
 def quantize(
@@ -178,6 +193,7 @@ def quantize(
     output: PathLike | None = None,
     evaluate: bool | None = None,
     restart: bool = False,
+    thumbnails: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -191,6 +207,7 @@ def quantize(
         output: where the quantized model goes.
         evaluate: whether to evaluate; None evaluates if a limit is set.
         restart: begin anew where an earlier calibration of the same could be continued.
+        thumbnails: as for ``evaluate``.
         recipe: a recipe file.
         preset: the preset beneath it.
         progress: is called after each batch.
@@ -202,7 +219,13 @@ def quantize(
     request = _request(settings, model, recipe, preset)
     target = Path(output) if output is not None else None
     return run_quantize(
-        request, RunDirectory(Path(run)), target, evaluate=evaluate, restart=restart, progress=progress
+        request,
+        RunDirectory(Path(run)),
+        target,
+        evaluate=evaluate,
+        restart=restart,
+        thumbnails=thumbnails,
+        progress=progress,
     )
 
 

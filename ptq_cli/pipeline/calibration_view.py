@@ -162,10 +162,27 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
     plan = make_plan(model, load_target(recipe.quantization.target))
     settings = tensor_settings(model, plan, recipe).activations
     names = find(model, plan)
+    tensors = view_tensors(plan, settings, calibration, names)
+    stored = calibration.provenance
+    missing = tuple(method for method in METHODS if any(method not in item.methods for item in tensors))
+    return CalibrationView(run, stored.method, stored.samples, plan.target, model, plan, tensors, missing)
+
+
+def view_tensors(
+    plan: Plan, settings: Mapping[str, AmaxSettings], calibration: Calibration, names: Sequence[str]
+) -> tuple[TensorView, ...]:
+    """Return what was measured of these tensors, and what each method makes of them.
+
+    Args:
+        plan: what is quantized.
+        settings: of each tensor that was measured.
+        calibration: the statistics.
+        names: of the tensors to look at, by their source.
+    """
     # A search over a large model takes a while; one tensor is decided in no time.
     part = replace(plan, activations={name: plan.activations[name] for name in names})
     decisions = _decide_by_each(part, settings, calibration)
-    tensors = tuple(
+    return tuple(
         _view(
             plan.activations[name],
             calibration.statistics[name],
@@ -174,9 +191,6 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         )
         for name in names
     )
-    stored = calibration.provenance
-    missing = tuple(method for method in METHODS if method not in decisions)
-    return CalibrationView(run, stored.method, stored.samples, plan.target, model, plan, tensors, missing)
 
 
 def _decide_by_each(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.labels import require_labels
+from ptq_cli.calibdata.thumbnails import thumbnail
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file, sha256_bytes, write_together
@@ -32,7 +34,9 @@ from ptq_cli.pipeline.export import (
 from ptq_cli.pipeline.gate import read_baseline
 from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.page import in_memory
 from ptq_cli.pipeline.provenance import load_run
+from ptq_cli.pipeline.report_files import report_files, with_exported
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
@@ -40,6 +44,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.changes import ChangeCollector
 from ptq_cli.report.codec import decode
 from ptq_cli.report.decide import decide
 from ptq_cli.report.document import (
@@ -50,11 +55,8 @@ from ptq_cli.report.document import (
     ModelFile,
     ModelSummary,
     Report,
-    report_to_json,
 )
-from ptq_cli.report.evaluate import Evaluation, evaluate_models
-from ptq_cli.report.junit import report_to_junit
-from ptq_cli.report.markdown import report_to_markdown
+from ptq_cli.report.evaluate import Evaluation, Watch, evaluate_models
 from ptq_cli.report.metrics.registry import LABEL_METRICS
 from ptq_cli.report.regression import require_same_model
 from ptq_cli.report.times import Times, current_time
@@ -67,7 +69,7 @@ class EvaluationResult:
 
     Attributes:
         report: all of it, with the verdict.
-        run: where ``report.json``, ``report.md`` and ``junit.xml`` are.
+        run: where ``report.json``, ``report.md``, ``report.html`` and ``junit.xml`` are.
     """
 
     report: Report
@@ -105,6 +107,8 @@ def run_evaluate(
     run: RunDirectory,
     quantized_model: Path | None = None,
     progress: ProgressCallback = silent,
+    *,
+    thumbnails: bool = False,
 ) -> EvaluationResult:
     """Evaluate the float and the quantized model in one pass, and write the report.
 
@@ -113,6 +117,7 @@ def run_evaluate(
         run: the run directory.
         quantized_model: the model to judge, or None for the one in the run directory.
         progress: is told after each batch.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
 
     Raises:
         MissingStageError: nothing was calibrated or exported.
@@ -128,8 +133,9 @@ def run_evaluate(
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     _require_origin(_metadata(pair.quantized_model, path), calibration, path)
     inputs = input_specs(ir.from_proto(onnx.load_model_from_string(pair.float_model)))
+    fitted = fit_evaluation(dataset, recipe, inputs)
     evaluated = make_evaluation(
-        recipe, calibration, pair, fit_evaluation(dataset, recipe, inputs), run, progress
+        with_exported(recipe, run), calibration, pair, fitted, run, progress, thumbnails=thumbnails
     )
     write_together(evaluated.files)
     return evaluated.result
@@ -156,6 +162,8 @@ def make_evaluation(
     evaluation_set: EvaluationSet,
     run: RunDirectory,
     progress: ProgressCallback,
+    *,
+    thumbnails: bool = False,
 ) -> Evaluated:
     """Evaluate both models; nothing is written.
 
@@ -167,7 +175,8 @@ def make_evaluation(
     model, baseline = _model_summary(recipe, run, pair), evaluation_set.baseline
     if baseline is not None:  # decide would say the same, but only after all the work
         require_same_model(model, baseline.model)
-    evaluation = _run_both(recipe, pair, evaluation_set, progress)
+    changed = ChangeCollector(partial(thumbnail, settings=recipe.image) if thumbnails else None)
+    evaluation = _run_both(recipe, pair, evaluation_set, progress, changed.update)
     dataset = evaluation_set.dataset
     report = Report(
         times=Times(current_time()),
@@ -186,16 +195,13 @@ def make_evaluation(
         gates=(),
     )
     report = decide(report, recipe.gate, baseline)
-    files = {
-        run.report_json: report_to_json(report).encode(),
-        run.report_markdown: report_to_markdown(report).encode(),
-        run.junit: report_to_junit(report).encode(),
-    }
+    material = partial(in_memory, pair.float_model, pair.quantized_model, calibration, recipe)
+    files = report_files(report, recipe, material, origin, changed.changes(dataset.class_names), run)
     return Evaluated(EvaluationResult(report, run), files)
 
 
 def _run_both(
-    recipe: Recipe, pair: Pair, evaluation_set: EvaluationSet, progress: ProgressCallback
+    recipe: Recipe, pair: Pair, evaluation_set: EvaluationSet, progress: ProgressCallback, watch: Watch
 ) -> Evaluation:
     threads = recipe.runtime.threads
     float_session = Session(pair.float_model, threads=threads)
@@ -210,6 +216,7 @@ def _run_both(
         metrics=evaluation_set.metrics,
         total=dataset.count,
         progress=progress,
+        watch=watch,
     )
 
 

@@ -34,6 +34,7 @@ def run_quantize(
     *,
     evaluate: bool | None = None,
     restart: bool = False,
+    thumbnails: bool = False,
     progress: ProgressCallback = silent,
 ) -> QuantizationResult:
     """Calibrate, export, and evaluate; every file but a checkpoint is written at the end, or none.
@@ -44,6 +45,7 @@ def run_quantize(
         output: where the quantized model goes, or None for the run directory.
         evaluate: whether to evaluate; None evaluates if the recipe sets a limit.
         restart: begin anew where an earlier calibration of the same could be continued.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
         progress: is told after each batch.
 
     Raises:
@@ -67,7 +69,9 @@ def run_quantize(
     evaluation = None
     if fitted is not None:
         pair = Pair(calibrated.model, exported.model, exported.result.output.name)
-        evaluated = make_evaluation(recipe, calibrated.calibration, pair, fitted, run, progress)
+        evaluated = make_evaluation(
+            recipe, calibrated.calibration, pair, fitted, run, progress, thumbnails=thumbnails
+        )
         files |= evaluated.files
         evaluation = evaluated.result
     write_together(files)

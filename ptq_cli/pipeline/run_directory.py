@@ -55,6 +55,21 @@ class RunDirectory:
         return self.path / "report.md"
 
     @property
+    def report_html(self) -> Path:
+        """The report as one page."""
+        return self.path / "report.html"
+
+    @property
+    def report_recipe(self) -> Path:
+        """The settings behind the report, from which all of it can be made again."""
+        return self.path / "report.toml"
+
+    @property
+    def details(self) -> Path:
+        """What the page shows beside the report: the samples that changed."""
+        return self.path / "details.json"
+
+    @property
     def junit(self) -> Path:
         """The gates as test cases, for a CI server."""
         return self.path / "junit.xml"

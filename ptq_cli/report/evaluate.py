@@ -18,6 +18,9 @@ from ptq_cli.report.uncertainty import with_interval, with_paired_intervals
 Run = Callable[[dict[str, Array]], Sequence[Array]]
 """Inputs by name to outputs in the order of the model's output names."""
 
+Watch = Callable[[Array, Array, Place], None]
+"""The float and the quantized model's first output of a batch."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -41,6 +44,7 @@ def evaluate_models(
     metrics: Sequence[str],
     total: int | None = None,
     progress: ProgressCallback = silent,
+    watch: Watch | None = None,
 ) -> Evaluation:
     """Run both models over ``batches`` once and measure.
 
@@ -57,6 +61,7 @@ def evaluate_models(
         metrics: names of the metrics that need labels; label-free ones are always computed.
         total: number of samples, for the progress, or None if that is not known.
         progress: called after each batch.
+        watch: sees the first outputs of each batch.
 
     Shapes:
         the first output is [N, classes] where a label metric is asked for; labels are [N].
@@ -90,6 +95,8 @@ def evaluate_models(
         require_comparable(float_outputs, quantized_outputs, output_names, place)
         labelled.update(float_outputs[0], quantized_outputs[0], place)
         compared.update(float_outputs, quantized_outputs, place)
+        if watch is not None:
+            watch(float_outputs[0], quantized_outputs[0], place)
         samples += batch.size
         progress(Progress("evaluate", samples, total))
     if not samples:

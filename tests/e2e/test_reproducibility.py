@@ -37,12 +37,15 @@ def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, p
 def test_a_run_directory_holds_these_files_and_no_other(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "ptq-run").iterdir()) == [
         "calibration.safetensors",
+        "details.json",
         "junit.xml",
         "model.float.onnx",
         "model.int8.onnx",
         "recipe.toml",
+        "report.html",
         "report.json",
         "report.md",
+        "report.toml",
     ]
 
 

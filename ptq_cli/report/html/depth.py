@@ -1,0 +1,189 @@
+"""SQNR along the depth of the network, and sensitivity against multiply-accumulates, as geometry."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ptq_cli.report.analysis.document import Analysis
+from ptq_cli.report.html.ranking import Ranking
+from ptq_cli.report.html.scale import Scale, Tick, format_tick, widened
+
+WIDTH, HEIGHT = 560.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
+LABELLED = 5
+"""Points that carry their layer's name: the most sensitive ones."""
+CUT = 26
+"""Letters of a name in a drawing; the whole of it is in the table."""
+LETTER, LINE = 7.0, 14.0
+"""How much room a label's letter and line take."""
+LABEL_TURN = 330.0
+"""Points beyond have their label on the left."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point: where it is, what it is of, and the row or card that it points to, 0 for none."""
+
+    x: float
+    y: float
+    text: str
+    anchor: int = 0
+    integer: bool = True
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the other's."""
+
+    label_x: str
+    label_y: str
+    ticks_x: tuple[Tick, ...]
+    ticks_y: tuple[Tick, ...]
+    points: tuple[Point, ...]
+    others: tuple[Point, ...] = ()
+    line: str = ""
+    second: str = ""
+    summary: str = ""
+
+
+def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
+    """Return the SQNR of each quantized activation in graph order, accumulated and isolated.
+
+    Args:
+        analysis: what was found out.
+        cards: names of the tensors that have a card, in the order of the cards.
+
+    Edge case:
+        None with fewer than two activations. A tensor without any error has no point.
+    """
+    tensors = [item for item in analysis.tensors if item.kind == "activation"]
+    values = [value for item in tensors for value in (item.sqnr_accumulated_db, item.sqnr_isolated_db)]
+    finite = [value for value in values if math.isfinite(value)]
+    if len(tensors) < 2 or not finite:
+        return None
+    along = Scale(1.0, float(len(tensors)), LEFT + 8, WIDTH - RIGHT - 8)
+    up = Scale(*widened(min(finite), max(finite)), HEIGHT - BOTTOM, TOP)
+    anchors = {name: index for index, name in enumerate(cards, 1)}
+
+    def points(kind: str, values: Iterable[float]) -> tuple[Point, ...]:
+        return tuple(
+            Point(
+                along.at(index),
+                up.at(value),
+                f"{item.name}: {kind} {value:.1f} dB",
+                anchors.get(item.name, 0),
+            )
+            for index, (item, value) in enumerate(zip(tensors, values, strict=True), 1)
+            if math.isfinite(value)
+        )
+
+    accumulated = points("accumulated", (item.sqnr_accumulated_db for item in tensors))
+    isolated = points("isolated", (item.sqnr_isolated_db for item in tensors))
+    worst = min(tensors, key=lambda item: item.sqnr_accumulated_db)
+    return Chart(
+        "quantized activations, from input to output",
+        "SQNR (dB)",
+        along.ticks(6),
+        up.ticks(5),
+        accumulated,
+        isolated,
+        _line(accumulated),
+        _line(isolated),
+        f"lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
+    )
+
+
+def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
+    """Return each layer's sensitivity over its multiply-accumulates, the worst on top.
+
+    Args:
+        analysis: what was found out.
+        rows: names of the layers in the order of the table's rows.
+
+    Edge case:
+        None with fewer than two layers that have both.
+    """
+    ranking = Ranking.of(analysis)
+    anchors = {name: index for index, name in enumerate(rows, 1)}
+    found = []
+    for layer in analysis.layers:
+        anchor = anchors.get(layer.name, 0)
+        value, macs = ranking.value(layer), layer.multiply_accumulates
+        if value is not None and math.isfinite(value) and macs:
+            found.append((anchor, layer, value, macs))
+    if len(found) < 2:
+        return None
+    along = Scale(*_around([float(macs) for *_, macs in found]), LEFT + 4, WIDTH - RIGHT, log=True)
+    low, high = widened(min(value for *_, value, _ in found), max(value for *_, value, _ in found))
+    bottom, top = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
+    up = _percent_scale(low, high, bottom, top, ranking)
+    worst = sorted(found, key=lambda item: -item[2] if ranking.by == "metric" else item[2])
+    factor = 100 if _in_points(ranking) else 1
+    points = tuple(
+        Point(
+            along.at(float(macs)),
+            up.at(value * factor),
+            f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(float(macs))} MACs",
+            anchor,
+            layer.integer,
+            _cut(layer.name),
+        )
+        for anchor, layer, value, macs in worst
+    )
+    _, layer, value, _ = worst[0]
+    summary = f"Most sensitive is {layer.name} with {ranking.text(value)}"
+    return Chart(
+        "multiply-accumulates of one sample",
+        ranking.label,
+        along.ticks(5),
+        up.ticks(5),
+        _labelled(points),
+        summary=summary,
+    )
+
+
+def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return the points, the first few with their labels, where no other label stands."""
+    taken: list[tuple[float, float, float]] = []
+    shown = []
+    for index, point in enumerate(points):
+        width = LETTER * len(point.label)
+        left = point.x if point.x < LABEL_TURN else point.x - width
+        free = all(
+            abs(point.y - y) >= LINE or left > other + other_width or other > left + width
+            for other, y, other_width in taken
+        )
+        if index < LABELLED and free:
+            taken.append((left, point.y, width))
+            shown.append(point)
+        else:
+            shown.append(replace(point, label=""))
+    return tuple(shown)
+
+
+def _in_points(ranking: Ranking) -> bool:
+    return ranking.by == "metric" and ranking.unit == "share"
+
+
+def _percent_scale(low: float, high: float, bottom: float, top: float, ranking: Ranking) -> Scale:
+    factor = 100 if _in_points(ranking) else 1
+    return Scale(low * factor, high * factor, bottom, top)
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    return min(values) / 1.5, max(values) * 1.5
+
+
+def _cut(name: str) -> str:
+    """Return the end of a name, which tells layers apart.
+
+    Example:
+        >>> _cut("stem/Conv"), _cut("encoder/layers.11/attention/query/MatMul")
+        ('stem/Conv', '…11/attention/query/MatMul')
+    """
+    return name if len(name) <= CUT else f"…{name[1 - CUT :]}"
+
+
+def _line(points: Sequence[Point]) -> str:
+    return "".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(points))

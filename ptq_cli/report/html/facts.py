@@ -1,0 +1,93 @@
+"""The page's few large figures, and its rows of plain facts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptq_cli.report.analysis.document import Analysis
+from ptq_cli.report.document import Report
+from ptq_cli.report.summary import (
+    Row,
+    format_bytes,
+    format_drop,
+    format_interval,
+    format_value,
+    share_of_float,
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A large figure: what it is, its value, and a line beneath it."""
+
+    label: str
+    value: str
+    detail: str
+
+
+def headline(report: Report) -> tuple[Figure, ...]:
+    """Return the figures at the top: a metric with a drop, a comparison, size and placement."""
+    return tuple(_headline(report))
+
+
+def _headline(report: Report) -> Iterator[Figure]:
+    paired = next((metric for metric in report.metrics if metric.drop is not None), None)
+    if paired is not None and paired.drop is not None and paired.float_value is not None:
+        before, drop = format_value(paired.float_value, paired.unit), format_drop(paired.drop, paired.unit)
+        value = format_value(paired.quantized_value, paired.unit)
+        yield Figure(paired.name, value, f"float {before}, drop {drop}")
+    compared = next((metric for metric in report.metrics if metric.drop is None), None)
+    if compared is not None:
+        value = format_value(compared.quantized_value, compared.unit)
+        yield Figure(compared.name, value, "quantized against float")
+    files = report.model.float_model, report.model.quantized_model
+    sizes = f"{format_bytes(files[0].bytes)} → {format_bytes(files[1].bytes)}"
+    yield Figure("file size", share_of_float(files[1].bytes, files[0].bytes), sizes)
+    layers = f"{report.quantized_layers} of {len(report.layers)}"
+    yield Figure(
+        "layers on integers",
+        layers,
+        f"{report.float_layers} stay{'s' if report.float_layers == 1 else ''} float",
+    )
+
+
+def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
+    """Return all that differs between two runs on the same input: when it was made, and how long it took."""
+    rows = [("report made", report.times.created)]
+    if analysis is not None:
+        rows.append(("analysis made", analysis.created))
+    latency = report.times.latency
+    if latency is None:
+        return (*rows, ("latency", "not measured; a limit on it, or ptq bench, measures it"))
+    interval = format_interval(latency.ratio_interval, "number")
+    batch = f"a batch of {latency.batch_size} on {latency.threads} threads, median of {latency.rounds} rounds"
+    return (
+        *rows,
+        ("float", f"{latency.float_ms:.3g} ms for {batch}"),
+        ("quantized", f"{latency.quantized_ms:.3g} ms"),
+        ("ratio", f"{latency.ratio:.3g}" + (f", 95 % interval {interval}" if interval else "")),
+    )
+
+
+def origin_rows(report: Report) -> tuple[Row, ...]:
+    """Return models, settings, data and versions, with whole hashes."""
+    model, calibration, evaluation = report.model, report.calibration, report.evaluation
+    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
+    rows = [
+        ("model", model.source),
+        ("float model", f"{model.float_model.name}, SHA-256 {model.float_model.sha256}"),
+        ("quantized model", f"{model.quantized_model.name}, SHA-256 {model.quantized_model.sha256}"),
+        ("target", report.target),
+        ("amax", f"{report.amax.method}{settings}"),
+        (
+            "calibration",
+            f"{calibration.method}, {calibration.samples:,} samples, data {calibration.data_digest}",
+        ),
+        (
+            "evaluation",
+            f"{evaluation.source}, {evaluation.samples:,} samples, data {evaluation.data_digest}",
+        ),
+    ]
+    if report.baseline is not None:
+        rows.append(("baseline", f"of {report.baseline.created}, SHA-256 {report.baseline.quantized_sha256}"))
+    rows += [(f"{name} version", version) for name, version in sorted(report.versions.items())]
+    return tuple(rows)

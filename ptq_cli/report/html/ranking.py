@@ -1,0 +1,61 @@
+"""What a layer's sensitivity is a number of: the drop of a metric, or the SQNR of the model's output."""
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from ptq_cli.report.analysis.document import Analysis, LayerAnalysis
+from ptq_cli.report.measurement import Unit
+from ptq_cli.report.summary import format_drop
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """By what layers are ranked.
+
+    Attributes:
+        by: a drop, which is worse the larger it is, or an SQNR, which is worse the smaller.
+        metric: the metric's name; empty for the SQNR.
+        unit: of the drop.
+    """
+
+    by: Literal["metric", "sqnr"] = "sqnr"
+    metric: str = ""
+    unit: Unit = "number"
+
+    @classmethod
+    def of(cls, analysis: Analysis | None) -> "Ranking":
+        """Return what an analysis ranks by; the SQNR where its metric has no drop.
+
+        Example:
+            >>> Ranking.of(None).label
+            'SQNR of the output, this layer alone quantized (dB)'
+        """
+        if analysis is None or analysis.metric is None or analysis.order == "sqnr":
+            return cls()
+        if analysis.metric.float_value is None:
+            return cls()
+        return cls("metric", analysis.metric.name, cast(Unit, analysis.metric.unit))
+
+    @property
+    def label(self) -> str:
+        """What stands beside an axis."""
+        if self.by == "sqnr":
+            return "SQNR of the output, this layer alone quantized (dB)"
+        points = ", points" if self.unit == "share" else ""
+        return f"drop of {self.metric}{points}, this layer alone quantized"
+
+    @property
+    def meaning(self) -> str:
+        """What a column's title means."""
+        return self.label
+
+    def value(self, layer: LayerAnalysis | None) -> float | None:
+        """Return a layer's number; None where there is none."""
+        if layer is None or layer.sensitivity is None:
+            return None
+        found = layer.sensitivity
+        return found.sqnr_only_quantized_db if self.by == "sqnr" else found.drop_only_quantized
+
+    def text(self, value: float) -> str:
+        """Write it with its unit."""
+        return f"{value:.1f} dB" if self.by == "sqnr" else format_drop(value, self.unit)

@@ -1,0 +1,102 @@
+"""From values to places in a drawing, and the round numbers that stand beside an axis."""
+
+import math
+from dataclasses import dataclass
+
+CLEAN_STEPS = (1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: where it is, and what it says."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A straight line from values to places.
+
+    Attributes:
+        low, high: the values at the ends; a logarithmic scale has positive ones.
+        start, end: where the ends are in the drawing.
+        log: whether equal ratios are equally far apart.
+
+    Example:
+        >>> Scale(0.0, 10.0, 100.0, 200.0).at(5.0)
+        150.0
+        >>> Scale(1.0, 100.0, 0.0, 50.0, log=True).at(10.0)
+        25.0
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Return where a value is, rounded to a tenth; one beyond an end is at the end."""
+        low, high = (math.log10(end) if self.log else end for end in (self.low, self.high))
+        held = min(max(value, self.low), self.high)
+        share = ((math.log10(held) if self.log else held) - low) / (high - low) if high > low else 0.5
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self, count: int) -> tuple[Tick, ...]:
+        """Return about ``count`` marks at round values."""
+        values = _decades(self.low, self.high) if self.log else ()
+        if len(values) < 2:
+            values = nice_values(self.low, self.high, count)
+        return tuple(Tick(self.at(value), format_tick(value)) for value in values)
+
+
+def nice_values(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Return about ``count`` round values within [low, high].
+
+    Edge case:
+        The one value where both ends are the same.
+
+    Example:
+        >>> nice_values(0.0, 6.1, 4)
+        (0.0, 2.0, 4.0, 6.0)
+        >>> nice_values(3.0, 3.0, 4)
+        (3.0,)
+    """
+    if not high > low:
+        return (low,)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * clean for clean in CLEAN_STEPS if power * clean >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(index * step for index in range(first, last + 1))
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """Return a range that a twentieth of its width is added to on each side; one without width gets some.
+
+    Example:
+        >>> widened(0.0, 20.0), widened(4.0, 4.0)
+        ((-1.0, 21.0), (3.8, 4.2))
+    """
+    margin = (high - low) / 20 or abs(high) / 20 or 1.0
+    return low - margin, high + margin
+
+
+def format_tick(value: float) -> str:
+    """Write a round value shortly.
+
+    Example:
+        >>> [format_tick(value) for value in (0.30000000000000004, 2e6, 1500.0, -0.0, 5e-7)]
+        ['0.3', '2M', '1.5k', '0', '5e-07']
+    """
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{letter}"
+    return f"{value:.3g}" if value else "0"
+
+
+def _decades(low: float, high: float) -> tuple[float, ...]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    every = max(1, math.ceil((last - first) / 5))
+    return tuple(10.0**power for power in range(first, last + 1, every))
