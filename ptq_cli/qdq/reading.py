@@ -1,4 +1,4 @@
-"""What a quantized model's file holds: its pairs of Q and DQ, and its constants as the model computes with them.
+"""What a quantized model's file holds: its pairs of Q and DQ, and its constants as it computes with them.
 
 Read from the graph alone, whichever quantizers made it.
 """
@@ -103,9 +103,7 @@ class Reading:
     def _find_pairs(self) -> Iterator[ActivationPair]:
         floats = {info.name for info in self.float_graph.input}
         floats |= {name for node in self.float_graph.node for name in node.output}
-        restored = {
-            node.input[0]: node.output[0] for node in self.graph.node if node.op_type == DEQUANTIZE
-        }
+        restored = {node.input[0]: node.output[0] for node in self.graph.node if node.op_type == DEQUANTIZE}
         for node in self.graph.node:
             if node.op_type != QUANTIZE or node.name not in self.inserted or self.is_constant(node.input[0]):
                 continue

@@ -69,13 +69,13 @@ class StagedModel:
         Raises:
             RuntimeFailedError: ONNX Runtime failed.
         """
-        tensors = {name: Held(floats=array) for name, array in inputs.items()}
+        tensors = {name: self._fed(name, array, quantized=quantized) for name, array in inputs.items()}
         for index in range(len(self.stages)):
             tensors.update(self._run_stage(index, tensors, quantized=quantized))
         return tensors
 
     def behind(self, layer: str) -> tuple[int, ...]:
-        """Return the stages that run again where a layer is changed: its own and those behind it, in order."""
+        """Return the stages that run again where a layer is changed, in order: its own first."""
         return self._behind(self.layers[layer])
 
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
@@ -115,6 +115,10 @@ class StagedModel:
         if held.integers is not None:
             return held.integers
         return np.asarray(quantize(held.floats, self._pairs[tensor].parameters))  # type: ignore[arg-type]
+
+    def _fed(self, name: str, array: Array, *, quantized: bool) -> Held:
+        # Once here, and not again in each model that has another layer changed.
+        return Held(array, self.integers(name, Held(array)) if quantized and name in self._pairs else None)
 
     def _run_stage(self, index: int, tensors: Tensors, *, quantized: bool) -> dict[str, Held]:
         stage = self.stages[index]

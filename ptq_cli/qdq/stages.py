@@ -176,7 +176,8 @@ class _Cutter:
         own = [self._by_name[name] for name in names]
         made = {name for node in own for name in node.output if name}
         outputs = tuple(self._outgoing(own, set(names)))
-        nodes, inputs = {node.output[0]: node for node in own}, {}
+        nodes = {node.output[0]: node for node in own}
+        inputs: dict[str, Port] = {}
         for port in outputs:
             if port.integers:
                 quantize = self._producers[port.name]

@@ -1,0 +1,209 @@
+"""What is kept of a tensor while samples stream by: sums and counts that merge exactly, never values."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.tensors import Array
+from ptq_cli.report.analysis.exact import ExactSum, decibels
+
+BLOCK = 1 << 16
+"""Elements that are worked on at once: their temporaries stay in the caches."""
+MIDDLE = 0.999
+"""Share of the values whose part of the range is told."""
+
+Float64Array = npt.NDArray[np.float64]
+
+
+class NoiseSums:
+    """Signal and noise of a tensor in the quantized model, against the float model's.
+
+    Shapes:
+        update: [samples, ...], both the same.
+
+    Example:
+        >>> sums = NoiseSums()
+        >>> sums.update(np.float32([[10.0, 0.0]]), np.float32([[9.0, 0.0]]), 1)
+        >>> sums.sqnr_db
+        20.0
+    """
+
+    def __init__(self) -> None:
+        self._signal, self._noise = ExactSum(), ExactSum()
+
+    def update(self, wanted: Array, found: Array, samples: int) -> None:
+        """Add some samples."""
+        for one, other in zip(blocks(wanted, samples), blocks(found, samples), strict=True):
+            exact = one.astype(np.float64)
+            _add(self._signal, exact * exact)
+            _add(self._noise, (exact - other.astype(np.float64)) ** 2)
+
+    def merge(self, other: "NoiseSums") -> None:
+        """Add what another has seen."""
+        self._signal.merge(other._signal)
+        self._noise.merge(other._noise)
+
+    @property
+    def sqnr_db(self) -> float:
+        """The ratio so far, in decibels."""
+        return decibels(self._signal.value, self._noise.value)
+
+
+class QuantizationSums:
+    """What the quantization of an activation alone does to the float model's values.
+
+    Attributes:
+        parameters: that it is quantized with; per tensor.
+        count: values so far.
+        clipped: how many of them lie outside the range by more than half a step.
+        integers: how often each integer was met, from the least on.
+        channel_amax: the largest magnitude of each channel; None without channels.
+
+    Shapes:
+        update: [samples, ...].
+    """
+
+    def __init__(self, parameters: QuantParameters, channel_axis: int | None) -> None:
+        """Begin.
+
+        Args:
+            parameters: per tensor.
+            channel_axis: the axis of the channels, or None where the tensor has none.
+        """
+        self.parameters = parameters
+        self.count = self.clipped = 0
+        format_ = parameters.format
+        self.integers = np.zeros(format_.qmax - format_.qmin + 1, np.int64)
+        self.channel_amax: Float64Array | None = None
+        self._axis = channel_axis
+        self._signal, self._noise, self._clip_noise = ExactSum(), ExactSum(), ExactSum()
+
+    def update(self, values: Array, samples: int) -> None:
+        """Add some samples."""
+        scale = np.float32(self.parameters.scale)
+        low = self.parameters.format.qmin - int(self.parameters.zero_point)
+        high = self.parameters.format.qmax - int(self.parameters.zero_point)
+        for block in blocks(values, samples):
+            with np.errstate(over="ignore"):
+                steps = np.rint(block.astype(np.float32) / scale)
+            kept = np.clip(steps, low, high)
+            exact = block.astype(np.float64)
+            noise = (exact - (kept * scale)) ** 2
+            _add(self._signal, exact * exact)
+            _add(self._noise, noise)
+            outside = steps != kept
+            self.count += block.size
+            found = int(np.count_nonzero(outside))
+            if found:
+                self.clipped += found
+                _add(self._clip_noise, np.where(outside, noise, 0.0))
+            self.integers += np.bincount(
+                (kept - low).astype(np.int64).reshape(-1), minlength=len(self.integers)
+            )
+        self._see_channels(values)
+
+    def merge(self, other: "QuantizationSums") -> None:
+        """Add what another has seen of the same tensor."""
+        self.count += other.count
+        self.clipped += other.clipped
+        self.integers += other.integers
+        for one, more in zip(
+            (self._signal, self._noise, self._clip_noise),
+            (other._signal, other._noise, other._clip_noise),
+            strict=True,
+        ):
+            one.merge(more)
+        self._widen(other.channel_amax)
+
+    @property
+    def sqnr_db(self) -> float:
+        """SQNR of the quantization alone, in decibels."""
+        return decibels(self._signal.value, self._noise.value)
+
+    @property
+    def clip_share(self) -> float:
+        """Share of the noise that comes of values outside the range, 0 to 1."""
+        return self._clip_noise.value / self._noise.value if self._noise.value else 0.0
+
+    def _see_channels(self, values: Array) -> None:
+        if self._axis is None or values.ndim <= abs(self._axis) or not values.size:
+            return
+        axis = self._axis % values.ndim
+        others = tuple(index for index in range(values.ndim) if index != axis)
+        largest = np.maximum(values.max(axis=others), -values.min(axis=others))
+        self._widen(largest.astype(np.float64))
+
+    def _widen(self, largest: Float64Array | None) -> None:
+        if largest is None:
+            return
+        if self.channel_amax is None or len(self.channel_amax) != len(largest):
+            self.channel_amax = largest
+        else:
+            self.channel_amax = np.maximum(self.channel_amax, largest)
+
+
+def range_used(integers: npt.NDArray[np.int64]) -> float:
+    """Return the share of the integers' range that the middle 99.9 % of the values take.
+
+    Args:
+        integers: how often each integer was met, from the least on.
+
+    Edge case:
+        0 for values that all have one integer, and for no values.
+
+    Example:
+        >>> range_used(np.array([1, 5000, 5000, 0, 0])), range_used(np.array([10, 0, 0, 0, 10]))
+        (0.25, 1.0)
+    """
+    total = int(integers.sum())
+    if not total or len(integers) < 2:
+        return 0.0
+    tail = total * (1 - MIDDLE) / 2
+    below, above = np.cumsum(integers), np.cumsum(integers[::-1])
+    first = int(np.argmax(below > tail))
+    last = len(integers) - 1 - int(np.argmax(above > tail))
+    return (last - first) / (len(integers) - 1)
+
+
+def channel_imbalance(amax: Float64Array | None) -> float | None:
+    """Return the largest magnitude of a channel over the median of all channels.
+
+    Edge case:
+        None without channels or with one, and where half of them hold zeros only.
+
+    Example:
+        >>> channel_imbalance(np.array([1.0, 8.0, 2.0])), channel_imbalance(np.array([3.0]))
+        (4.0, None)
+    """
+    if amax is None or len(amax) < 2:
+        return None
+    median = float(np.median(amax))
+    return float(amax.max()) / median if median > 0 else None
+
+
+def blocks(values: Array, samples: int) -> Iterator[Array]:
+    """Yield the samples of a tensor in rows, as many at once as stay in the caches.
+
+    Shapes:
+        values: [samples, ...], or [k * samples, ...]; each yielded array is [rows, elements of a sample].
+
+    Edge case:
+        A tensor that is not of so many samples is one row.
+
+    Example:
+        >>> [block.shape for block in blocks(np.zeros((6, 2, 2)), 3)]
+        [(3, 8)]
+    """
+    apart = values.ndim > 0 and samples > 0 and values.shape[0] % samples == 0 and values.size > 0
+    rows = np.ascontiguousarray(values).reshape(samples if apart else 1, -1)
+    step = max(1, BLOCK // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def _add(total: ExactSum, squares: Float64Array) -> None:
+    # Summed along each sample by itself: what a sample adds does not depend on those beside it.
+    for addend in squares.sum(axis=1):
+        total.add(float(addend))
