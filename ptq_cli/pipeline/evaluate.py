@@ -128,10 +128,10 @@ def run_evaluate(
     """
     recipe, calibration = load_run(request, run)
     require_outputs(run, recipe)
-    path = _quantized_path(run, quantized_model)
+    path = quantized_path(run, quantized_model)
     pair = Pair(run.float_model.read_bytes(), path.read_bytes(), path.name)
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
-    _require_origin(_metadata(pair.quantized_model, path), calibration, path)
+    require_origin(quantized_metadata(pair.quantized_model, path), calibration, path)
     inputs = input_specs(ir.from_proto(onnx.load_model_from_string(pair.float_model)))
     fitted = fit_evaluation(dataset, recipe, inputs)
     evaluated = make_evaluation(
@@ -170,9 +170,9 @@ def make_evaluation(
     Raises:
         PtqError: as ``run_evaluate`` does.
     """
-    origin = _metadata(pair.quantized_model, Path(pair.quantized_name))
-    layers = _layers(pair, recipe, origin)
-    model, baseline = _model_summary(recipe, run, pair), evaluation_set.baseline
+    origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
+    layers = evaluated_layers(pair, recipe, origin)
+    model, baseline = model_summary(recipe, run, pair), evaluation_set.baseline
     if baseline is not None:  # decide would say the same, but only after all the work
         require_same_model(model, baseline.model)
     changed = ChangeCollector(partial(thumbnail, settings=recipe.image) if thumbnails else None)
@@ -229,13 +229,24 @@ def _metrics(recipe: Recipe, dataset: Dataset) -> list[str]:
     return [name for name in dict.fromkeys(named) if name in LABEL_METRICS]
 
 
-def _quantized_path(run: RunDirectory, named: Path | None) -> Path:
+def quantized_path(run: RunDirectory, named: Path | None) -> Path:
+    """Return the quantized model's file: the one that was named, or the run's own.
+
+    Raises:
+        InputFileError: the one that was named is missing.
+        MissingStageError: nothing was exported.
+    """
     if named is not None:
         return require_file(named, "quantized model")
     return run.require_stage(run.quantized_model, "ptq export")
 
 
-def _metadata(model: bytes, path: Path) -> Mapping[str, str]:
+def quantized_metadata(model: bytes, path: Path) -> Mapping[str, str]:
+    """Return what a quantized model says of where it came from.
+
+    Raises:
+        InputFileError: it is no ONNX file.
+    """
     try:
         proto = onnx.load_model_from_string(model)
     except DecodeError as error:
@@ -245,7 +256,13 @@ def _metadata(model: bytes, path: Path) -> Mapping[str, str]:
     return {item.key: item.value for item in proto.metadata_props}
 
 
-def _require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
+def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
+    """Check that a quantized model was made from a calibration.
+
+    Raises:
+        InputFileError: it was not written by ``export``.
+        StaleCalibrationError: it was made from another model or calibration.
+    """
     if FLOAT_SHA256 not in origin:
         raise InputFileError(
             f"'{path}' was not written by ptq export", hint="name a model that was, or none at all"
@@ -262,7 +279,8 @@ def _require_origin(origin: Mapping[str, str], calibration: Calibration, path: P
         )
 
 
-def _model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:
+def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:
+    """Return the two models by file, hash and size."""
     source = relative_location(recipe.model.path, Path.cwd()) if recipe.model.path else run.float_model.name
     return ModelSummary(
         source,
@@ -287,7 +305,12 @@ def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     return AmaxSummary(text, settings)
 
 
-def _layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
+def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
+    """Return where each layer of the quantized model runs.
+
+    Raises:
+        InputFileError: what the model says of itself is damaged.
+    """
     model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
     layers = report_layers(make_plan(model, load_target(recipe.quantization.target)))
     if LAYERS not in origin:

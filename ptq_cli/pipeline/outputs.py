@@ -26,7 +26,7 @@ def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = Non
     """
     taken = dict(_input_files(recipe))
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
-    evaluated = (run.report_json, run.report_markdown, run.junit, run.report_html, run.details)
+    evaluated = (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.analysis)
     for path in (*calibrated, *evaluated, run.report_recipe, output or run.quantized_model):
         _require_free(path, taken, "name another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path

@@ -72,6 +72,12 @@ class Reading:
         pairs = list(self._find_pairs())
         self.pairs = {pair.tensor: pair for pair in pairs}
         self.constants = tuple(self._find_constants())
+        restored = {node.output[0]: node.input[0] for node in self.graph.node if node.op_type == DEQUANTIZE}
+        self._readers: dict[str, list[str]] = {}
+        for node in self.graph.node:
+            for name in reads(node):
+                if name in restored and node.name not in self.inserted:
+                    self._readers.setdefault(restored[name], []).append(node.name)
 
     def is_constant(self, name: str) -> bool:
         """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
@@ -90,6 +96,10 @@ class Reading:
         before = [source for item in node.input if item for source in self.sources_of(item)]
         unique = {source.output[0]: source for source in [*before, node]}
         return tuple(unique.values())
+
+    def readers_of(self, pair: ActivationPair) -> tuple[str, ...]:
+        """Return the names of the nodes that read what a pair restores, in order."""
+        return tuple(dict.fromkeys(self._readers.get(pair.integers, ())))
 
     def parameters_of(self, node: onnx.NodeProto) -> QuantParameters:
         """Return what a QuantizeLinear quantizes with."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.qdq.constant_values import ConstantValues
@@ -24,9 +25,10 @@ class ConstantUse:
         sqnr_db: of its values against the float model's, decibels.
         clipped: share of values outside the range, 0 to 1.
         low, high: the ends of the range; None without a scale.
-        used: share of the range that the middle 99.9 % of the values take; None without a scale and for int32.
+        used: share of the range that the middle 99.9 % of the values take; None for int32, without a scale.
         imbalance: largest magnitude of a channel over the median channel's; None without channels.
         levels: how many values an integer can have; 0 without a scale.
+        clip_share: share of the noise that comes of values outside the range, 0 to 1.
         widened: share of the channels whose scale is wider than their values need.
     """
 
@@ -37,6 +39,7 @@ class ConstantUse:
     used: float | None
     imbalance: float | None
     levels: int
+    clip_share: float
     widened: float
 
 
@@ -52,7 +55,7 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
     amax = _channel_amax(constant.floats, channel_axis if constant.axis is None else constant.axis)
     imbalance = channel_imbalance(amax)
     if constant.integers is None or constant.scale is None:
-        return ConstantUse(noise.sqnr_db, 0.0, None, None, None, imbalance, 0, 0.0)
+        return ConstantUse(noise.sqnr_db, 0.0, None, None, None, imbalance, 0, 0.0, 0.0)
     scale = constant.spread(constant.scale).astype(np.float64)
     zeros = np.zeros(()) if constant.zero_point is None else constant.spread(constant.zero_point)
     zeros = zeros.astype(np.float64)
@@ -72,6 +75,7 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
         None if histogram is None else range_used(histogram),
         imbalance,
         levels,
+        _share_of_noise(constant, outside),
         _widened(constant, amax, greatest),
     )
 
@@ -110,10 +114,16 @@ def _channel_amax(values: FloatArray, axis: int | None) -> Float64Array | None:
     return amax
 
 
+def _share_of_noise(constant: ConstantValues, outside: npt.NDArray[np.bool_]) -> float:
+    noise = (constant.floats.astype(np.float64) - constant.values) ** 2
+    total = float(noise.sum())
+    return float(noise[outside].sum()) / total if total else 0.0
+
+
 def _widened(constant: ConstantValues, amax: Float64Array | None, greatest: int) -> float:
     if constant.scale is None or amax is None or constant.block_size or constant.scale.ndim > 1:
         return 0.0
     needed = np.asarray(amax if constant.scale.ndim else amax.max()) / greatest
     with_values = needed > 0
-    wider = with_values & (constant.scale > WIDER * needed)
+    wider = with_values & (constant.scale.astype(np.float64) > WIDER * needed)
     return float(np.count_nonzero(wider)) / max(1, np.size(needed))

@@ -19,9 +19,9 @@ class Judge:
     Example:
         >>> judge = Judge("top1")
         >>> scores = np.float32([[2.0, 1.0], [0.0, 1.0]])
-        >>> judge.update(scores, scores[::-1], np.array([0, 1]), "the model with one layer changed")
-        >>> judge.value, judge.sqnr_db
-        (0.0, 0.0)
+        >>> judge.update(scores, scores / 2, np.array([0, 0]), "the model with one layer changed")
+        >>> judge.value, round(judge.sqnr_db, 2)
+        (0.5, 6.02)
     """
 
     def __init__(self, metric: str) -> None:

@@ -43,6 +43,7 @@ class Measured:
         noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
         shapes: of those tensors; None where a size changed, or is the samples'.
         judged: by layer.
+        sizes: shape of each input, for one sample.
     """
 
     evaluation: Evaluation
@@ -51,6 +52,7 @@ class Measured:
     noises: Mapping[str, NoiseSums]
     shapes: Mapping[str, tuple[int | None, ...]]
     judged: Mapping[str, Judged]
+    sizes: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ class _Run:
         made = {name for stage in subject.staged.stages if stage.layer for name in stage.outputs}
         self.noises = {name: NoiseSums() for name in [*subject.pairs, *sorted(made - set(subject.pairs))]}
         self.shapes: dict[str, tuple[int | None, ...]] = {}
+        self.sizes: dict[str, tuple[int, ...]] = {}
         self.judged = {name: Judged(Judge(subject.metric), Judge(subject.metric)) for name in subject.layers}
 
     def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
@@ -162,7 +165,9 @@ class _Run:
 
     def measured(self, evaluation: Evaluation) -> Measured:
         """Return what was found."""
-        return Measured(evaluation, self.output, self.quantizations, self.noises, self.shapes, self.judged)
+        return Measured(
+            evaluation, self.output, self.quantizations, self.noises, self.shapes, self.judged, self.sizes
+        )
 
     def _outputs(self, tensors: Tensors) -> list[Array]:
         return [self.subject.staged.floats(name, tensors[name]) for name in self.subject.outputs]
@@ -170,6 +175,7 @@ class _Run:
     def _analyze(self, piece: Batch, first: int) -> None:
         wanted = self._outputs(self.floats)[0]
         self.output.update(wanted, self._outputs(self.quantized)[0], piece.labels, "the quantized model")
+        self.sizes = self.sizes or {name: (1, *array.shape[1:]) for name, array in piece.inputs.items()}
         place = Place(piece, first)
         tensors = [self._tensor(name, place) for name in self.noises]
         work: list[Callable[[], None]] = []

@@ -1,0 +1,277 @@
+"""``analyze``: where a quantized model loses, tensor by tensor and layer by layer, and what to try."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.amax.overrides import matches, nearest_match
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.labels import require_labels
+from ptq_cli.collectors.artifact import Calibration
+from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.onnx_source import input_specs
+from ptq_cli.pipeline.evaluate import (
+    Pair,
+    evaluated_layers,
+    model_summary,
+    quantized_metadata,
+    quantized_path,
+    require_origin,
+)
+from ptq_cli.pipeline.export import AMAX_METHOD, WEIGHT_AMAX
+from ptq_cli.pipeline.measure import checked, open_data
+from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.provenance import load_run
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.versions import library_versions
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.qdq.reading import Reading
+from ptq_cli.qdq.staged import StagedModel
+from ptq_cli.qdq.stages import cut_stages
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, layer_rows
+from ptq_cli.report.analysis.causes import Settings
+from ptq_cli.report.analysis.document import (
+    Analysis,
+    Cost,
+    MetricSummary,
+    Models,
+    Order,
+    Samples,
+    analysis_to_json,
+)
+from ptq_cli.report.analysis.judge import SQNR
+from ptq_cli.report.analysis.measure import Measured, Subject, measure
+from ptq_cli.report.document import Layer
+from ptq_cli.report.metrics.registry import requested_label_metrics
+from ptq_cli.report.times import current_time
+from ptq_cli.runtime.pieces import Cutter
+from ptq_cli.runtime.session import usable_cores
+
+DEFAULT_SAMPLES = 256
+PIECE_BYTES = 32 << 20
+"""Float tensors between stages of one piece. They are held beside their quantized twins; a piece ten times as
+large is no faster."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What of an analysis is wanted.
+
+    Attributes:
+        layers: patterns of the layers whose sensitivity is wanted; empty for all.
+        sensitivity: whether any is wanted; without, tensors alone are measured.
+        order: what layers are ranked by.
+    """
+
+    layers: Sequence[str] = ()
+    sensitivity: bool = True
+    order: Order = "sqnr"
+
+
+@dataclass(frozen=True)
+class AnalysisResult:
+    """What ``analyze`` found.
+
+    Attributes:
+        analysis: all of it.
+        run: where ``analysis.json`` is.
+    """
+
+    analysis: Analysis
+    run: RunDirectory
+
+
+def run_analyze(
+    request: Request,
+    run: RunDirectory,
+    quantized_model: Path | None = None,
+    question: Question | None = None,
+    progress: ProgressCallback = silent,
+) -> AnalysisResult:
+    """Measure what each quantized tensor and each layer costs, and write ``analysis.json``.
+
+    Args:
+        request: evaluation data and metric. Where no number of samples is given, the first 256 are used.
+        run: the run directory.
+        quantized_model: the model to look at, or None for the one in the run directory.
+        question: what is wanted; None for all.
+        progress: is told after each piece of a batch.
+
+    Raises:
+        MissingStageError: nothing was calibrated or exported.
+        StaleCalibrationError: the models or settings do not belong together.
+        LabelError: the metric needs labels and the data have none.
+        UnknownNameError: no layer or metric has that name.
+        NonFiniteActivationError: a tensor holds NaN or Inf.
+        MetricError: an output holds NaN or Inf, or does not fit the metric.
+    """
+    question = question or Question()
+    recipe, calibration = load_run(request, run)
+    require_outputs(run, recipe)
+    path = quantized_path(run, quantized_model)
+    pair = Pair(run.float_model.read_bytes(), path.read_bytes(), path.name)
+    origin = quantized_metadata(pair.quantized_model, path)
+    require_origin(origin, calibration, path)
+    float_proto = onnx.load_model_from_string(pair.float_model)
+    inputs = input_specs(ir.from_proto(float_proto))
+    dataset = _open_samples(recipe, inputs)
+    metric = _metric(recipe, dataset)
+    progress(Progress("reading both models", 0, None))
+    layers = evaluated_layers(pair, recipe, origin)
+    subject, reading, quantized_proto = _subject(float_proto, pair, layers, question, metric)
+    measured = measure(
+        subject,
+        _pieces(dataset, inputs, recipe, subject.staged),
+        threads=recipe.runtime.threads or usable_cores(),
+        total=dataset.count,
+        progress=progress,
+    )
+    settings = _settings(origin, calibration)
+    tensors = (
+        *activation_rows(reading, measured, settings),
+        *constant_rows(reading, quantized_proto, settings),
+    )
+    work = multiply_accumulates(ir.from_proto(float_proto), measured.sizes).counts
+    summary = _metric_summary(metric, measured) if question.sensitivity else None
+    analysis = Analysis(
+        created=current_time(),
+        versions=library_versions(),
+        models=_models(recipe, run, pair),
+        target=recipe.quantization.target,
+        samples=Samples(
+            relative_location(dataset.source, Path.cwd()), measured.evaluation.samples, dataset.digest()
+        ),
+        metric=summary,
+        order=question.order,
+        cost=_cost(subject, work),
+        tensors=tensors,
+        layers=layer_rows(layers, subject, measured, tensors, work, summary, question.order),
+    )
+    write_together({run.analysis: analysis_to_json(analysis).encode()})
+    return AnalysisResult(analysis, run)
+
+
+def _open_samples(recipe: Recipe, inputs: Sequence[TensorSpec]) -> Dataset:
+    settings = recipe.evaluation
+    if settings.samples is None:
+        settings = replace(settings, samples=DEFAULT_SAMPLES)
+    return bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
+
+
+def _metric(recipe: Recipe, dataset: Dataset) -> str:
+    """Return what variants are judged by: the first metric named, or top-1 where there are labels."""
+    if not recipe.evaluation.metrics:
+        return "top1" if dataset.has_labels else SQNR
+    name = recipe.evaluation.metrics[0]
+    if requested_label_metrics([name]):
+        require_labels(dataset, f"metric '{name}'")
+    return name
+
+
+def _subject(
+    float_proto: onnx.ModelProto, pair: Pair, layers: Sequence[Layer], question: Question, metric: str
+) -> tuple[Subject, Reading, onnx.ModelProto]:
+    quantized_proto = onnx.load_model_from_string(pair.quantized_model)
+    reading = Reading(float_proto, quantized_proto)
+    integer = {layer.name for layer in layers if layer.integer}
+    stages = cut_stages(float_proto, quantized_proto, reading, integer)
+    outputs = [item.name for item in float_proto.graph.output]
+    staged = StagedModel(stages, reading.pairs, outputs[0])
+    subject = Subject(
+        staged,
+        reading.pairs,
+        _channel_axes(reading),
+        outputs,
+        _chosen(staged, question),
+        metric,
+        requested_label_metrics([metric]),
+    )
+    return subject, reading, quantized_proto
+
+
+def _chosen(staged: StagedModel, question: Question) -> list[str]:
+    if not question.sensitivity:
+        return []
+    known = list(staged.layers)
+    for pattern in question.layers:
+        if not any(matches(pattern, [name]) for name in known):
+            raise UnknownNameError(
+                f"no quantized layer is called '{pattern}'{nearest_match(pattern, known)}",
+                hint="ptq inspect lists the layers; *, ? and […] match as in a shell",
+            )
+    if not question.layers:
+        return known
+    return [name for name in known if any(matches(pattern, [name]) for pattern in question.layers)]
+
+
+def _channel_axes(reading: Reading) -> dict[str, int]:
+    """Return the axis of the channels of each quantized activation, told by the operators around it."""
+    axes: dict[str, int] = {}
+    for node in reading.float_graph.node:
+        axis = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}.get(node.op_type)
+        if axis is not None:
+            axes.setdefault(node.input[0], axis)
+    for name in reading.pairs:
+        node = next((node for node in reading.float_graph.node if name in node.output), None)
+        if name not in axes and node is not None and node.input and node.input[0] in axes:
+            axes[name] = axes[node.input[0]]
+    return axes
+
+
+def _pieces(
+    dataset: Dataset, inputs: Sequence[TensorSpec], recipe: Recipe, staged: StagedModel
+) -> Iterator[Batch]:
+    fixed = fixed_batch_size(inputs)
+    cutter = Cutter(PIECE_BYTES)
+
+    def sample_bytes(arrays: Mapping[str, Array]) -> int:
+        return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
+
+    for batch in checked(dataset.batches(fixed or recipe.evaluation.batch_size)):
+        yield from (batch,) if fixed else cutter.cut(batch, sample_bytes)
+
+
+def _settings(origin: Mapping[str, str], calibration: Calibration) -> Settings:
+    return Settings(
+        origin.get(AMAX_METHOD, "max"),
+        origin.get(WEIGHT_AMAX, "max"),
+        calibration.provenance.method == "histogram",
+    )
+
+
+def _metric_summary(name: str, measured: Measured) -> MetricSummary:
+    found = next(item for item in measured.evaluation.measurements if item.name == name)
+    return MetricSummary(
+        found.name,
+        found.unit,
+        found.needs_labels,
+        found.higher_is_better,
+        found.float_value,
+        found.quantized_value,
+        measured.output.sqnr_db,
+    )
+
+
+def _models(recipe: Recipe, run: RunDirectory, pair: Pair) -> Models:
+    summary = model_summary(recipe, run, pair)
+    return Models(summary.source, summary.float_model, summary.quantized_model)
+
+
+def _cost(subject: Subject, work: Mapping[str, int | None]) -> Cost:
+    staged = subject.staged
+    weights = [float(sum(work.get(name) or 0 for name in stage.nodes)) for stage in staged.stages]
+    if not sum(weights):
+        weights = [1.0] * len(weights)
+    again = sum(weights[index] for layer in subject.layers for index in staged.behind(layer))
+    return Cost(2 * len(subject.layers), round(2 + 2 * again / sum(weights), 3))

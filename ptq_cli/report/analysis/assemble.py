@@ -1,0 +1,239 @@
+"""From what was measured to the analysis: a row for each tensor and each layer, with causes and ranks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from ptq_cli.qdq.constant_values import ConstantValues, constant_values
+from ptq_cli.qdq.reading import QuantizedConstant, Reading
+from ptq_cli.report.analysis.causes import (
+    Finding,
+    Settings,
+    Use,
+    activation_finding,
+    layer_finding,
+    weight_finding,
+)
+from ptq_cli.report.analysis.constants import ConstantUse, overflowing, use_of
+from ptq_cli.report.analysis.document import LayerAnalysis, MetricSummary, Order
+from ptq_cli.report.analysis.judge import drop
+from ptq_cli.report.analysis.measure import Measured, Subject
+from ptq_cli.report.analysis.sums import channel_imbalance, range_used
+from ptq_cli.report.analysis.tensors import Kind, Sensitivity, TensorAnalysis
+from ptq_cli.report.document import Layer
+
+BIAS = "int32"
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The rows, in the order of the graph."""
+
+    tensors: tuple[TensorAnalysis, ...]
+    layers: tuple[LayerAnalysis, ...]
+
+
+def activation_rows(reading: Reading, measured: Measured, settings: Settings) -> Iterator[TensorAnalysis]:
+    """Yield a row for each activation pair."""
+    makers = {name: node.op_type for node in reading.float_graph.node for name in node.output}
+    for name, pair in reading.pairs.items():
+        sums, parameters = measured.quantizations[name], pair.parameters
+        scale, zero = float(parameters.scale), int(parameters.zero_point)
+        readers = reading.readers_of(pair)
+        imbalance, used = channel_imbalance(sums.channel_amax), range_used(sums.integers)
+        clipped = sums.clipped / max(1, sums.count)
+        use = Use(sums.sqnr_db, sums.clip_share, clipped, used, imbalance, len(sums.integers), readers)
+        found = activation_finding(use, settings)
+        yield TensorAnalysis(
+            name=name,
+            kind="activation",
+            layers=readers,
+            op=makers.get(name, ""),
+            dtype=parameters.format.name,
+            shape=measured.shapes.get(name, ()),
+            axis=None,
+            low=(parameters.format.qmin - zero) * scale,
+            high=(parameters.format.qmax - zero) * scale,
+            scale_min=scale,
+            scale_max=scale,
+            zero_point_min=zero,
+            zero_point_max=zero,
+            clipped=clipped,
+            range_used=used,
+            channel_imbalance=imbalance,
+            sqnr_accumulated_db=measured.noises[name].sqnr_db,
+            sqnr_isolated_db=sums.sqnr_db,
+            cause=found.cause,
+            finding=found.finding,
+            remedy=found.remedy,
+        )
+
+
+def constant_rows(
+    reading: Reading, quantized_model: onnx.ModelProto, settings: Settings
+) -> Iterator[TensorAnalysis]:
+    """Yield a row for each quantized constant; one that several layers share has one row."""
+    biased = {constant.node: constant for constant in reading.constants if _is_bias(reading, constant)}
+    seen: dict[tuple[str, str], list[QuantizedConstant]] = {}
+    for constant in reading.constants:
+        # Layers that store one constant in the same way share what is stored.
+        stored = next(iter(constant.sources)).input[0]
+        seen.setdefault((constant.tensor, stored), []).append(constant)
+    ops = {node.name: node.op_type for node in reading.graph.node}
+    nodes = {node.name: node for node in reading.graph.node}
+    for constants in seen.values():
+        first = constants[0]
+        values = constant_values(reading, quantized_model, first)
+        is_bias = values.dtype == BIAS
+        use = use_of(values, None if is_bias else _output_channels(nodes[first.node], values.floats.ndim))
+        readers = tuple(constant.node for constant in constants)
+        overflow = any(
+            overflowing(constant_values(reading, quantized_model, biased[name]))
+            for name in readers
+            if not is_bias and use.widened and name in biased
+        )
+        found = _constant_finding(values, use, readers, settings, overflow=overflow)
+        yield _constant_row(
+            first.tensor, "bias" if is_bias else "weight", ops[first.node], values, use, readers, found
+        )
+
+
+def _constant_finding(
+    values: ConstantValues, use: ConstantUse, readers: Sequence[str], settings: Settings, *, overflow: bool
+) -> Finding:
+    if values.dtype == BIAS:
+        return Finding()
+    shared = use.imbalance if values.axis is None else None
+    numbers = Use(use.sqnr_db, use.clip_share, use.clipped, use.used, shared, use.levels, readers)
+    return weight_finding(
+        numbers, settings, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
+    )
+
+
+def _constant_row(
+    name: str,
+    kind: Kind,
+    op: str,
+    values: ConstantValues,
+    use: ConstantUse,
+    readers: tuple[str, ...],
+    found: Finding,
+) -> TensorAnalysis:
+    has_scale = values.scale is not None
+    zeros = values.zero_point if values.zero_point is not None else np.zeros(1, np.int64)
+    return TensorAnalysis(
+        name=name,
+        kind=kind,
+        layers=readers,
+        op=op,
+        dtype=values.dtype,
+        shape=values.floats.shape,
+        axis=values.axis,
+        low=use.low,
+        high=use.high,
+        scale_min=float(np.min(values.scale)) if values.scale is not None else None,
+        scale_max=float(np.max(values.scale)) if values.scale is not None else None,
+        zero_point_min=int(zeros.min()) if has_scale else None,
+        zero_point_max=int(zeros.max()) if has_scale else None,
+        clipped=use.clipped,
+        range_used=use.used,
+        channel_imbalance=use.imbalance,
+        sqnr_accumulated_db=use.sqnr_db,
+        sqnr_isolated_db=use.sqnr_db,
+        cause=found.cause,
+        finding=found.finding,
+        remedy=found.remedy,
+    )
+
+
+def layer_rows(
+    layers: Sequence[Layer],
+    subject: Subject,
+    measured: Measured,
+    tensors: Sequence[TensorAnalysis],
+    work: Mapping[str, int | None],
+    metric: MetricSummary | None,
+    order: Order,
+) -> tuple[LayerAnalysis, ...]:
+    """Return a row for each layer of the plan."""
+    made = {name: stage.outputs[0] for stage in subject.staged.stages for name in stage.nodes}
+    isolated = {name: sums.sqnr_db for name, sums in measured.quantizations.items()}
+    quantized = {name for tensor in tensors if tensor.kind != "activation" for name in tensor.layers}
+    sensitivities = _ranked(measured, metric, order) if metric is not None else {}
+    rows = []
+    for layer in layers:
+        output = made.get(layer.name, "")
+        sensitivity = sensitivities.get(layer.name)
+        own = [
+            (item.sqnr_isolated_db, item.name, Finding(item.cause, item.finding, item.remedy))
+            for item in tensors
+            if layer.name in item.layers or (item.name == output and layer.integer)
+        ]
+        gain = None
+        if sensitivity is not None and metric is not None:
+            gain = sensitivity.sqnr_left_float_db - metric.sqnr_db
+        not_fused = "" if layer.integer or layer.name not in quantized else layer.reason
+        found = layer_finding(layer.name, own, not_fused=not_fused, gain_db=gain)
+        noise = measured.noises.get(output)
+        rows.append(
+            LayerAnalysis(
+                layer.name,
+                layer.op,
+                layer.integer,
+                layer.reason,
+                work.get(layer.name),
+                output,
+                noise.sqnr_db if noise is not None else None,
+                isolated.get(output),
+                sensitivity,
+                found.cause,
+                found.finding,
+                found.remedy,
+            )
+        )
+    return tuple(rows)
+
+
+def _ranked(measured: Measured, metric: MetricSummary, order: Order) -> dict[str, Sensitivity]:
+    found = {
+        name: Sensitivity(
+            judged.only_quantized.value,
+            judged.left_float.value,
+            _drop(metric, judged.only_quantized.value),
+            _drop(metric, judged.left_float.value),
+            judged.only_quantized.sqnr_db,
+            judged.left_float.sqnr_db,
+            1,
+        )
+        for name, judged in measured.judged.items()
+    }
+
+    def worst_first(name: str) -> tuple[float, float]:
+        item = found[name]
+        worse = item.metric_only_quantized if metric.higher_is_better else -item.metric_only_quantized
+        return (worse if order == "metric" else 0.0, item.sqnr_only_quantized_db)
+
+    return {
+        name: replace(found[name], rank=rank)
+        for rank, name in enumerate(sorted(found, key=worst_first), start=1)
+    }
+
+
+def _drop(metric: MetricSummary, value: float) -> float | None:
+    return drop(metric.float_value, value, higher_is_better=metric.higher_is_better)
+
+
+def _is_bias(reading: Reading, constant: QuantizedConstant) -> bool:
+    stored = constant.sources[0].input[0]
+    return any(
+        item.name == stored and item.data_type == onnx.TensorProto.INT32 for item in reading.graph.initializer
+    )
+
+
+def _output_channels(node: onnx.NodeProto, rank: int) -> int | None:
+    """Return the axis of a weight's output channels."""
+    transposed = any(item.name == "transB" and item.i for item in node.attribute)
+    axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if transposed else 1}
+    return axes.get(node.op_type) if rank > 1 else None

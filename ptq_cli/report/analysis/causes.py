@@ -1,0 +1,188 @@
+"""Why a tensor or a layer loses more than others, read from its numbers, and which flags are worth a try."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptq_cli.report.analysis.tensors import Cause
+
+GOOD_DB = 30.0
+"""A tensor above this SQNR, about 5 bits of a well used range, is left in peace."""
+MOST = 0.5
+"""Share of the noise that makes clipping its cause; share of the range below which outliers have most."""
+IMBALANCED = 4.0
+"""Times a channel's range is above the median's before one scale for both costs two bits."""
+FEW = 128
+"""Values below which the integers themselves are the cause: 7 bits have 128."""
+GAIN_DB = 1.0
+"""What the output's SQNR must gain before leaving a layer float is proposed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause with what to say and to try of it; all empty where nothing stands out."""
+
+    cause: Cause = ""
+    finding: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the quantized model at hand was made, as far as a remedy depends on it.
+
+    Attributes:
+        amax: the method that decided the activations' ranges, ``auto`` resolved.
+        weight_amax: that of the weights' ranges.
+        histograms: the calibration kept them, so that other methods can decide from it.
+    """
+
+    amax: str
+    weight_amax: str
+    histograms: bool
+
+
+@dataclass(frozen=True)
+class Use:
+    """How an activation or a weight uses its integers.
+
+    Attributes:
+        sqnr_db: of its quantization alone.
+        clip_share: share of its noise that comes of values outside the range.
+        clipped: share of such values.
+        used: share of the range that the middle 99.9 % of the values take; None where that is not known.
+        imbalance: largest magnitude of a channel over the median channel's, where one scale serves all;
+            otherwise None.
+        levels: how many values an integer can have; 0 for a codebook.
+        readers: the layers that read it.
+    """
+
+    sqnr_db: float
+    clip_share: float
+    clipped: float
+    used: float | None
+    imbalance: float | None
+    levels: int
+    readers: Sequence[str]
+
+
+def activation_finding(use: Use, settings: Settings) -> Finding:
+    """Return why an activation loses much, if it does.
+
+    Example:
+        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"])
+        >>> activation_finding(use, Settings("max", "max", histograms=True)).remedy
+        '--amax mse'
+        >>> activation_finding(use, Settings("max", "max", histograms=False)).remedy
+        '--method histogram --amax mse'
+        >>> activation_finding(use, Settings("mse", "max", histograms=True)).remedy
+        '--exclude fc'
+    """
+    if use.sqnr_db >= GOOD_DB:
+        return Finding()
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values lie outside the range, and make most of the noise"
+        # A range by max holds all that was calibrated; what lies outside was not in the calibration data.
+        return Finding("clipping", text, "" if settings.amax == "max" else "--amax max")
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
+        if settings.amax in ("mse", "entropy"):
+            return Finding("outliers", text, exclude(use.readers))
+        return Finding("outliers", text, f"{'' if settings.histograms else '--method histogram '}--amax mse")
+    return _common(use)
+
+
+def weight_finding(use: Use, settings: Settings, *, widened: float, quantizer: str = "") -> Finding:
+    """Return why a weight loses much, if it does.
+
+    Args:
+        use: of its integers.
+        settings: of the model.
+        widened: share of the channels whose scale followed a large bias.
+        quantizer: of a weight whose values are looked up.
+
+    Example:
+        >>> use = Use(18.0, 0.0, 0.0, 1.0, None, 15, ["fc"])
+        >>> weight_finding(use, Settings("max", "max", histograms=True), widened=0.0).remedy
+        '--weight-bits 8'
+    """
+    if use.sqnr_db >= GOOD_DB:
+        return Finding()
+    few = _few_steps(use, quantizer)
+    if few is not None:
+        return few
+    if widened:
+        text = f"the scale of {percent(widened)} of the channels was widened, so that an int32 bias holds"
+        return Finding("bias overflow", text, exclude(use.readers))
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values lie outside the range"
+        return Finding("clipping", text, "" if settings.weight_amax == "max" else "--weight-amax max")
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
+        known = settings.weight_amax in ("mse", "entropy")
+        return Finding("outliers", text, exclude(use.readers) if known else "--weight-amax mse")
+    return _common(use)
+
+
+def layer_finding(
+    name: str, tensors: Sequence[tuple[float, str, Finding]], *, not_fused: str, gain_db: float | None
+) -> Finding:
+    """Return why a layer loses much, from the tensors that it reads and makes.
+
+    Args:
+        name: of the layer.
+        tensors: SQNR of its quantization alone, name and finding of each.
+        not_fused: why it computes on floats although its weight is quantized; empty where it does not.
+        gain_db: how much higher the output's SQNR is where only this layer stays float; None if not known.
+
+    Example:
+        >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
+        >>> found.finding, found.remedy
+        ("left float, the output's SQNR is 3.0 dB higher", '--exclude fc')
+    """
+    if not_fused:
+        return Finding(
+            "not fused", f"its weight is quantized, but it computes on floats: {not_fused}", exclude([name])
+        )
+    for _, tensor, found in sorted(tensors, key=lambda item: item[0]):
+        if found.cause:
+            return Finding(found.cause, f"'{tensor}': {found.finding}", found.remedy)
+    if gain_db is not None and gain_db >= GAIN_DB:
+        return Finding("", f"left float, the output's SQNR is {gain_db:.1f} dB higher", exclude([name]))
+    return Finding()
+
+
+def exclude(layers: Sequence[str]) -> str:
+    """Return the flags that leave layers float, as a shell takes them.
+
+    Example:
+        >>> exclude(["fc", "/conv 1"])
+        "--exclude fc --exclude '/conv 1'"
+    """
+    return " ".join(f"--exclude {shlex.quote(name)}" for name in layers)
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, with two digits that count.
+
+    Example:
+        >>> percent(0.0423), percent(0.00001234), percent(1.0)
+        ('4.2 %', '0.0012 %', '100 %')
+    """
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
+
+
+def _few_steps(use: Use, quantizer: str) -> Finding | None:
+    if use.levels == 0:
+        return Finding("few steps", f"its values are {quantizer}", "--weight-quantizer scaled")
+    if use.levels < FEW:
+        return Finding("few steps", f"its integers have {use.levels} values", "--weight-bits 8")
+    return None
+
+
+def _common(use: Use) -> Finding:
+    if use.imbalance is not None and use.imbalance >= IMBALANCED:
+        text = f"the widest channel's values are {use.imbalance:.1f} times the median channel's"
+        return Finding("channel imbalance", text, exclude(use.readers))
+    return Finding()
