@@ -29,6 +29,7 @@ COMMANDS = (
     "explain",
     "export",
     "evaluate",
+    "analyze",
     "quantize",
     "verify",
     "bench",

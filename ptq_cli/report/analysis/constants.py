@@ -95,15 +95,14 @@ def _limits(constant: ConstantValues) -> tuple[int, int]:
         return -(2**31) + 1, 2**31 - 1
     if constant.dtype.startswith("u") and integers.min() >= 0:
         return 0, _ones(int(integers.max()))
-    greatest = _ones(int(np.abs(integers).max(initial=1)))
     # A scale like 2^-5 may use -128, which has no counterpart.
-    return (-greatest if int(integers.min()) >= -greatest else int(integers.min())), greatest
+    greatest = _ones(max(int(integers.max()), -int(integers.min()) - 1))
+    return min(-greatest, int(integers.min())), greatest
 
 
 def _ones(greatest: int) -> int:
-    """Return the least 2^k - 1 that is not below a number; 128 of an int8 is met by 127."""
-    bits = max(1, greatest.bit_length())
-    return (1 << bits) - 1 if greatest != 1 << (bits - 1) or bits == 1 else greatest - 1
+    """Return the least 2^k - 1 that is not below a number."""
+    return (1 << max(1, greatest.bit_length())) - 1
 
 
 def _channel_amax(values: FloatArray, axis: int | None) -> Float64Array | None:

@@ -49,7 +49,7 @@ class ExactSum:
         try:
             return self._units / (1 << UNIT_EXPONENT)
         except OverflowError:
-            return math.copysign(math.inf, self._units)
+            return math.inf if self._units > 0 else -math.inf
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -1,0 +1,69 @@
+"""A float model and its quantized twin, in stages."""
+
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.reading import Reading
+from ptq_cli.qdq.staged import StagedModel
+from ptq_cli.qdq.stages import Stage, cut_stages
+from tests.unit.plan.graphs import build, quantized
+
+CHAIN = """(float[n, 3, 8, 8] x) => (float[n, 5] y)
+    <float[8, 3, 3, 3] w1, float[8] b1, float[8, 8, 3, 3] w2, float[8, 8, 3, 3] w3, float[8, 5] w4>
+{
+    [first] c1 = Conv <pads=[1, 1, 1, 1]> (x, w1, b1)
+    r1 = Relu (c1)
+    [second] c2 = Conv <pads=[1, 1, 1, 1]> (r1, w2)
+    r2 = Relu (c2)
+    [third] c3 = Conv <pads=[1, 1, 1, 1]> (r2, w3)
+    [join] sum = Add (c3, r1)
+    pool = GlobalAveragePool (sum)
+    flat = Flatten (pool)
+    [last] y = Gemm (flat, w4)
+}"""
+"""Three convolutions, the third added to what the first gave, and a classifier."""
+
+RESIDUAL = """(float[n, 6, 8] x) => (float[n, 6, 8] y)
+    <float[8, 16] w1, float[16] b1, float[16, 8] w2, float[8] g, float[8] h, float[8, 8] w3>
+{
+    norm = LayerNormalization <axis=-1> (x, g, h)
+    [up] m1 = MatMul (norm, w1)
+    [up_bias] a1 = Add (m1, b1)
+    act = Gelu (a1)
+    [down] m2 = MatMul (act, w2)
+    stream = Add (m2, x)
+    norm2 = LayerNormalization <axis=-1> (stream, g, h)
+    [out] m3 = MatMul (norm2, w3)
+    y = Add (m3, stream)
+}"""
+"""A stream of floats that two blocks add to, as in a transformer."""
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Both models as protos, what was read of them, and the stages."""
+
+    floats: onnx.ModelProto
+    quantized: onnx.ModelProto
+    reading: Reading
+    stages: tuple[Stage, ...]
+    staged: StagedModel
+
+
+def make_twins(text: str, **constants: object) -> Twins:
+    model = build(text, opset=20, constants=constants)  # type: ignore[arg-type]
+    plan = make_plan(model, load_target("ort-cpu"))
+    return twins_of(model, quantized(model, plan), {layer.name for layer in plan.layers if layer.quantized})
+
+
+def twins_of(model: ir.Model, other: ir.Model, integer: set[str]) -> Twins:
+    floats, twin = ir.to_proto(model), ir.to_proto(other)
+    reading = Reading(floats, twin)
+    stages = cut_stages(floats, twin, reading, integer)
+    return Twins(
+        floats, twin, reading, stages, StagedModel(stages, reading.pairs, floats.graph.output[0].name)
+    )

@@ -1,0 +1,91 @@
+"""From numbers to a cause and a flag."""
+
+from dataclasses import replace
+
+import pytest
+
+from ptq_cli.report.analysis.causes import (
+    Finding,
+    Settings,
+    Use,
+    activation_finding,
+    layer_finding,
+    weight_finding,
+)
+
+SETTINGS = Settings("percentile", "max", histograms=True)
+GOOD = Use(38.0, 0.1, 0.0, 0.9, 2.0, 256, ("fc",))
+BAD = replace(GOOD, sqnr_db=20.0)
+
+
+@pytest.mark.parametrize(
+    ("use", "settings", "cause", "remedy"),
+    [
+        (replace(GOOD, used=0.01, imbalance=50.0), SETTINGS, "", ""),
+        (BAD, SETTINGS, "", ""),
+        (replace(BAD, used=0.1), SETTINGS, "outliers", "--amax mse"),
+        (replace(BAD, used=0.1), replace(SETTINGS, amax="entropy"), "outliers", "--exclude fc"),
+        (
+            replace(BAD, used=0.1),
+            Settings("max", "max", histograms=False),
+            "outliers",
+            "--method histogram --amax mse",
+        ),
+        (replace(BAD, clip_share=0.8, used=0.1), SETTINGS, "clipping", "--amax max"),
+        (replace(BAD, clip_share=0.8), replace(SETTINGS, amax="max"), "clipping", ""),
+        (replace(BAD, imbalance=4.0), SETTINGS, "channel imbalance", "--exclude fc"),
+        (replace(BAD, imbalance=3.9), SETTINGS, "", ""),
+    ],
+)
+def test_activations(use: Use, settings: Settings, cause: str, remedy: str) -> None:
+    found = activation_finding(use, settings)
+    assert (found.cause, found.remedy) == (cause, remedy)
+    assert bool(found.finding) == bool(cause)
+
+
+@pytest.mark.parametrize(
+    ("use", "settings", "widened", "cause", "remedy"),
+    [
+        (replace(GOOD, levels=15), SETTINGS, 1.0, "", ""),
+        (replace(BAD, levels=15), SETTINGS, 0.0, "few steps", "--weight-bits 8"),
+        (replace(BAD, levels=0), SETTINGS, 0.0, "few steps", "--weight-quantizer scaled"),
+        (BAD, SETTINGS, 0.25, "bias overflow", "--exclude fc"),
+        (replace(BAD, used=0.2), SETTINGS, 0.0, "outliers", "--weight-amax mse"),
+        (replace(BAD, used=0.2), replace(SETTINGS, weight_amax="mse"), 0.0, "outliers", "--exclude fc"),
+        (
+            replace(BAD, clip_share=0.9),
+            replace(SETTINGS, weight_amax="percentile"),
+            0.0,
+            "clipping",
+            "--weight-amax max",
+        ),
+        (replace(BAD, imbalance=9.0), SETTINGS, 0.0, "channel imbalance", "--exclude fc"),
+    ],
+)
+def test_weights(use: Use, settings: Settings, widened: float, cause: str, remedy: str) -> None:
+    found = weight_finding(use, settings, widened=widened, quantizer="looked up")
+    assert (found.cause, found.remedy) == (cause, remedy)
+
+
+def test_a_layer_has_the_cause_of_its_worst_tensor() -> None:
+    tensors = [
+        (25.0, "x", Finding("outliers", "few are large", "--amax mse")),
+        (12.0, "w", Finding("few steps", "its integers have 15 values", "--weight-bits 8")),
+        (5.0, "y", Finding()),
+    ]
+    found = layer_finding("fc", tensors, not_fused="", gain_db=9.0)
+    assert (found.cause, found.remedy) == ("few steps", "--weight-bits 8")
+    assert found.finding == "'w': its integers have 15 values"
+
+
+def test_a_layer_that_gains_nothing_by_integers_is_told_first() -> None:
+    tensors = [(12.0, "w", Finding("few steps", "…", "--weight-bits 8"))]
+    found = layer_finding("/my fc", tensors, not_fused="no kernel", gain_db=None)
+    assert (found.cause, found.remedy) == ("not fused", "--exclude '/my fc'")
+    assert found.finding.endswith("no kernel")
+
+
+@pytest.mark.parametrize(("gain", "remedy"), [(0.9, ""), (1.0, "--exclude fc"), (None, "")])
+def test_a_layer_without_a_cause_may_still_be_worth_leaving(gain: float | None, remedy: str) -> None:
+    found = layer_finding("fc", [], not_fused="", gain_db=gain)
+    assert (found.cause, found.remedy) == ("", remedy)
