@@ -1,0 +1,117 @@
+"""``ptq analyze``: tables that fit, JSON alone, refusals, and what it leaves when it is interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptq_cli.report.analysis.document import read_analysis
+from tests.e2e.conftest import Ptq, Refuse, make_arrays
+
+
+def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    outcome = ptq("analyze --eval-data eval.npz")
+    assert outcome.status == 0, outcome
+    assert "analyzed 4 activations, 4 constants and 4 layers on 20 samples," in outcome.out
+    header = next(line for line in outcome.out.splitlines() if "own/accum." in line)
+    names = ("#", "layer", "output", "cause", "own/accum.", "as", "op", "left float", "top1 drop")
+    assert header.split() == " ".join(names).split()
+    rows = [line.split() for line in outcome.out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
+    assert [row[0] for row in rows] == ["1", "2"]
+    analysis = read_analysis(folder / "ptq-run" / "analysis.json")
+    assert [row[1] for row in rows] == [layer.name for layer in analysis.ranked()[:2]]
+    assert outcome.out.rstrip().endswith("wrote ptq-run/analysis.json")
+
+
+@pytest.mark.parametrize("words", ["analyze --eval-data eval.npz", "analyze --eval-data eval.npz --tensors"])
+def test_tables_fit_80_columns(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = ptq(words)
+    assert outcome.status == 0
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_tensors_worst_first(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    outcome = ptq("analyze --eval-data eval.npz --no-sensitivity --top 3")
+    rows = [line.split() for line in outcome.out.splitlines() if " int8 " in line or " uint8 " in line]
+    assert len(rows) == 3
+    ratios = [float(row[1]) for row in rows]
+    assert ratios == sorted(ratios)
+    assert "3 of 8 tensors; --top 8 shows all" in outcome.out
+
+
+def test_json_alone(folder: Path, ptq: Ptq) -> None:
+    outcome = ptq("analyze --eval-data eval.npz --json --metric cosine --layers conv")
+    document = json.loads(outcome.out)
+    assert (document["format"], document["metric"]["name"]) == ("ptq.analysis", "cosine")
+    assert [layer["name"] for layer in document["layers"] if layer["sensitivity"]] == ["conv"]
+    assert document == json.loads((folder / "ptq-run" / "analysis.json").read_text())
+
+
+def test_hostile_names_do_not_steer_the_terminal(folder: Path, ptq: Ptq) -> None:
+    import onnx
+
+    model = onnx.load("model.onnx")
+    model.graph.node[0].name = "\x1b[2J<script>alert(1)</script>"
+    onnx.save(model, "hostile.onnx")
+    assert ptq("quantize hostile.onnx --data calib.npz --run hostile").status == 0
+    outcome = ptq("analyze --run hostile --eval-data eval.npz")
+    assert outcome.status == 0 and "\x1b" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("analyze --run nowhere --eval-data eval.npz", "PTQ-RUN-001", "nowhere"),
+        ("analyze gone.onnx --eval-data eval.npz", "PTQ-FILE-001", "gone.onnx"),
+        ("analyze model.onnx --eval-data eval.npz", "PTQ-FILE-001", "was not written by ptq export"),
+        ("analyze --eval-data eval.npz --metric top2", "PTQ-RECIPE-004", "top2"),
+        ("analyze --eval-data eval.npz --layers 'konv*'", "PTQ-RECIPE-004", "konv*"),
+        ("analyze --eval-data bare.npz --metric top1", "PTQ-DATA-006", "top1"),
+        ("analyze --eval-data nan.npz", "PTQ-DATA-008", "nan.npz[1]"),
+        ("analyze --eval-data wrong.npz", "PTQ-DATA-003", "x"),
+        ("analyze --eval-data eval.npz --top 0", "PTQ-USAGE-001", "--top"),
+        ("analyze --eval-data eval.npz --samples 0", "PTQ-RECIPE-003", "samples"),
+        ("analyze", "PTQ-DATA-005", "no evaluation data"),
+    ],
+)
+def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: str, says: str) -> None:
+    arrays = make_arrays(3, seed=3)
+    np.savez("bare.npz", x=arrays["x"])
+    np.savez("wrong.npz", x=arrays["x"][..., :4], label=arrays["label"])
+    arrays["x"][1, 0, 0, 0] = np.nan
+    np.savez("nan.npz", **arrays)
+    (folder / "ptq-run" / "recipe.toml").write_text("")
+    refuse(words, code, says)
+
+
+def test_a_model_of_an_earlier_calibration_is_refused(folder: Path, ptq: Ptq, refuse: Refuse) -> None:
+    assert ptq("calibrate model.onnx --data calib.npz --samples 5").status == 0
+    refuse("analyze --eval-data eval.npz", "PTQ-CALIB-003", "earlier calibration")
+
+
+def test_interrupted_it_leaves_what_was_there(folder: Path, ptq: Ptq) -> None:
+    assert ptq("analyze --eval-data eval.npz").status == 0
+    before = (folder / "ptq-run" / "analysis.json").read_bytes()
+    np.savez("long.npz", **make_arrays(4000, seed=4))
+    words = ["analyze", "--eval-data", "long.npz", "--samples", "4000", "--batch-size", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ptq_cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while "analyze" not in process.stderr.readline():
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in said
+    assert (folder / "ptq-run" / "analysis.json").read_bytes() == before
+    assert not list(folder.rglob("*.tmp"))
