@@ -24,8 +24,10 @@ from ptq_cli.plan.refusals import (
     bias_refusal,
     clamp_refusal,
     float_refusal,
+    integers_refusal,
     no_rule,
     output_refusal,
+    table_refusal,
     weight_refusal,
 )
 from ptq_cli.plan.sites import ActivationSite, BiasSite, LayerPlan, Plan, WeightSite
@@ -243,7 +245,10 @@ class _Planner:
         value = node.inputs[0]
         rule = self._target.op[node.op_type]
         if value is None or (
-            reason := attribute_refusal(node, rule) or output_refusal(node) or self._refusal(value)
+            reason := attribute_refusal(node, rule)
+            or output_refusal(node)
+            or table_refusal(node)
+            or self._refusal(value)
         ):
             self._reasons[node.name or ""] = reason
             return
@@ -297,6 +302,8 @@ class _Planner:
             return "attention mask: its huge constant leaves no step for the scores"
         if any(attribute.type in NESTED for attribute in node.attributes.values()):
             return "holds a graph of its own, which stays float"
+        if reason := integers_refusal(node):
+            return reason
         rule = rule_of(node, self._target)
         if rule is None:
             return no_rule(node, self._target)

@@ -7,6 +7,22 @@ from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, is_vector
 
 
+def integers_refusal(node: ir.Node) -> str:
+    """Return why a node is left alone that computes no floats, such as a shape, or an empty string."""
+    dtypes = {value.dtype for value in node.outputs if value.dtype is not None}
+    if not dtypes or any(dtype.is_floating_point() for dtype in dtypes):
+        return ""
+    return f"computes {' and '.join(sorted(dtype.name.lower() for dtype in dtypes))}, and no floats"
+
+
+def table_refusal(node: ir.Node) -> str:
+    """Return why a table that a Gather takes rows of is left alone, or an empty string."""
+    table = input_at(node, 0)
+    if node.op_type != "Gather" or table is None or not is_constant(table):
+        return ""
+    return f"takes rows of the table '{table.name}': integers would make the file smaller, and nothing faster"
+
+
 def no_rule(node: ir.Node, target: Target) -> str:
     """Return why an operator that a target has no rule for stays float."""
     known = node.domain in ("", "ai.onnx")

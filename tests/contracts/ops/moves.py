@@ -94,7 +94,7 @@ MOVES = {
         ),
         integer="m",
         floats={
-            "e": "reads the constant 't', and a quantized constant costs accuracy for nothing",
+            "e": "takes rows of the table 't': integers would make the file smaller",
             "y": "bias of m, added to its float result",
         },
         kernels={"MatMulIntegerToFloat": 1},

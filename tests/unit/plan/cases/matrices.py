@@ -187,6 +187,6 @@ MATRIX = {
     "embedding": Case(
         layer("int64[N,4] i", "float[4,8] e, float[8,8] w", "g = Gather(e, i)", "y = MatMul(g, w)"),
         "y",
-        {"g": "reads the constant 'e'"},
+        {"g": "takes rows of the table 'e'"},
     ),
 }
