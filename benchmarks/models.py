@@ -93,8 +93,11 @@ def write_resnet50(path: Path) -> None:
     graph.save(path, {"image": (TensorProto.FLOAT, ["batch", 3, 224, 224])}, x, ["batch", 1000])
 
 
-def write_bert(path: Path) -> None:
+def write_bert(path: Path, *, masked: bool = False) -> None:
     """Write a model of BERT's shape with 6 layers, as DistilBERT: input ``ids`` int64 [batch, length].
+
+    A masked one also takes ``mask`` int64 [batch, length], 0 where a sequence has ended, and adds the smallest
+    float32 to the scores there, as exporters of transformers do.
 
     Source:
         Devlin et al., BERT, section 3: 768 wide, 12 heads, 3072 inside.
@@ -105,8 +108,9 @@ def write_bert(path: Path) -> None:
     zero = graph.constant(np.zeros(1, np.int64))
     positions = graph.add("Slice", [graph.weight((POSITIONS, WIDTH), 1, 0.1), zero, length])
     x = graph.norm(graph.add("Add", [words, positions]))
+    mask = _mask(graph) if masked else None
     for _ in range(LAYERS):
-        x = graph.norm(graph.add("Add", [x, _attention(graph, x)]))
+        x = graph.norm(graph.add("Add", [x, _attention(graph, x, mask)]))
         inner = graph.linear(x, WIDTH, INNER)
         # Gelu as exporters wrote it before opset 20: its parts are what a calibrator has to choose from.
         scaled = graph.add("Div", [inner, graph.constant(np.array(2**0.5, np.float32))])
@@ -115,10 +119,20 @@ def write_bert(path: Path) -> None:
             "Mul", [graph.add("Mul", [inner, inside]), graph.constant(np.array(0.5, np.float32))]
         )
         x = graph.norm(graph.add("Add", [x, graph.linear(gelu, INNER, WIDTH)]))
-    graph.save(path, {"ids": (TensorProto.INT64, ["batch", "length"])}, x, ["batch", "length", WIDTH])
+    taken: dict[str, Kind] = {"ids": (TensorProto.INT64, ["batch", "length"])}
+    if masked:
+        taken["mask"] = (TensorProto.INT64, ["batch", "length"])
+    graph.save(path, taken, x, ["batch", "length", WIDTH])
 
 
-def _attention(graph: _Graph, x: str) -> str:
+def _mask(graph: _Graph) -> str:
+    kept = graph.add("Cast", ["mask"], to=TensorProto.FLOAT)
+    ended = graph.add("Sub", [graph.constant(np.array(1, np.float32)), kept])
+    huge = graph.add("Mul", [ended, graph.constant(np.array(np.finfo(np.float32).min))])
+    return graph.add("Unsqueeze", [huge, graph.constant(np.array([1, 2], np.int64))])
+
+
+def _attention(graph: _Graph, x: str, mask: str | None) -> str:
     heads = graph.constant(np.array([0, 0, HEADS, WIDTH // HEADS], np.int64))
 
     def split(order: list[int]) -> str:
@@ -129,6 +143,8 @@ def _attention(graph: _Graph, x: str) -> str:
     query, key, value = split([0, 2, 1, 3]), split([0, 2, 3, 1]), split([0, 2, 1, 3])
     scale = graph.constant(np.array((WIDTH // HEADS) ** 0.5, np.float32))
     scores = graph.add("Div", [graph.add("MatMul", [query, key]), scale])
+    if mask is not None:
+        scores = graph.add("Add", [scores, mask])
     mixed = graph.add("MatMul", [graph.add("Softmax", [scores], axis=-1), value])
     joined = graph.add("Transpose", [mixed], perm=[0, 2, 1, 3])
     whole = graph.constant(np.array([0, 0, WIDTH], np.int64))
@@ -144,6 +160,11 @@ def write_images(path: Path, count: int) -> None:
     np.savez(path, image=images)
 
 
-def write_sequences(path: Path, count: int, length: int) -> None:
-    """Write ``count`` sequences of word numbers as an ``.npz``."""
-    np.savez(path, ids=np.random.default_rng(2).integers(0, VOCABULARY, (count, length)))
+def write_sequences(path: Path, count: int, length: int, *, masked: bool = False) -> None:
+    """Write ``count`` sequences of word numbers as an ``.npz``; masked ones end anywhere in their second half."""
+    random = np.random.default_rng(2)
+    arrays = {"ids": random.integers(0, VOCABULARY, (count, length))}
+    if masked:
+        ends = random.integers(length // 2, length + 1, (count, 1))
+        arrays["mask"] = (np.arange(length) < ends).astype(np.int64)
+    np.savez(path, **arrays)
