@@ -96,8 +96,8 @@ def write_resnet50(path: Path) -> None:
 def write_bert(path: Path, *, masked: bool = False) -> None:
     """Write a model of BERT's shape with 6 layers, as DistilBERT: input ``ids`` int64 [batch, length].
 
-    A masked one also takes ``mask`` int64 [batch, length], 0 where a sequence has ended, and adds the smallest
-    float32 to the scores there, as exporters of transformers do.
+    A masked one also takes ``mask`` int64 [batch, length], 0 where a sequence has ended, and adds the
+    smallest float32 to the scores there, as exporters of transformers do.
 
     Source:
         Devlin et al., BERT, section 3: 768 wide, 12 heads, 3072 inside.
@@ -151,19 +151,19 @@ def _attention(graph: _Graph, x: str, mask: str | None) -> str:
     return graph.linear(graph.add("Reshape", [joined, whole]), WIDTH, WIDTH)
 
 
-def write_images(path: Path, count: int) -> None:
+def write_images(path: Path, count: int, *, seed: int = 1) -> None:
     """Write ``count`` images of 224 by 224 as an ``.npz``: smooth, as photographs are."""
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     coarse = random.standard_normal((count, 3, 28, 28)).astype(np.float32)
     images = np.repeat(np.repeat(coarse, 8, axis=2), 8, axis=3)
     images += random.normal(0, 0.2, images.shape).astype(np.float32)
     np.savez(path, image=images)
 
 
-def write_sequences(path: Path, count: int, length: int, *, masked: bool = False) -> None:
-    """Write ``count`` sequences of word numbers as an ``.npz``; masked ones end anywhere in their second half."""
-    random = np.random.default_rng(2)
-    arrays = {"ids": random.integers(0, VOCABULARY, (count, length))}
+def write_sequences(path: Path, count: int, length: int, *, masked: bool = False, seed: int = 2) -> None:
+    """Write sequences of word numbers as an ``.npz``; masked ones end anywhere in their second half."""
+    random = np.random.default_rng(seed)
+    arrays: dict[str, Any] = {"ids": random.integers(0, VOCABULARY, (count, length))}
     if masked:
         ends = random.integers(length // 2, length + 1, (count, 1))
         arrays["mask"] = (np.arange(length) < ends).astype(np.int64)

@@ -1,0 +1,234 @@
+"""Our int8 models beside those of ``onnxruntime.quantization.quantize_static``: how fast, and how exact.
+
+python -m benchmarks.static_quantization            print the table
+python -m benchmarks.static_quantization --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.static_quantization --case cnn --seconds 5    one case, measured for less long
+
+Both quantize the same float model on the same samples. Theirs has its best setting: uint8 activations, int8
+weights per channel, MinMax, and its own preprocessing. The models take turns.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import logging
+import platform
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from benchmarks.timing import run_ptq
+from ptq_cli.pipeline.measure import open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.report.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.report.metrics.sqnr import Sqnr
+from ptq_cli.runtime.session import Session, usable_cores
+from tools.marked import write_part
+
+ROOT = Path(__file__).parent.parent
+CNN = ROOT / "sample_models" / "cifar10_cnn"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+BATCH = 8
+OURS = ("--amax", "mse", "--weight-amax", "mse")
+Feed = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A float model, samples to calibrate on and others to compare on.
+
+    Attributes:
+        name: for ``--case``.
+        title: for the table.
+        model: the float model.
+        calibration, evaluation: ``.npz`` files.
+    """
+
+    name: str
+    title: str
+    model: Path
+    calibration: Path
+    evaluation: Path
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What came of a case.
+
+    Attributes:
+        sqnr_ours, sqnr_theirs: in decibel, of the first output to the float model's.
+        latency: of ours, theirs and the float model; the ratios are to ours.
+        integer_share: of our multiply-accumulates.
+        preprocessing: what had to be left out of theirs.
+    """
+
+    sqnr_ours: float
+    sqnr_theirs: float
+    latency: LatencyComparison
+    integer_share: float
+    preprocessing: str
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Compare with onnxruntime.quantization.quantize_static.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--case", help="cnn, resnet50 or bert; all without it")
+    parser.add_argument("--seconds", type=float, default=40.0, help="how long to measure each case")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was done.
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = list(_report(Path(scratch), arguments.case, arguments.seconds))
+    if arguments.write:
+        write_part(RESULTS, "static_quantization", "\n".join(lines))
+
+
+def _report(scratch: Path, only: str | None, seconds: float) -> Iterator[str]:
+    lines = (
+        f"`python -m benchmarks.static_quantization --write`, {platform.machine()}, {usable_cores()} threads,"
+        f" batches of {BATCH}, `{' '.join(OURS)}`. Above 1, ours is faster.",
+        "",
+        "| model | to theirs | to float | SQNR of ours | SQNR of theirs | integer multiply-accumulates |",
+        "| --- | --- | --- | --- | --- | --- |",
+    )
+    for line in lines:
+        print(line, flush=True)
+        yield line
+    for case in _cases(scratch):
+        if only in (None, case.name):
+            line = _row(case, _contest(case, scratch / case.name, seconds))
+            print(line, flush=True)
+            yield line
+
+
+def _row(case: Case, contest: Contest) -> str:
+    to_theirs, to_float = contest.latency.ratios
+    cells = (
+        f"{case.title}{contest.preprocessing}",
+        _speed(to_theirs),
+        _speed(to_float),
+        f"{contest.sqnr_ours:.1f} dB",
+        f"{contest.sqnr_theirs:.1f} dB",
+        f"{contest.integer_share:.1%}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _speed(ratio: LatencyRatio) -> str:
+    """Say how many times as long the other takes as ours."""
+    interval = ratio.interval
+    return f"{ratio.value:.2f}" + (f" ({interval.low:.2f} to {interval.high:.2f})" if interval else "")
+
+
+def _files(scratch: Path, name: str) -> Iterator[Path]:
+    return (scratch / f"{name}{ending}" for ending in (".onnx", "_calibration.npz", "_evaluation.npz"))
+
+
+def _cases(scratch: Path) -> Iterator[Case]:
+    cnn = Case("cnn", "CNN sample", *_files(scratch, "cnn"))
+    run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(cnn.model)], CNN)
+    _write_arrays("calibration", cnn.calibration)
+    _write_arrays("evaluation", cnn.evaluation)
+    yield cnn
+    resnet = Case("resnet50", "ResNet-50's shape", *_files(scratch, "resnet50"))
+    write_resnet50(resnet.model)
+    write_images(resnet.calibration, 64)
+    write_images(resnet.evaluation, 24, seed=3)
+    yield resnet
+    bert = Case("bert", "BERT's shape, masked", *_files(scratch, "bert"))
+    write_bert(bert.model, masked=True)
+    write_sequences(bert.calibration, 64, 64, masked=True)
+    write_sequences(bert.evaluation, 24, 64, masked=True, seed=4)
+    yield bert
+
+
+def _write_arrays(part: str, path: Path) -> None:
+    """Write the decoded images of the CNN sample."""
+    with contextlib.chdir(CNN):
+        recipe = resolve(Request({}, CNN / "model.pt", folder=CNN))
+        settings = recipe.calibration if part == "calibration" else recipe.evaluation
+        images = [batch.inputs for batch in open_data(settings, recipe.image, part, "--data").batches(BATCH)]
+    np.savez(path, image=np.concatenate([array for batch in images for array in batch.values()]))
+
+
+def _contest(case: Case, folder: Path, seconds: float) -> Contest:
+    folder.mkdir()
+    run_ptq(["calibrate", str(case.model), "--data", str(case.calibration), "--method", "histogram"], folder)
+    run_ptq(["export", "--onnx", *OURS], folder)
+    ours, theirs = folder / "ptq-run" / "model.int8.onnx", folder / "theirs.onnx"
+    preprocessing = _quantize_static(case, theirs)
+    feeds = list(_feeds(case.evaluation))
+    expected = [outputs[0] for outputs in map(Session(case.model).run, feeds)]
+    return Contest(
+        _sqnr(expected, ours, feeds),
+        _sqnr(expected, theirs, feeds),
+        measure_latency([ours, theirs, case.model], feeds, seconds=seconds),
+        _integer_share(ours),
+        preprocessing,
+    )
+
+
+def _feeds(path: Path) -> Iterator[Feed]:
+    with np.load(path) as arrays:
+        whole = dict(arrays)
+    count = len(next(iter(whole.values())))
+    for begin in range(0, count - count % BATCH, BATCH):
+        yield {name: array[begin : begin + BATCH] for name, array in whole.items()}
+
+
+def _sqnr(expected: list[np.ndarray], model: Path, feeds: list[Feed]) -> float:
+    sqnr, session = Sqnr(), Session(model)
+    for wanted, feed in zip(expected, feeds, strict=True):
+        sqnr.update(wanted, session.run(feed)[0])
+    return sqnr.compute()
+
+
+def _quantize_static(case: Case, path: Path) -> str:
+    """Quantize with ONNX Runtime's own script, and return what of its preprocessing had to be left out."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        def __init__(self) -> None:
+            self._feeds = _feeds(case.calibration)
+
+        def get_next(self) -> Feed | None:
+            return next(self._feeds, None)
+
+    prepared, left_out = path.with_suffix(".prepared.onnx"), ""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            quant_pre_process(str(case.model), str(prepared))
+        except Exception as error:  # noqa: BLE001 - it raises Exception itself
+            left_out = f" (their symbolic shape inference fails: {error})"
+            quant_pre_process(str(case.model), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(path),
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+    return left_out
+
+
+def _integer_share(model: Path) -> float:
+    command = [sys.executable, "-m", "ptq_cli", "verify", str(model), "--json"]
+    done = subprocess.run(command, cwd=model.parent.parent, check=True, capture_output=True, text=True)
+    share: float = json.loads(done.stdout)["integer_share"]
+    return share
+
+
+if __name__ == "__main__":
+    main()
