@@ -50,6 +50,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.quantizers
 	$(BIN)/python -m benchmarks.busy
+	$(BIN)/python -m benchmarks.static_quantization
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
