@@ -278,6 +278,12 @@ class NothingToQuantizeError(PtqError):
     code = "PTQ-PLAN-001"
 
 
+class TargetOverrideError(PtqError):
+    """A setting asks for what the target cannot do, such as uint8 of TensorRT; the message names both."""
+
+    code = "PTQ-PLAN-002"
+
+
 class RuntimeFailedError(PtqError):
     """ONNX Runtime cannot load or run the model; the message carries what it said."""
 

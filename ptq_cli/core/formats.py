@@ -71,5 +71,7 @@ class IntegerFormat:
 INT8 = IntegerFormat(8, signed=True)
 INT8_NARROW = IntegerFormat(8, signed=True, narrow_range=True)
 UINT8 = IntegerFormat(8, signed=False)
+INT16 = IntegerFormat(16, signed=True)
+UINT16 = IntegerFormat(16, signed=False)
 
-BY_NAME: dict[str, IntegerFormat] = {"int8": INT8, "uint8": UINT8}
+BY_NAME: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}

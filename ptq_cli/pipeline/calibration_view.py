@@ -17,7 +17,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.pipeline.provenance import load_run
-from ptq_cli.pipeline.ranges import decide_activations, tensor_settings
+from ptq_cli.pipeline.ranges import decide_activations, statistics_of, tensor_settings
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
@@ -129,8 +129,8 @@ Find = Callable[[ir.Model, Plan], Sequence[str]]
 
 
 def measured(_model: ir.Model, plan: Plan) -> Sequence[str]:
-    """Return every tensor that was measured."""
-    return plan.measured
+    """Return every tensor that a range is decided for."""
+    return plan.sources
 
 
 def shown_name(name: str) -> str:
@@ -185,7 +185,7 @@ def view_tensors(
     return tuple(
         _view(
             plan.activations[name],
-            calibration.statistics[name],
+            statistics_of(plan, name, calibration),
             settings[name],
             {method: found[name] for method, found in decisions.items()},
         )

@@ -182,7 +182,7 @@ def make_evaluation(
         times=Times(current_time()),
         versions=library_versions(),
         model=model,
-        target=recipe.quantization.target,
+        target=load_target(recipe.quantization.target).name,
         amax=_amax_summary(origin),
         calibration=CalibrationSummary(
             calibration.provenance.method, calibration.provenance.samples, calibration.provenance.data

@@ -137,7 +137,7 @@ def make_export(
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
     prove_powers_of_two(quantized, placement, plan)
-    quantized.metadata_props.update(_origin(recipe, calibration, method))
+    quantized.metadata_props.update(_origin(recipe, calibration, method, plan.target))
     if not placement.is_plain:
         quantized.metadata_props.update(_quantizers(placement, plan))
     content: bytes = ir.to_proto(quantized).SerializeToString(deterministic=True)
@@ -146,7 +146,7 @@ def make_export(
         target,
         len(content),
         len(float_model),
-        recipe.quantization.target,
+        plan.target,
         method,
         plan,
         count_kernels(content),
@@ -220,12 +220,12 @@ def report_layers(plan: Plan) -> tuple[Layer, ...]:
     )
 
 
-def _origin(recipe: Recipe, calibration: Calibration, method: str) -> dict[str, str]:
+def _origin(recipe: Recipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
     origin = {
         VERSION: library_versions()["ptq-cli"],
         FLOAT_SHA256: calibration.provenance.model,
         STATISTICS_SHA256: statistics_digest(calibration.statistics),
-        TARGET: recipe.quantization.target,
+        TARGET: target,
         AMAX_METHOD: method,
         WEIGHT_AMAX: recipe.amax.weight_method,
     }

@@ -53,7 +53,7 @@ class Placement:
     def activation_counts(self) -> dict[str, int]:
         """How many activations have which quantizer."""
         families = self.settings.activation_families
-        return dict(Counter(family_name(families[source]) for source in self.plan.measured))
+        return dict(Counter(family_name(families[source]) for source in self.plan.sources))
 
     @property
     def is_plain(self) -> bool:

@@ -17,7 +17,7 @@ from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.layers import file_layer, table_layer
-from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import parse_device
 
@@ -45,7 +45,7 @@ DEVICE_KIND = "runtime.device"
 """Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
 What is decided from a whole one holds for both, so a later stage may have another setting."""
 
-LOCATIONS = ("model.path", "model.arch", "calibration.data")
+LOCATIONS = ("model.path", "model.arch", "calibration.data", "quantization.target")
 HASH_PREFIX = "sha256 of "
 """Begins the key of a file that the model was made from; the rest is its path from the run directory."""
 
@@ -183,7 +183,8 @@ def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:
 def _shown(key: str, text: str | None, run: RunDirectory) -> str:
     if text in (None, "None"):
         return "not set"
-    if key not in LOCATIONS:
+    is_name = key == "quantization.target" and not is_target_file(str(ast.literal_eval(str(text))))
+    if key not in LOCATIONS or is_name:
         return str(text)
     # A path reads as the user would type it, not as it looks from the run directory.
     location = resolve_location(str(ast.literal_eval(str(text))), run.path.absolute())

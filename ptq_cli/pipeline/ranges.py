@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import onnx_ir as ir
 
@@ -9,10 +10,13 @@ from ptq_cli.amax.decide import AUTO, Decision, decide
 from ptq_cli.amax.grids import fixed_point_parameters, step_parameters
 from ptq_cli.amax.overrides import matches, require_matches, settings_for
 from ptq_cli.collectors.artifact import Calibration
+from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.pipeline.target_limits import require_bits, within_bits
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.quantizers import (
@@ -58,6 +62,7 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     Raises:
         RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
+        TargetOverrideError: the target has no such integers.
     """
     activations, weights = _activation_names(model, plan), _weight_names(plan)
     require_matches(recipe.override, list(activations.values()), list(weights.values()))
@@ -72,8 +77,14 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
         site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
     ]
     activation_families = {source: _activation_family(item, recipe) for source, item in activations.items()}
-    weight_families = {site: _weight_family(item, recipe) for site, item in weights.items()}
-    general = activation_family(recipe.activations), weight_family(recipe.weights)
+    target, ops = load_target(recipe.quantization.target), {node.name: node.op_type for node in model.graph}
+    weight_families = {
+        site: _weight_family(item, recipe, target, ops[site.node]) for site, item in weights.items()
+    }
+    general = (
+        activation_family(recipe.activations),
+        weight_family(within_bits(recipe.weights, target.weight)),
+    )
     changed += [source for source, found in activation_families.items() if found != general[0]]
     changed += [site.tensor for site, found in weight_families.items() if found != general[1]]
     names = tuple(dict.fromkeys(changed))
@@ -88,12 +99,14 @@ def _activation_family(names: Names, recipe: Recipe) -> ActivationFamily:
     return activation_family(settings)
 
 
-def _weight_family(names: Names, recipe: Recipe) -> WeightFamily:
-    settings = recipe.weights
+def _weight_family(names: Names, recipe: Recipe, target: Target, op_type: str) -> WeightFamily:
+    settings, rule = recipe.weights, target.weight_rule(op_type)
     for item in recipe.override:
         if matches(item.match, names):
             settings = overridden(settings, item.weights)
-    return weight_family(settings)
+    family = weight_family(within_bits(settings, rule))
+    require_bits(family, rule, target.name, names[-1])
+    return family
 
 
 def check_matches(model: ir.Model, recipe: Recipe) -> None:
@@ -150,15 +163,31 @@ def decide_activations(
     for site in plan.activations.values():
         if site.source in decisions:
             continue
-        statistics = calibration.statistics.get(site.source)
-        if statistics is None:
-            raise StaleCalibrationError(
-                f"the calibration has no statistics of '{site.source}'", hint="run ptq calibrate again"
-            )
+        statistics = statistics_of(plan, site.source, calibration)
         found = decide(statistics, settings[site.source], site.format, symmetric=site.symmetric)
         family = families[site.source] if families is not None else ScaledActivations()
         decisions[site.source] = replace(found, parameters=_on_grid(found, family, site.format))
     return decisions
+
+
+def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorStatistics:
+    """Return what decides a source's parameters: its statistics, or the union of those that are tied to it.
+
+    Raises:
+        StaleCalibrationError: a tensor has no statistics.
+    """
+    members = plan.members(source)
+    missing = next((name for name in members if name not in calibration.statistics), None)
+    if missing is not None:
+        raise StaleCalibrationError(
+            f"the calibration has no statistics of '{missing}'", hint="run ptq calibrate again"
+        )
+    first, *others = (calibration.statistics[name] for name in members)
+    if not others:
+        return first
+    # Channels of several tensors are not the same channels: their union has none.
+    plain = [replace(item, channels=None) for item in (first, *others)]
+    return reduce(TensorStatistics.merge, plain)
 
 
 def _on_grid(decision: Decision, family: ActivationFamily, format: IntegerFormat) -> QuantParameters:
@@ -176,10 +205,10 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
 
     Raises:
         NonFiniteActivationError: there is one.
+        StaleCalibrationError: a tensor has no statistics.
     """
-    for source in plan.measured:
-        statistics = calibration.statistics.get(source)
-        if statistics is not None and statistics.rangeless:
+    for source in plan.sources:
+        if statistics_of(plan, source, calibration).rangeless:
             raise NonFiniteActivationError(
                 f"tensor '{source}' had no finite value in any sample: there is no range to decide",
                 hint="mend the float model, or calibrate on other samples; ptq explain shows the counts",

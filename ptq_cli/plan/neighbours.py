@@ -1,25 +1,52 @@
-"""What a target makes of an operator together with the one that reads it."""
+"""What a target makes of an operator together with the ones beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from ptq_cli.plan.refusals import clamp_refusal
-from ptq_cli.plan.target import OpRule, Target
-from ptq_cli.plan.tensors import input_at, only_reader, rank
+from ptq_cli.plan.rules import OpRule, Target
+from ptq_cli.plan.tensors import input_at, is_constant, only_reader, rank
+
+Reasons = Mapping[str, str]
+"""By the name of a layer or a tensor."""
 
 
-def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
-    """Return the target's rule for a node, or None where it has none; other domains have no rules."""
-    if node is None or node.domain not in ("", "ai.onnx"):
-        return None
-    return target.op.get(node.op_type)
+@dataclass(frozen=True)
+class Rules:
+    """A target's rules for the nodes of a graph.
+
+    Attributes:
+        target: whose they are.
+        excluded: layers that a user keeps in float, with the reason.
+    """
+
+    target: Target
+    excluded: Reasons = field(default_factory=dict)
+
+    def of(self, node: ir.Node | None) -> OpRule | None:
+        """Return the rule for a node, or None where there is none; other domains have no rules.
+
+        Edge case:
+            A layer that is kept in float stands apart where the runtime would take it for integer if both
+            its sides were. One with a weight it would not: that is float.
+        """
+        if node is None or node.domain not in ("", "ai.onnx"):
+            return None
+        rule = self.target.op.get(node.op_type)
+        reason = self.excluded.get(node.name or "")
+        if not reason or rule is None or rule.kind == "apart":
+            return rule
+        weight = input_at(node, rule.weight)
+        is_weighted = rule.kind == "compute" and weight is not None and is_constant(weight)
+        return None if is_weighted or rule.kind == "clamp" else OpRule("apart", note=reason)
 
 
-def clamp_behind(node: ir.Node, target: Target) -> ir.Node | None:
+def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
     """Return the Relu or Clip that alone reads a node's output, if it disappears into the node."""
     follower = only_reader(node)
-    rule = rule_of(follower, target)
+    rule = rules.of(follower)
     if follower is None or rule is None or rule.kind != "clamp" or clamp_refusal(follower):
         return None
     return follower
@@ -36,36 +63,62 @@ def is_merged(node: ir.Node, rule: OpRule) -> bool:
     )
 
 
-def is_clamped(node: ir.Node, target: Target) -> bool:
+def is_clamped(node: ir.Node, rules: Rules) -> bool:
     """Tell whether a Relu or Clip that is read as well is the one operator that reads a node's output.
 
     ONNX Runtime takes it for a part of the node, also where the node's output is one of the graph's, and
     finds no integer kernel for the two if their result is read as floats.
     """
     uses = list(node.outputs[0].uses())
-    rule = rule_of(uses[0].node, target) if len(uses) == 1 else None
+    rule = rules.of(uses[0].node) if len(uses) == 1 else None
     return rule is not None and rule.kind == "clamp" and bool(uses[0].node.outputs[0].uses())
 
 
-def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
+def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
+    """Return the input of a join that stays float, because the operator that alone gives it takes the join.
+
+    Edge case:
+        Where several could, it is the first: an operator takes one join, and a join goes into one operator.
+    """
+    for value in dict.fromkeys(join.inputs):
+        producer = value.producer() if value is not None else None
+        if producer is not None and producer.op_type in rule.fused_behind and only_reader(producer) is join:
+            return value
+    return None
+
+
+def moved_inputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
+    """Return the inputs of an operator that its quantized output depends on, as its rule says."""
+    indices = rule.activations or ([0] if rule.kind == "same" else range(len(node.inputs)))
+    values = (input_at(node, index) for index in indices)
+    return [value for value in values if value is not None]
+
+
+def moved_outputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
+    """Return the outputs that hold an operator's moved values: the first, or all of a Split's."""
+    outputs = [value for value in node.outputs if value.name]
+    return outputs if rule.outputs == "all" else outputs[:1]
+
+
+def moved_to(value: ir.Value, rules: Rules) -> Iterator[ir.Value]:
     """Yield a value and those it was moved from; ONNX Runtime moves a DequantizeLinear down with them."""
     current: ir.Value | None = value
     while current is not None:
         yield current
         producer = current.producer()
-        rule = rule_of(producer, target)
+        rule = rules.of(producer)
         current = (
             producer.inputs[0] if producer is not None and rule is not None and rule.kind == "same" else None
         )
 
 
-def moved_from(value: ir.Value, target: Target) -> Iterator[ir.Value]:
+def moved_from(value: ir.Value, rules: Rules) -> Iterator[ir.Value]:
     """Yield a value and those that it is moved to; ONNX Runtime moves a QuantizeLinear up with them."""
     waiting = [value]
     while waiting:
         current = waiting.pop()
         yield current
         for node, index in current.uses():
-            rule = rule_of(node, target)
+            rule = rules.of(node)
             if index == 0 and rule is not None and rule.kind == "same":
-                waiting.append(node.outputs[0])
+                waiting.extend(moved_outputs(node, rule))

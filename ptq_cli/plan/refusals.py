@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.plan.target import OpRule, Target
+from ptq_cli.plan.rules import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, is_vector
 
 
@@ -53,14 +53,18 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
     return ""
 
 
-def output_refusal(node: ir.Node) -> str:
-    """Return why a node that moves values cannot move integers, or an empty string.
+def output_refusal(node: ir.Node, moved: int = 1) -> str:
+    """Return why a node that moves values to its first outputs cannot move integers, or an empty string.
 
     Edge case:
         ONNX Runtime drops the pair around a MaxPool only if nothing reads the indices of its maxima.
     """
-    used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
-    return f"its second output '{used[0].name}' is read too" if used else ""
+    read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
+    if any(read[moved:]):
+        return f"its second output '{node.outputs[read.index(True, moved)].name}' is read too"
+    if not all(read[:moved]):
+        return f"its output '{node.outputs[read.index(False)].name}' is read by nobody, and cannot be a pair"
+    return ""
 
 
 def clamp_refusal(node: ir.Node) -> str:

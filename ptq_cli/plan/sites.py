@@ -1,7 +1,7 @@
 """What a plan holds: sites, and the layers with their reasons."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ptq_cli.core.formats import IntegerFormat
 
@@ -13,6 +13,7 @@ class ActivationSite:
     Attributes:
         tensor: the value's name.
         source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
+            Of tensors that a target ties it is the first, and the union of their statistics decides.
         format: the integers.
         symmetric: the zero point is that of a real 0 in the middle of the format.
     """
@@ -33,6 +34,7 @@ class WeightSite:
         input_index: as which input.
         format: the integers.
         axis: of the output channels, or None for one scale.
+        as_pair: it stays a float constant on the grid, behind a QuantizeLinear and a DequantizeLinear.
     """
 
     tensor: str
@@ -40,6 +42,7 @@ class WeightSite:
     input_index: int
     format: IntegerFormat
     axis: int | None
+    as_pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Plan:
         weights: weight sites.
         biases: bias sites.
         layers: every node, in graph order.
+        unions: by source, the tensors whose statistics decide together, where they are several.
     """
 
     target: str
@@ -99,6 +103,7 @@ class Plan:
     weights: tuple[WeightSite, ...]
     biases: tuple[BiasSite, ...]
     layers: tuple[LayerPlan, ...]
+    unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
         """Return the plan with the sites of its weights changed.
@@ -115,9 +120,19 @@ class Plan:
         )
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The tensors that parameters are decided for, in graph order, each once."""
+        return tuple(dict.fromkeys(site.source for site in self.activations.values()))
+
+    @property
     def measured(self) -> tuple[str, ...]:
         """The tensors whose statistics are needed, in graph order, each once."""
-        return tuple(dict.fromkeys(site.source for site in self.activations.values()))
+        needed = {name for source in self.sources for name in self.members(source)}
+        return tuple(name for name in self.activations if name in needed)
+
+    def members(self, source: str) -> tuple[str, ...]:
+        """Return the tensors whose statistics decide a source's parameters: itself, or all that are tied."""
+        return self.unions.get(source, (source,))
 
     @property
     def constants(self) -> tuple[str, ...]:

@@ -1,147 +1,148 @@
-"""A target is data: which operators it computes in integers, read from a TOML table."""
+"""Where a target's table comes from: one of ptq's own by its name, or a user's TOML file."""
 
+import os
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from ptq_cli.core.errors import RecipeValueError, require_known
-from ptq_cli.core.formats import BY_NAME, IntegerFormat
-from ptq_cli.recipe.decode import decode_table
+from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
+from ptq_cli.core.files import require_file
+from ptq_cli.core.formats import BY_NAME
+from ptq_cli.plan.rules import BIASES, KINDS, OUTPUTS, STORED, ActivationRule, OpRule, Target, WeightRule
+from ptq_cli.recipe.decode import decode_table, merge_tables
+from ptq_cli.recipe.locations import is_target_file
 
 TARGETS = Path(__file__).parent / "targets"
-KINDS = ("compute", "join", "same", "clamp", "apart")
+ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
+WEIGHTS = ("int8",)
+OLDEST, WIDE = 13, 21
+"""The first opset with scales for each channel, and the first with integers of 16 bits."""
 
-
-@dataclass(frozen=True)
-class OpRule:
-    """How a target treats one operator type.
-
-    Attributes:
-        kind: ``compute`` asks for quantized inputs; ``join`` is integer when all its inputs and its output
-            are quantized; ``same`` moves values, so that input and output share parameters; ``clamp``
-            disappears into the operator before it; ``apart`` stays float, and must not stand between two
-            quantized tensors, where the runtime would take it for integer all the same.
-        activations: which inputs are activations; of a compute operator.
-        weight: which input is the weight, if it is constant.
-        weight_axis: axis of the weight's output channels.
-        transpose_attribute: an attribute that, when 1, says that the weight is stored transposed.
-        bias: which input is the bias.
-        bias_add: a following Add of a constant vector counts as the bias.
-        output: ``always`` quantizes the output, ``asked`` only if another operator asks for it.
-        unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
-        equal_attributes: attributes that must have this value for an integer kernel.
-        merged_by: operators that the runtime merges this one into, in float, where they alone read it; a
-            quantized output keeps the two apart.
-        integer_kernel: false where the weight is stored as integers and computed in float.
-        note: a reason that is shown where ``integer_kernel`` is false, or ``kind`` is ``apart``.
-    """
-
-    kind: str
-    activations: list[int] = field(default_factory=list)
-    weight: int | None = None
-    weight_axis: int = 0
-    transpose_attribute: str = ""
-    bias: int | None = None
-    bias_add: bool = False
-    output: str = "asked"
-    unit_attributes: list[str] = field(default_factory=list)
-    equal_attributes: dict[str, str] = field(default_factory=dict)
-    merged_by: list[str] = field(default_factory=list)
-    integer_kernel: bool = True
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ActivationRule:
-    """Format of activations: ``uint8`` or ``int8``, and whether their zero point is fixed."""
-
-    format: str = "uint8"
-    symmetric: bool = False
-
-
-@dataclass(frozen=True)
-class WeightRule:
-    """Format of weights, always symmetric; per output channel or per tensor.
-
-    Attributes:
-        format: the integers that kernels read.
-        narrow_range: the most negative one is left out.
-        per_axis: a scale for each output channel.
-        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) as it loads a model, so that
-            weights of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
-    """
-
-    format: str = "int8"
-    narrow_range: bool = True
-    per_axis: bool = True
-    packed: bool = False
-
-
-@dataclass(frozen=True)
-class Target:
-    """A target's rules.
-
-    Attributes:
-        name: what the user calls it.
-        description: one line.
-        opset: oldest ONNX opset that its Q/DQ form needs.
-        activation: format of activations.
-        weight: format of weights.
-        op: a rule for each operator type that it knows; any other stays float.
-        floats: why there is no rule for an operator, for the operators of which a user may wonder.
-
-    Example:
-        >>> target = load_target("ort-cpu")
-        >>> target.op["Conv"].output, target.activation_format.name
-        ('always', 'uint8')
-    """
-
-    name: str
-    description: str
-    opset: int
-    activation: ActivationRule
-    weight: WeightRule
-    op: dict[str, OpRule]
-    floats: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def activation_format(self) -> IntegerFormat:
-        """The integers of activations."""
-        return BY_NAME[self.activation.format]
-
-    @property
-    def weight_format(self) -> IntegerFormat:
-        """The integers of weights."""
-        base = BY_NAME[self.weight.format]
-        return IntegerFormat(base.bits, signed=base.signed, narrow_range=self.weight.narrow_range)
+Said = Iterator[tuple[bool, str, str]]
+"""Whether something is right, what is said where it is not, and what to do."""
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names of the targets.
+    """Return the names of ptq's own targets.
 
     Example:
         >>> target_names()
-        ('ort-cpu',)
+        ('generic', 'ort-cpu', 'ort-cpu-avx2', 'tensorrt')
     """
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
 
 
 def load_target(name: str) -> Target:
-    """Return the target of that name.
+    """Return the target of that name, or the one that a TOML file describes.
+
+    Args:
+        name: one of ``target_names()``; or a path that ends with ``.toml`` or names a folder.
 
     Raises:
         UnknownNameError: there is none; the message lists those there are.
+        InputFileError: there is no such file.
+        RecipeSyntaxError: it is no TOML.
         RecipeKeyError: its table has an unknown key.
         RecipeValueError: a value in it makes no sense.
     """
-    require_known("target", name, target_names())
-    path = TARGETS / f"{name}.toml"
-    target = decode_table(Target, tomllib.loads(path.read_text(encoding="utf-8")), path.name)
-    for format_name in (target.activation.format, target.weight.format):
-        require_known("format", format_name, BY_NAME)
-    for op_type, rule in target.op.items():
-        if rule.kind not in KINDS or rule.output not in ("always", "asked"):
-            raise RecipeValueError(
-                f"{path.name}: [op.{op_type}] has an unknown kind or output", hint=f"{KINDS}"
-            )
+    own = is_target_file(name)
+    if not own:
+        require_known("target", name, target_names())
+    path = Path(name) if own else TARGETS / f"{name}.toml"
+    where = os.path.relpath(path) if own else path.name
+    target = decode_table(Target, _whole_table(path, where), where)
+    for holds, message, hint in _checks(target):
+        if not holds:
+            raise RecipeValueError(f"{where}: {message}", hint=hint)
     return target
+
+
+def _whole_table(path: Path, where: str) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(require_file(path, "target").read_text(encoding="utf-8"))
+    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise RecipeSyntaxError(f"{where} is no valid TOML: {error}", hint="see https://toml.io") from error
+    base = table.get("extends")
+    if not base or not isinstance(base, str):
+        return table
+    require_known("target", base, target_names())
+    whole = _whole_table(TARGETS / f"{base}.toml", f"{base}.toml")
+    return merge_tables({key: value for key, value in whole.items() if key != "name"}, table)
+
+
+def _checks(target: Target) -> Said:
+    yield bool(target.name.strip()), "'name' is empty", "give the target a name"
+    yield target.opset >= OLDEST, f"'opset' is {target.opset}, {OLDEST} or later is wanted", "write 13"
+    yield from _one_of("bias.format", target.bias.format, BIASES)
+    yield from _activation("activation", target.activation, target.opset)
+    yield from _weight("weight", target.weight)
+    for op_type, rule in target.op.items():
+        yield from _operator(f"op.{op_type}", rule, target.opset)
+    yield (
+        any(rule.kind == "compute" for rule in target.op.values()),
+        "no [op.…] has kind 'compute'",
+        ("nothing asks for integers then; see docs/targets.md"),
+    )
+
+
+def _operator(where: str, rule: OpRule, opset: int) -> Said:
+    yield from _one_of(f"{where}.kind", rule.kind, KINDS)
+    yield from _one_of(f"{where}.output", rule.output, OUTPUTS)
+    yield from _one_of(f"{where}.outputs", rule.outputs, ("first", "all"))
+    yield (
+        rule.kind != "compute" or bool(rule.activations),
+        f"'{where}.activations' is missing",
+        ("name the inputs that are quantized, such as [0]"),
+    )
+    numbers = [*rule.activations, rule.weight or 0, rule.bias or 0]
+    yield min(numbers) >= 0, f"'{where}' counts an input below 0", "inputs are counted from 0"
+    for key, kinds in (
+        ("ties", ("join",)),
+        ("fused_behind", ("join",)),
+        ("outputs", ("same",)),
+        ("weight", ("compute",)),
+        ("bias", ("compute",)),
+        ("merged_by", ("compute",)),
+    ):
+        is_set = getattr(rule, key) not in (None, False, [], "first")
+        message = f"'{where}.{key}' is for kind '{kinds[0]}', and this is '{rule.kind}'"
+        yield not is_set or rule.kind in kinds, message, f"leave '{key}' out"
+    needs_note = rule.kind == "apart" or not rule.integer_kernel
+    yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
+    if rule.result is not None:
+        yield from _activation(f"{where}.result", rule.result, opset)
+    if rule.weights is not None:
+        yield from _weight(f"{where}.weights", rule.weights)
+
+
+def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
+    for key, names in (
+        ("format", [rule.format]),
+        ("formats", rule.formats),
+        ("simulated", rule.simulated),
+    ):
+        for name in names:
+            yield from _one_of(f"{where}.{key}", name, ACTIVATIONS)
+    if rule.format in ACTIVATIONS:
+        wide = rule.integers.bits > BY_NAME["int8"].bits
+        yield (
+            not wide or opset >= WIDE,
+            f"'{where}.format' is {rule.format}, which needs opset {WIDE}",
+            (f"write opset = {WIDE}"),
+        )
+
+
+def _weight(where: str, rule: WeightRule) -> Said:
+    yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
+    yield from _one_of(f"{where}.stored", rule.stored, STORED)
+    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, 2 to 8 is wanted", "correct it"
+    pairs = rule.stored == "pairs"
+    yield not (pairs and rule.packed), f"'{where}.packed' is of stored 'integers'", "leave one of them out"
+
+
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> Said:
+    names = ", ".join(f"'{name}'" for name in known)
+    message = f"'{key}' is '{value}'{did_you_mean(value, list(known))}, one of {names} is wanted"
+    yield value in known, message, f"correct '{key}'"

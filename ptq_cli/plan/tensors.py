@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
+from ptq_cli.plan.rules import OpRule
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.plan.target import OpRule
 
 
 def constant_size(value: ir.Value) -> int:

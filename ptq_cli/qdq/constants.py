@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.integers import WeightIntegers
-from ptq_cli.qdq.nodes import add_initializer, make_dequantize
+from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
 from ptq_cli.qdq.weights import StoredWeight
 
@@ -51,14 +51,28 @@ class _Store:
         key = (site.tensor, site.axis, _digest(stored, found))
         if key not in self._stored:
             constants: dict[str, Array] = {}
-            values = self._integers.add(node, site.tensor, stored)
             if found is not None:
                 constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
-            self._stored[key] = (values, *self._add(site.tensor, constants))
+            if found is not None and site.as_pair:
+                # On the grid already, so that the integers are these however a runtime rounds.
+                on_grid = dequantize(stored.values(), found)
+                source, *rest = self._add(site.tensor, {"on_grid": on_grid, **constants})
+                self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
+            else:
+                values = self._integers.add(node, site.tensor, stored)
+                self._stored[key] = (values, *self._add(site.tensor, constants))
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
         else:
             self._read(node, site.input_index, site.tensor, self._stored[key], site.axis)
+
+    def _quantize(
+        self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value
+    ) -> ir.Value:
+        name = self._names.claim(f"{site.tensor}/QuantizeLinear")
+        quantize = make_quantize(source, scale, zeros, name, site.axis)
+        self._graph.insert_before(node, [quantize])
+        return quantize.outputs[0]
 
     def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
         scale = bias_scale(site, parameters)

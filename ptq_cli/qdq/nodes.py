@@ -56,9 +56,12 @@ def _typed(node: ir.Node, dtype: ir.DataType | None, shape: ir.Shape | None) -> 
     return node
 
 
-def make_quantize(source: ir.Value, scale: ir.Value, zero_point: ir.Value, name: str) -> ir.Node:
-    """Return a QuantizeLinear of ``source``, per tensor."""
-    node = ir.node("QuantizeLinear", [source, scale, zero_point], name=name)
+def make_quantize(
+    source: ir.Value, scale: ir.Value, zero_point: ir.Value, name: str, axis: int | None = None
+) -> ir.Node:
+    """Return a QuantizeLinear of ``source``, per tensor or along ``axis``."""
+    attributes = {} if axis is None else {"axis": axis}
+    node = ir.node("QuantizeLinear", [source, scale, zero_point], attributes, name=name)
     output = node.outputs[0]
     output.name, output.type, output.shape = f"{name}.output", zero_point.type, source.shape
     return node

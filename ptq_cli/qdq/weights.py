@@ -37,6 +37,10 @@ class StoredWeight:
     table: Array | None = None
     offsets: Array | None = None
 
+    def values(self) -> Array:
+        """Return the integers that a DequantizeLinear reads."""
+        return self.integers if self.table is None else self.table[self.integers]
+
 
 @dataclass(frozen=True)
 class WeightChoice:

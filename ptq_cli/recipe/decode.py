@@ -45,6 +45,20 @@ allow_nonfinite
     return decode_table(Recipe, table, where)
 
 
+def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables with the keys of another laid over them; a list takes the place of the one there.
+
+    Example:
+        >>> merge_tables({"a": {"x": 1, "y": [1]}}, {"a": {"y": [2]}})
+        {'a': {'x': 1, 'y': [2]}}
+    """
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merge_tables(result[key], value) if both else value
+    return result
+
+
 def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, prefix: str = "") -> Settings:
     """Return the dataclass that a table describes; what it leaves out has its default.
 

@@ -28,10 +28,21 @@ def _map(kind: Any, table: Mapping[str, Any], change: Callable[[str], str]) -> d
         if isinstance(item.type, type) and is_dataclass(item.type):
             result[name] = _map(item.type, value, change)
         elif item.metadata.get("location") and value is not None:
-            result[name] = change(value)
+            is_name = item.metadata.get("or_name") and not is_target_file(value)
+            result[name] = value if is_name else change(value)
         else:
             result[name] = value
     return result
+
+
+def is_target_file(text: str) -> bool:
+    """Tell whether a target is named by its file, and not by its name.
+
+    Example:
+        >>> is_target_file("ort-cpu"), is_target_file("mine.toml"), is_target_file("./mine")
+        (False, True, True)
+    """
+    return text.endswith(".toml") or "/" in text or os.sep in text
 
 
 def resolve_location(text: str, folder: Path) -> str:

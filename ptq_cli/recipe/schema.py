@@ -15,6 +15,8 @@ Limit = float | str
 """A number in the metric's unit, or a percentage such as ``"1%"``."""
 
 LOCATION = {"location": True}
+FILE_OR_NAME = {"location": True, "or_name": True}
+"""A file, or a name that ptq knows, which is no path."""
 
 
 @dataclass(frozen=True)
@@ -181,10 +183,10 @@ class QuantizationSettings:
     """``[quantization]``: for which target.
 
     Attributes:
-        target: name of the table of rules.
+        target: name of the table of rules, or a TOML file that holds one; see ``docs/targets.md``.
     """
 
-    target: str = "ort-cpu"
+    target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
 
 
 @dataclass(frozen=True)

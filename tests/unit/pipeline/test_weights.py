@@ -11,7 +11,8 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.placement import place
 from ptq_cli.pipeline.weights import next_powers_of_two
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import WeightRule, load_target
+from ptq_cli.plan.rules import WeightRule
+from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.quantizers.dorefa_export import encode_dorefa

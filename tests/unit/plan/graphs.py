@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper, parser
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
@@ -63,7 +63,7 @@ def sample(model: ir.Model, seed: int = 0, batch: int = BATCH) -> dict[str, Arra
 
 
 def ranges(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> dict[str, tuple[float, float]]:
-    """Smallest and largest value of each measured tensor."""
+    """Smallest and largest value of each source, and of what is tied to it."""
     fed = {value.name for value in model.graph.inputs}
     computed = [name for name in plan.measured if name not in fed]
     session = Session(tap(model, computed), threads=1, optimize=False) if computed else None
@@ -73,9 +73,10 @@ def ranges(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> dict
         for name, array in [*zip(computed, outputs, strict=True), *batch.items()]:
             if name in seen:
                 seen[name].append(array)
+    together = {source: [a for name in plan.members(source) for a in seen[name]] for source in plan.sources}
     return {
         name: (float(min(a.min() for a in arrays)), float(max(a.max() for a in arrays)))
-        for name, arrays in seen.items()
+        for name, arrays in together.items()
     }
 
 
@@ -84,7 +85,11 @@ def quantized(model: ir.Model, plan: Plan | None = None, seeds: range = range(10
     found = ranges(model, plan, [sample(model, seed) for seed in seeds])
 
     def decide(site: ActivationSite) -> QuantParameters:
-        return parameters_from_range(*found[site.source], site.format)
+        low, high = found[site.source]
+        if not site.symmetric:
+            return parameters_from_range(low, high, site.format)
+        scale = scale_from_amax(max(-low, high, 0.0), site.format)
+        return QuantParameters(np.asarray(scale), np.asarray(0, np.int64), site.format)
 
     return quantize_model(model, plan, decide_all(model, plan, decide))
 

@@ -8,7 +8,8 @@ import pytest
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.plan import target as target_module
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import WeightRule, load_target, target_names
+from ptq_cli.plan.rules import WeightRule
+from ptq_cli.plan.target import load_target, target_names
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
@@ -71,11 +72,16 @@ def test_a_table_is_read(own):
             'kind = "compute"',
             'kind = "integer"',
             RecipeValueError,
-            r"own\.toml: \[op\.Conv\] has an unknown kind or output",
+            r"own\.toml: 'op\.Conv\.kind' is 'integer', one of 'compute', 'join', 'same', 'clamp', 'apart'",
         ),
-        ("weight = 1", 'output = "never"', RecipeValueError, r"\[op\.Conv\] has an unknown kind or output"),
+        (
+            "weight = 1",
+            'output = "never"',
+            RecipeValueError,
+            r"'op\.Conv\.output' is 'never', one of 'always'",
+        ),
         ("weight = 1", 'weight = "1"', RecipeValueError, "weight"),
-        ("uint8", "uint9", UnknownNameError, "unknown format 'uint9'"),
+        ("uint8", "uint9", RecipeValueError, r"'activation\.format' is 'uint9' \(did you mean 'uint8'\?\)"),
         ("opset = 13\n", "", RecipeValueError, "'opset' is missing"),
     ],
     ids=["key", "kind", "output", "type", "format", "missing"],

@@ -34,6 +34,16 @@ JOIN = {
     ),
     "silu": Case(image("s = Sigmoid(c)\n a = Mul(c, s)"), "c s a y"),
     "leaky_relu": Case(image("a = LeakyRelu<alpha=0.1>(c)"), "c a y"),
+    "where": Case(
+        layer(
+            "float[N,4,8] x, bool[N,4,8] m",
+            "float[8,8] u, float[8,8] v",
+            "g = MatMul(x, u)",
+            "a = Where(m, g, x)",
+            "y = MatMul(a, v)",
+        ),
+        "g a y",
+    ),
     "concat": Case(image("s = Concat<axis=2>(c, x, c)\n a = Relu(s)"), "c s a y"),
     "concat_for_the_output": Case(
         layer("float[N,3,8,8] x", "float[3,3,1,1] w", "c = Conv(x, w)", "y = Concat<axis=1>(c, x)"),

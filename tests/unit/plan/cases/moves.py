@@ -98,7 +98,49 @@ MOVE = {
         "c y",
         {"a": "mode is linear, the integer kernel needs nearest"},
     ),
-    "split": Case(image("a, b = Split<axis=3, num_outputs=2>(c)"), "c y", {"a": "no rule for Split"}),
+    "split": Case(
+        image("d, b = Split<axis=3, num_outputs=2>(c)\n a = Add(d, b)"), "c d a y", {}, {"d": "c", "b": "c"}
+    ),
+    "split_for_one_reader": Case(
+        image("a, b = Split<axis=3, num_outputs=2>(c)\n t = Tanh(b)", output="float[] y, float[] t"),
+        "c a y",
+        {"t": "no integer Tanh"},
+        {"a": "c", "b": "c"},
+    ),
+    "split_with_an_output_of_no_use": Case(
+        image("a, b = Split<axis=3, num_outputs=2>(c)"), "c y", {"a": "its output 'b' is read by nobody"}
+    ),
+    "split_of_an_input": Case(
+        layer(
+            "float[N,8,8] x",
+            "float[4,8] w, float[4,8] v",
+            "a, b = Split<axis=2, num_outputs=2>(x)",
+            "l = MatMul(a, w)",
+            "r = MatMul(b, v)",
+            "y = Tanh(l)",
+        ),
+        "a l r",
+        {"y": "no integer Tanh"},
+        {"a": "x", "b": "x"},
+    ),
+    "reduce_max": Case(
+        image("a = ReduceMax<keepdims=1>(c, k)", ", int64[1] k = {3}"), "c a y", {}, {"a": "c"}
+    ),
+    "reduce_min": Case(
+        image("a = ReduceMin<keepdims=1>(c, k)", ", int64[1] k = {3}"), "c a y", {}, {"a": "c"}
+    ),
+    "gather_elements": Case(
+        layer(
+            "float[2,4,8] x, int64[2,4,8] i",
+            "float[8,8] u, float[8,8] v",
+            "g = MatMul(x, u)",
+            "a = GatherElements<axis=1>(g, i)",
+            "y = MatMul(a, v)",
+        ),
+        "g a y",
+        {},
+        {"a": "g"},
+    ),
     "pad": Case(image("a = Pad(c, k)", ", int64[8] k = {0,0,1,1,0,0,1,1}"), "c y", {"a": "no integer Pad"}),
     "relu_between_moves": Case(
         rows("s = Reshape(g, k)\n a = Relu(s)", ", int64[3] k = {0,0,8}"),

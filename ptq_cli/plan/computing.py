@@ -1,0 +1,105 @@
+"""The operators that pay: their weights and biases, and what they ask for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
+from ptq_cli.plan.quantized import requantized_refusal
+from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
+from ptq_cli.plan.requests import Requests
+from ptq_cli.plan.rules import OpRule
+from ptq_cli.plan.sites import BiasSite, WeightSite
+from ptq_cli.plan.tensors import bias_add_behind, has_fixed_shape, input_at, is_constant, rank, weight_axis
+
+
+@dataclass
+class Computing:
+    """Plans compute operators one by one.
+
+    Attributes:
+        requests: where they ask.
+        in_float: layers of whose weight there is no integer kernel, with the reason.
+        weights, biases: the sites that were found.
+    """
+
+    requests: Requests
+    in_float: Reasons
+    weights: list[WeightSite] = field(default_factory=list)
+    biases: list[BiasSite] = field(default_factory=list)
+
+    def plan(self, node: ir.Node, rule: OpRule) -> None:
+        """Plan an operator: it asks for its activations, or has a reason to stay float."""
+        requests, name = self.requests, node.name or ""
+        if refusal := next(filter(None, self._refusals(node, rule)), ""):
+            requests.reasons[name] = refusal
+            return
+        value = input_at(node, rule.weight)
+        is_stored = value is not None and is_constant(value)
+        weight = self._weight_site(node, rule, value) if value is not None and is_stored else None
+        if in_float := (rule.note if not rule.integer_kernel else self.in_float.get(name, "")):
+            requests.reasons[name] = in_float
+            return
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and not is_constant(value):
+                requests.ask(value)
+        requests.mark(node)
+        tail = self._plan_bias(node, rule, weight) if weight is not None else node
+        if self._needs_output(node, rule, tail):
+            requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
+
+    def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
+        if rule.output == "always" or (tail is node and is_merged(node, rule)):
+            return True
+        is_integer = (tail.name or "") in self.requests.integer
+        return rule.clamp_asks and is_integer and is_clamped(tail, self.requests.rules)
+
+    def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
+        yield attribute_refusal(node, rule)
+        yield requantized_refusal(node)
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and (index != rule.weight or not is_constant(value)):
+                yield self.requests.refusal(value)
+        weight, bias = input_at(node, rule.weight), input_at(node, rule.bias)
+        if weight is not None:
+            yield weight_refusal(weight, may_be_computed=rule.weight in rule.activations)
+        if bias is not None and self._stores_biases:
+            yield bias_refusal(bias)
+
+    @property
+    def _stores_biases(self) -> bool:
+        return self.requests.rules.target.bias.format != "float"
+
+    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value) -> WeightSite:
+        settings = self.requests.rules.target.weight_rule(node.op_type)
+        axis = weight_axis(node, rule, value) if settings.per_axis else None
+        names, as_pair = (value.name or "", node.name or ""), settings.stored == "pairs"
+        site = WeightSite(*names, rule.weight or 0, settings.integers, axis, as_pair)
+        self.weights.append(site)
+        return site
+
+    def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
+        """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
+        reader, index = node, rule.bias
+        if rule.bias_add and (found := bias_add_behind(node, weight)):
+            reader, index = found
+            self._mark_bias_add(reader, node)
+        bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
+        if self._stores_biases and bias is not None and index is not None and activation is not None:
+            site = BiasSite(bias.name or "", reader.name or "", index, activation.name or "", weight)
+            self.biases.append(site)
+        return reader
+
+    def _mark_bias_add(self, add: ir.Node, node: ir.Node) -> None:
+        self.requests.bias_adds.add(add.name or "")
+        source = node.inputs[0]
+        if not self._stores_biases:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target takes as floats"
+        # ONNX Runtime makes one Gemm of the two where it can make matrices of the input before it runs.
+        elif source is not None and (rank(source) == 2 or has_fixed_shape(source)):
+            self.requests.mark(add, f"bias of {node.name}")
+        else:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"

@@ -1,0 +1,40 @@
+"""What a user reads of each layer: that it is computed in integers, or why not."""
+
+import onnx_ir as ir
+
+from ptq_cli.plan.masks import adds_mask
+from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
+from ptq_cli.plan.requests import Requests
+from ptq_cli.plan.sites import LayerPlan
+from ptq_cli.plan.tensors import constant_size
+
+NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
+    """Return what was found of a node, with a reason wherever it is not computed in integers."""
+    name = node.name or ""
+    sizes = [constant_size(value) for value in node.inputs if value is not None]
+    quantized = name in requests.integer
+    reason = requests.reasons.get(name, "")
+    if not quantized:
+        reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
+    return LayerPlan(name, node.op_type, quantized, reason, sum(sizes))
+
+
+def _float_reason(node: ir.Node, requests: Requests) -> str:
+    if adds_mask(node):
+        return "attention mask: its huge constant leaves no step for the scores"
+    if any(attribute.type in NESTED for attribute in node.attributes.values()):
+        return "holds a graph of its own, which stays float"
+    if reason := integers_refusal(node):
+        return reason
+    rule = requests.rules.of(node)
+    if rule is None:
+        return no_rule(node, requests.rules.target)
+    if reason := attribute_refusal(node, rule):
+        return reason
+    by_kind = {"clamp": clamp_refusal(node) or "its result is not quantized", "apart": rule.note}
+    return by_kind.get(
+        rule.kind, "no integer operator reads it: in integers it would cost accuracy and save nothing"
+    )

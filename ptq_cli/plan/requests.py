@@ -1,0 +1,189 @@
+"""A request travels up the graph: from an operator that pays to the tensors that it needs quantized."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ptq_cli.plan.masks import carries_mask
+from ptq_cli.plan.neighbours import (
+    Reasons,
+    Rules,
+    clamp_behind,
+    input_fused_behind,
+    moved_from,
+    moved_inputs,
+    moved_outputs,
+    moved_to,
+)
+from ptq_cli.plan.quantized import dequantized_refusal, requantized_refusal
+from ptq_cli.plan.refusals import (
+    attribute_refusal,
+    clamp_refusal,
+    float_refusal,
+    output_refusal,
+    table_refusal,
+)
+from ptq_cli.plan.rules import OpRule
+from ptq_cli.plan.ties import Ties
+
+MASKED = "reads an attention mask, whose huge constant no 8-bit scale can hold"
+
+
+class Requests:
+    """What was asked for so far, and what follows from it.
+
+    Attributes:
+        asked: the tensors that are to be quantized.
+        integer: names of the layers that are computed in integers.
+        bias_adds: names of the Adds that are the bias of a MatMul.
+        reasons: by a layer's name, why it is float, or what it does instead of computing.
+        ties: which tensors share parameters.
+    """
+
+    def __init__(self, rules: Rules, refused: Reasons) -> None:
+        self.rules = rules
+        self.asked: set[str] = set()
+        self.integer: set[str] = set()
+        self.bias_adds: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        self.ties = Ties()
+        self._refused = refused
+        self._refusals: dict[ir.Value, str] = {}
+        self._waiting: list[ir.Value] = []
+
+    def ask(self, value: ir.Value) -> None:
+        """Ask for a quantized tensor, and for all that follows from it.
+
+        A chain of thousands of operators is as long as a graph: what follows waits in a list, and not in
+        calls of calls.
+        """
+        self._waiting.append(value)
+        while self._waiting:
+            self._ask_next(self._waiting.pop())
+
+    def mark(self, node: ir.Node, reason: str = "") -> None:
+        """Note that a layer is computed in integers."""
+        self.integer.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def refusal(self, value: ir.Value) -> str:
+        """Return why a tensor must not be quantized, or an empty string."""
+        if (value.name or "") in self._refused:
+            return self._refused[value.name or ""]
+        if value not in self._refusals:
+            self._refusals[value] = self._find_refusal(value)
+        return self._refusals[value]
+
+    def _find_refusal(self, value: ir.Value) -> str:
+        if reason := dequantized_refusal(value):
+            return reason
+        if carries_mask(value):
+            return MASKED
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        # Between quantized tensors the runtime would take it for integer whatever this plan says of it.
+        if producer is not None and rule is not None and rule.kind == "join":
+            reason = attribute_refusal(producer, rule)
+            if reason:
+                return f"reads {producer.op_type} '{producer.name}': {reason}"
+        return float_refusal(value)
+
+    def _ask_next(self, value: ir.Value) -> None:
+        if (value.name or "") in self.asked:
+            return
+        self.asked.add(value.name or "")
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        if producer is None or rule is None:
+            return
+        follow = _FOLLOW.get(rule.kind)
+        if follow is not None:
+            follow(self, producer, rule)
+
+    def _follow_move(self, node: ir.Node, rule: OpRule) -> None:
+        inputs, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
+        reasons = [attribute_refusal(node, rule), output_refusal(node, len(outputs)), table_refusal(node)]
+        reason = next(filter(None, [*reasons, *map(self.refusal, inputs)]), "")
+        if reason or not inputs:
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, "moves integers")
+        for output in outputs:
+            self.ties.move(output.name or "", inputs[0].name or "")
+        self.ties.tie(value.name or "" for value in inputs)
+        self._waiting += [*inputs, *outputs]
+
+    def _follow_clamp(self, clamp: ir.Node, _rule: OpRule) -> None:
+        if clamp_refusal(clamp):
+            return
+        symmetric = self.rules.target.activation.symmetric
+        gone = "is merged into the operator before it" if symmetric else "disappears into the quantized range"
+        self.reasons[clamp.name or ""] = gone if symmetric else f"{gone} of its result"
+        before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
+        rule = self.rules.of(before)
+        if before is None or rule is None:
+            return
+        if clamp_behind(before, self.rules) is not clamp:
+            # Without the clamp a QuantizeLinear reads beside others what the operator gives, and ONNX Runtime
+            # takes no operator for integer whose result is read as integers and as floats.
+            needs_output = rule.output == "always" or rule.clamp_asks or rule.kind == "join"
+            if needs_output and (before.name or "") in self.integer:
+                self._waiting.append(before.outputs[0])
+            return
+        if rule.kind == "join":
+            self._follow_join(before, rule)
+        if (before.name or "") in self.integer:
+            self.mark(clamp, f"part of {before.name}")
+
+    def _follow_join(self, node: ir.Node, rule: OpRule) -> None:
+        if (node.name or "") in self.integer | self.bias_adds:
+            return
+        fused = input_fused_behind(node, rule)
+        inputs = [value for value in moved_inputs(node, rule) if value is not fused]
+        reasons = [requantized_refusal(node), attribute_refusal(node, rule), *map(self.refusal, inputs)]
+        if reason := next(filter(None, reasons), ""):
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
+        if rule.ties:
+            clamp = clamp_behind(node, self.rules)  # whose result is the join's, where there is one
+            outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
+            self.ties.tie(value.name or "" for value in (*inputs, *outputs))
+        self._waiting += inputs
+
+    def trapped(self, graph: ir.Graph) -> dict[str, str]:
+        """Return the sites that must not be, with the reason: behind an operator that must stay apart."""
+        found = {}
+        for node in graph:
+            rule = self.rules.of(node)
+            if rule is None or rule.kind != "apart":
+                continue
+            inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]
+            if inputs and all(self._is_restored(value) for value in inputs):
+                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {rule.note}"
+                names = [value.name or "" for value in moved_from(node.outputs[0], self.rules)]
+                found.update({name: reason for name in names if name in self.asked})
+        return found
+
+    def _is_restored(self, value: ir.Value) -> bool:
+        """Tell whether a value comes out of a DequantizeLinear, perhaps moved since.
+
+        Of a float operator's result the readers read the float value, quantized or not.
+        """
+        for item in moved_to(value, self.rules):
+            producer = item.producer()
+            if item.name in self.asked and producer is not None and (producer.name or "") in self.integer:
+                return True
+        return False
+
+
+_FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
+    "same": Requests._follow_move,
+    "join": Requests._follow_join,
+    "clamp": Requests._follow_clamp,
+}
+
+
+def _producer_name(value: ir.Value) -> str:
+    producer = value.producer()
+    return (producer.name or "") if producer is not None else ""

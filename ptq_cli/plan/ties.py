@@ -1,0 +1,71 @@
+"""Which tensors have the same scale and zero point, and whose statistics decide them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Tensors that share parameters.
+
+    Attributes:
+        sources: by tensor, the one that its group is named for: the group's first measured tensor.
+        unions: by source, the tensors whose statistics decide together, where they are several.
+    """
+
+    sources: Mapping[str, str]
+    unions: Mapping[str, tuple[str, ...]]
+
+
+class Ties:
+    """Collects what must be equal, in any order.
+
+    Values that are only moved need no statistics of their own: what they were moved from has them all. Where
+    an operator ties its edges, each is measured, and the union of the values decides.
+
+    Example:
+        >>> ties = Ties()
+        >>> ties.move("reshaped", "a")
+        >>> ties.tie(["joined", "reshaped", "b"])
+        >>> groups = ties.groups(["a", "reshaped", "b", "joined"])
+        >>> groups.sources["joined"], groups.unions
+        ('a', {'a': ('a', 'b', 'joined')})
+    """
+
+    def __init__(self) -> None:
+        self._moved: dict[str, str] = {}
+        self._tied: list[tuple[str, ...]] = []
+
+    def move(self, output: str, source: str) -> None:
+        """``output`` holds values of ``source`` and no others."""
+        self._moved[output] = source
+
+    def tie(self, names: Iterable[str]) -> None:
+        """All of them that are quantized have one scale and zero point; one of them is."""
+        self._tied.append(tuple(names))
+
+    def groups(self, order: Iterable[str]) -> Groups:
+        """Return the groups of the tensors in ``order``, in which a tensor comes after what it is made of."""
+        roots: dict[str, str] = {}
+        for name in order:
+            moved_from = self._moved.get(name)
+            roots[name] = roots[moved_from] if moved_from is not None else name
+        place = {name: index for index, name in enumerate(roots)}
+        parents = {name: name for name in roots}
+        for names in self._tied:
+            tops = {_top(parents, roots[name]) for name in names if name in roots}
+            first, *others = sorted(tops, key=place.__getitem__)
+            parents.update(dict.fromkeys(others, first))
+        members: dict[str, list[str]] = {}
+        for name, root in roots.items():
+            if name == root:
+                members.setdefault(_top(parents, name), []).append(name)
+        unions = {source: tuple(found) for source, found in members.items() if len(found) > 1}
+        return Groups({name: _top(parents, root) for name, root in roots.items()}, unions)
+
+
+def _top(parents: dict[str, str], name: str) -> str:
+    while parents[name] != name:
+        parents[name] = parents[parents[name]]  # halves the path, so that long chains cost little
+        name = parents[name]
+    return name
