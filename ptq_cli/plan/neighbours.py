@@ -43,6 +43,11 @@ class Rules:
         return None if is_weighted or rule.kind == "clamp" else OpRule("apart", note=reason)
 
 
+def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
+    """Return the target's rule for a node, or None where it has none."""
+    return Rules(target).of(node)
+
+
 def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
     """Return the Relu or Clip that alone reads a node's output, if it disappears into the node."""
     follower = only_reader(node)

@@ -13,6 +13,8 @@ from ptq_cli.plan.rules import BIASES, KINDS, OUTPUTS, STORED, ActivationRule, O
 from ptq_cli.recipe.decode import decode_table, merge_tables
 from ptq_cli.recipe.locations import is_target_file
 
+__all__ = ["OpRule", "Target", "load_target", "target_names"]
+
 TARGETS = Path(__file__).parent / "targets"
 ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
 WEIGHTS = ("int8",)

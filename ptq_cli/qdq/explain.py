@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.plan.neighbours import clamp_behind, is_merged, rule_of
+from ptq_cli.plan.neighbours import Rules, clamp_behind, is_merged, moved_inputs, rule_of
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal
 from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import fits_below, has_fixed_shape, input_at, is_constant, is_vector, only_reader
@@ -96,15 +96,16 @@ def _is_int32(value: ir.Value) -> bool:
     return producer is not None and is_pair_node(producer) and grid_of(producer).dtype == ir.DataType.INT32
 
 
-def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
-    values = [value for value in node.inputs if value is not None]
+def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
+    values = moved_inputs(node, rule)
     if any(map(_is_int32, values)):
         product = next((value for value in values if not _is_int32(value)), node.outputs[0])
         yield f"adds a bias to '{product.name}', which is float"
     for value in values:
         yield _input_reason(value, "input", target)
-    yield _types_reason(node, range(len(node.inputs)), target)
-    names = sorted({_name(grid.dtype) for grid in _grids(node, range(len(node.inputs)), target)})
+    indices = [index for index, value in enumerate(node.inputs) if value in values]
+    yield _types_reason(node, indices, target)
+    names = sorted({_name(grid.dtype) for grid in _grids(node, indices, target)})
     yield f"its inputs are {' and '.join(names)}" if len(names) > 1 else ""
     yield _output_reason(node, target)
 
@@ -167,7 +168,7 @@ def _grids(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:
 def _output_reason(node: ir.Node, target: Target) -> str:
     """Return why what a node gives is not an integer right away."""
     output = node.outputs[0]
-    clamp = clamp_behind(node, target)
+    clamp = clamp_behind(node, Rules(target))
     if clamp is not None:
         result = clamp.outputs[0]
         for quantizer in quantizers_behind(result, target):

@@ -11,6 +11,13 @@ from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, weight_axis
 from ptq_cli.qdq.grids import DEQUANTIZE, LIMITS, QUANTIZE, Grid, grid_of, is_pair_node, stored_integers
 from ptq_cli.qdq.structure import structure_faults
+from ptq_cli.qdq.target_rules import (
+    is_constant_pair,
+    opset_faults,
+    result_faults,
+    shared_faults,
+    storage_faults,
+)
 
 SCALE_TOLERANCE = 1e-3
 """A bias scale may differ by so much from the product of the two that integer kernels take for it."""
@@ -62,7 +69,9 @@ def _pairs(model: ir.Model, target: Target) -> Iterator[str]:  # noqa: ARG001 - 
 
 def _formats(model: ir.Model, target: Target) -> Iterator[str]:
     for node in _activation_quantizers(model):
-        wanted = [target.activation.format]
+        # A tie carries the format of an operator's result to other tensors.
+        allowed = [target.activation, *(rule.result for rule in target.op.values() if rule.result)]
+        wanted = [name for rule in allowed for name in (rule.format, *rule.formats, *rule.simulated)]
         found = grid_of(node).dtype.name.lower()
         if found not in wanted:
             yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
@@ -97,13 +106,14 @@ def _weights(model: ir.Model, target: Target) -> Iterator[str]:
         grid = grid_of(dequantize)
         value = input_at(node, rule.weight)
         integers = stored_integers(dequantize)
-        if value is None or integers is None or grid.blocked:
+        if value is None or grid.blocked:
             continue
         axis = weight_axis(node, rule, value)
         if grid.per_axis and axis is not None and grid.axis % max(len(value.shape or ()), 1) != axis:
             yield f"'{dequantize.name}': scales lie along axis {grid.axis}, {node.op_type} wants axis {axis}"
         limit = 2 ** (target.weight_format.bits - 1)
-        array = integers.const_value.numpy() if integers.const_value is not None else np.zeros(1)
+        stored = integers.const_value if integers is not None else None
+        array = stored.numpy() if stored is not None else np.zeros(1)
         if target.weight_format.bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
             yield f"'{dequantize.name}': integers beyond ±{limit}, which sums of 16 bits may not hold"
 
@@ -150,7 +160,9 @@ def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule
         producer = value.producer() if value is not None else None
         if rule is None or producer is None or not is_pair_node(producer):
             continue
-        if producer.op_type == DEQUANTIZE and stored_integers(producer) is not None:
+        if producer.op_type != DEQUANTIZE:
+            continue
+        if stored_integers(producer) is not None or is_constant_pair(producer):
             yield node, rule, producer
 
 
@@ -160,4 +172,8 @@ RULES = (
     Rule("zero points", "weights are symmetric, and activations where the target is", _zero_points),
     Rule("weights", "scales lie along the output channels, and integers in the target's bits", _weights),
     Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
+    Rule("storage", "weights are integers or floats behind a pair, as the target takes them", storage_faults),
+    Rule("results", "results are quantized where a kernel or an operator asks for it", result_faults),
+    Rule("ties", "what moves values, and what the target ties, has one scale on all sides", shared_faults),
+    Rule("opset", "the opset has the target's operators and the graph's integers", opset_faults),
 )
