@@ -83,7 +83,7 @@ def test_two_outputs_of_one_node_are_of_one_stage() -> None:
         [right] z = MatMul (b, w2)
     }"""
     twins = make_twins(text)
-    assert shown(twins.stages)[0].endswith("-> a, b")
+    assert shown(twins.stages)[0].endswith("-> a, b [a]")
     found = twins.staged.run(sample(build(text)), quantized=True)
     assert {"y", "z"} <= set(found)
 
