@@ -102,7 +102,7 @@ def _forward(threads: int | None) -> Ready:
         def job() -> Moment:
             # A new one each time, as a calibration has: its first run is slower than those that follow.
             session = onnxruntime.InferenceSession(
-                subject.model.content, options, providers=["CPUExecutionProvider"]
+                subject.model.stored.content, options, providers=["CPUExecutionProvider"]
             )
             batches = _batches(subject)
             first = next(batches)
@@ -144,7 +144,7 @@ def _onnxruntime(method: str) -> Ready:
         subject, _ = _subject(model, data, samples)
         scratch = Path(tempfile.mkdtemp(dir=os.environ.get("PTQ_BENCHMARK_SCRATCH")))
         path = scratch / "float.onnx"
-        path.write_bytes(subject.model.content)
+        path.write_bytes(subject.model.stored.content)
         # As quantize_static chooses them.
         operators = list({*QDQRegistry, *QLinearOpsRegistry})
         # Its histograms take batches of one size only: the largest that divides the samples.

@@ -73,7 +73,7 @@ def calibration_rows() -> Iterator[Row]:
     model = make_float_model(open_source(recipe), recipe, dataset)
     plan = make_plan(model.model, load_target(recipe.quantization.target))
     bound = bind_inputs(dataset, model.inputs)
-    plain = Session(model.content)
+    plain = Session(model.stored)
     compiling = seconds(compile_kernel)
 
     def forward() -> None:

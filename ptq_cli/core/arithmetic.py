@@ -17,6 +17,9 @@ from ptq_cli.core.granularity import Granularity, PerTensor
 ZERO_AMAX = 2.0**-24
 """An amax not above this means that the channel is all zero (NVIDIA pytorch-quantization, tensor_quant)."""
 
+PART = 1 << 20
+"""Elements that are quantized at once."""
+
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -131,13 +134,29 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
     if np.isnan(array).any():
         raise RecipeValueError("NaN cannot be quantized")
     shape = parameters.granularity.broadcast_shape(array.shape)
+    scale, zero_point = parameters.scale.reshape(shape), parameters.zero_point.reshape(shape)
+    if array.size <= PART:
+        return _quantize(array, scale, zero_point, parameters.format)
+    # In parts: what is computed on the way takes six times the array.
+    integers: npt.NDArray[np.integer] = np.empty(array.shape, parameters.format.storage)
+    apart = scale.ndim > 0 and len(scale) > 1  # a scale for each row
+    rows = max(1, PART * len(array) // array.size)
+    for start in range(0, len(array), rows):
+        part = slice(start, start + rows)
+        one, zero = (scale[part], zero_point[part]) if apart else (scale, zero_point)
+        integers[part] = _quantize(array[part], one, zero, parameters.format)
+    return integers
+
+
+def _quantize(
+    array: FloatArray, scale: FloatArray, zero_point: npt.NDArray[np.int64], format: IntegerFormat
+) -> npt.NDArray[np.integer]:
     with np.errstate(over="ignore"):
-        rounded = np.rint(array / parameters.scale.reshape(shape))
-    low, high = parameters.format.qmin, parameters.format.qmax
-    zero_point = parameters.zero_point.reshape(shape)
+        rounded = np.rint(array / scale)
+    low, high = format.qmin, format.qmax
     # Saturate before adding in integers: float32 would round zero_point + 2^24 and overflow int64.
     shifted = np.clip(rounded, low - zero_point, high - zero_point).astype(np.int64) + zero_point
-    integers: npt.NDArray[np.integer] = shifted.astype(parameters.format.storage)
+    integers: npt.NDArray[np.integer] = shifted.astype(format.storage)
     return integers
 
 

@@ -4,8 +4,10 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 import signal
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -114,11 +116,50 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_together(contents: Mapping[Path, bytes]) -> None:
+Content = bytes | Path
+"""What is written to a file: bytes, or a finished file of a ``PartialFolder``, which is moved."""
+
+
+class PartialFolder:
+    """A folder for files that are too large to be held until all are written together.
+
+    It goes with its last user, and takes along what was not moved out of it. It lies where the files will, so
+    that they are moved without being copied.
+
+    Attributes:
+        path: the folder.
+
+    Raises:
+        OutputFileError: it cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "data"
+        >>> folder = PartialFolder(target.parent, target.name)
+        >>> _ = (folder.path / "data").write_bytes(b"large")
+        >>> write_together({target: folder.path / "data"})
+        >>> del folder
+        >>> [entry.name for entry in target.parent.iterdir()]
+        ['data']
+    """
+
+    def __init__(self, beside: Path, name: str) -> None:
+        self.path = beside / f".{name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}"
+        try:
+            self.path.mkdir(parents=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OutputFileError(
+                f"cannot write in '{beside}': {reason}", hint="name another folder"
+            ) from error
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def write_together(contents: Mapping[Path, Content]) -> None:
     """Write several files so that they are all new or all as they were.
 
-    Each is first written to a temporary name; only when all are on disk are they renamed, with an interrupt
-    held back until the last rename.
+    Each is first written or moved to a temporary name; only when all are on disk are they renamed, with an
+    interrupt held back until the last rename.
 
     Raises:
         OutputFileError: one cannot be written; no file was changed.
@@ -133,7 +174,10 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
     with _deferred_interrupt(), contextlib.ExitStack() as stack:
         for path, content in contents.items():
             partial = stack.enter_context(atomic_write(path))
-            partial.write_bytes(content)
+            if isinstance(content, Path):
+                content.replace(partial)
+            else:
+                partial.write_bytes(content)
         # The renames happen as the stack unwinds, now that every file is on disk.
 
 

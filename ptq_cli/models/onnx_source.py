@@ -1,5 +1,6 @@
 """ONNX files, external data included."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from google.protobuf.message import DecodeError, Message
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models import stored
+from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.opset import OLDEST_OPSET
 from ptq_cli.models.source import Example, ModelFile
 
@@ -59,12 +62,11 @@ def load_onnx(path: Path) -> ir.Model:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
         )
-    _require_external_data(proto, path)
+    require_external_data(proto, path)
     _require_opset(proto, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
-        # Prepared models leave this folder, so that their data must come with them.
-        return ir.external_data.load_to_model(ir.load(path))
+        return _load(path, external_files(proto, path.parent))
     except UnicodeDecodeError as error:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
@@ -74,6 +76,33 @@ def load_onnx(path: Path) -> ir.Model:
         raise InvalidOnnxError(
             f"model '{path.name}' fails the ONNX checker: {first_line(error)}", hint="export it again"
         ) from error
+
+
+def _load(path: Path, files: Sequence[Path]) -> ir.Model:
+    """Load a file, and what of its data fits into memory: the rest is mapped when it is asked for."""
+    model = ir.load(path)
+    _load_attributes(model)
+    if sum(file.stat().st_size for file in files) <= stored.LARGEST_BYTES:
+        # Prepared models leave this folder, so that their data must come with them.
+        return ir.external_data.load_to_model(model)
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            with stored.mapped(value) as array:  # Where that cannot be done, now is the time to say so.
+                small = array.nbytes < stored.SMALLEST_EXTERNAL
+            if small and isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _loaded(value.const_value)
+    return model
+
+
+def _load_attributes(model: ir.Model) -> None:
+    for node in model.graph.all_nodes():
+        for name, attribute in list(node.attributes.items()):
+            if isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, _loaded(attribute.value))
+
+
+def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    return ir.external_data.convert_tensors_from_external([tensor])[0]
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
@@ -90,19 +119,6 @@ def value_spec(value: ir.Value) -> TensorSpec:
     return TensorSpec(
         value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
     )
-
-
-def external_files(path: Path) -> tuple[Path, ...]:
-    """Return the files beside an ONNX file that hold data of its tensors; ``load_onnx`` took it before."""
-    proto = onnx.load(path, load_external_data=False)
-    names = {
-        item.value
-        for tensor in _all_tensors(proto)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for item in tensor.external_data
-        if item.key == "location"
-    }
-    return tuple(path.parent / name for name in sorted(names))
 
 
 def _is_text(message: Message) -> bool:
@@ -124,28 +140,3 @@ def _require_opset(proto: onnx.ModelProto, path: Path) -> None:
             f"model '{path.name}' has {found}, {OLDEST_OPSET} or later is wanted",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
-
-
-def _require_external_data(proto: onnx.ModelProto, path: Path) -> None:
-    folder = path.parent.resolve()
-    for tensor in _all_tensors(proto):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        location = next((item.value for item in tensor.external_data if item.key == "location"), "")
-        target = (folder / location).resolve()
-        if not target.is_relative_to(folder) or not location:
-            raise ModelFormatError(
-                f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
-                hint="only external data beside the model are read",
-            )
-        if not target.is_file():
-            raise ModelFormatError(
-                f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
-                hint="put it beside the model",
-            )
-
-
-def _all_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    from onnx.external_data_helper import _get_all_tensors
-
-    return list(_get_all_tensors(proto))

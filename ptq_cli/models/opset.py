@@ -72,7 +72,7 @@ def _set_aside(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:
             continue
         del graph.initializers[name]
         value.const_value = None
-        value.dtype, value.shape = tensor.dtype, ir.Shape(tuple(tensor.numpy().shape))
+        value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
         graph.inputs.append(value)
         large[name] = tensor
     return large

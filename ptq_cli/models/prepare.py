@@ -17,13 +17,14 @@ from ptq_cli.models.passes.registry import FUSING, PASSES
 from ptq_cli.models.passes.rule import run_passes
 from ptq_cli.models.passes.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
+from ptq_cli.models.stored import constant_bytes, is_large
 
-LARGEST_BYTES = 2**31 - 2**24
-"""Of constants, with some room for the nodes: a message of protobuf holds no more than 2 GiB."""
 NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
 """A form that is written out has one of them."""
+CHECKED_WHOLE = 2**28
+"""Bytes of constants; where there are more, the checker is shown no more than type and shape of the large."""
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -86,9 +87,8 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         what: the file's name, for messages.
 
     Raises:
-        InvalidOnnxError: it is too large, an old opset cannot be converted, or the result fails the checker.
+        InvalidOnnxError: an old opset cannot be converted, or the result fails the checker.
     """
-    _require_size(model, what)
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
@@ -113,16 +113,6 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         applied,
         quantizing,
     )
-
-
-def _require_size(model: ir.Model, what: str) -> None:
-    constants = [value.const_value for value in model.graph.initializers.values()]
-    size = sum(constant.nbytes for constant in constants if constant is not None)
-    if size > LARGEST_BYTES:
-        raise InvalidOnnxError(
-            f"'{what}' holds {size / 1e9:.1f} GB of constants, and ptq writes models of up to 2 GB",
-            hint="quantize its parts one by one",
-        )
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
@@ -165,7 +155,10 @@ def check_model(model: ir.Model, what: str) -> None:
         InvalidOnnxError: it fails.
     """
     try:
-        onnx.checker.check_model(ir.to_proto(model), full_check=True)
+        if constant_bytes(model) > CHECKED_WHOLE or is_large(model):
+            passes.CheckerPass(full_check=True)(model)
+        else:
+            onnx.checker.check_model(ir.to_proto(model), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise InvalidOnnxError(
             f"'{what}' fails the ONNX checker: {first_line(error)}", hint="export it again"

@@ -13,8 +13,9 @@ from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import NonFinite, TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.core.files import sha256_bytes, write_together
+from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.measure import Subject, batch_size_of, measure, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import device_kind, flags_to_store, settings_of, source_hashes
@@ -78,9 +79,9 @@ class Calibrated:
     """
 
     result: CalibrationResult
-    model: bytes
+    model: StoredModel
     calibration: Calibration
-    files: Mapping[Path, bytes]
+    files: Mapping[Path, Content]
 
 
 def run_calibrate(
@@ -116,7 +117,8 @@ def run_calibrate(
     require_device(parse_device(recipe.runtime.device))
     if restart:
         discard_checkpoint(run.checkpoint)
-    calibrated = make_calibration(open_subject(recipe, progress), request, recipe, run, progress, part)
+    subject = open_subject(recipe, progress, run.float_model)
+    calibrated = make_calibration(subject, request, recipe, run, progress, part)
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
     return calibrated.result
@@ -127,8 +129,7 @@ def _run_on_ranks(
 ) -> CalibrationResult:
     """Calibrate as one of several processes; the first one writes what a single one would.
 
-    There are no checkpoints: most ranks write nothing, and the shards of one rank do not continue those of
-    another. Shards with ``--shard`` continue.
+    There are no checkpoints: the shards of one rank do not continue those of another, as ``--shard`` does.
     """
     from ptq_cli.pipeline.distributed import joined
 
@@ -139,7 +140,7 @@ def _run_on_ranks(
         require_device(parse_device(mine.runtime.device))
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
-        subject = open_subject(mine, progress)
+        subject = open_subject(mine, progress, run.float_model)
         begun = provenance_of(subject, request, recipe, run, group.shard)
         part = measure_part(subject, mine, begun, progress, after_batch=group.after_batch)
         merged = group.merge(part)
@@ -177,8 +178,8 @@ def make_calibration(
         progress(Progress("calibrate", 0, None, note))
 
     begun = provenance_of(subject, request, recipe, run, shard)
-    tensors = make_plan(subject.model.model, load_target(recipe.quantization.target)).measured
-    earlier = load_checkpoint(run.checkpoint, begun, tensors, tell)
+    plan = make_plan(subject.model.model, load_target(recipe.quantization.target))
+    earlier = load_checkpoint(run.checkpoint, begun, plan.measured, tell)
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
@@ -192,10 +193,9 @@ def provenance_of(
     subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
 ) -> Provenance:
     """Return what a calibration of a shard is made from, before its first batch."""
-    model = subject.model
-    batch_size = batch_size_of(model, recipe)
+    model, batch_size = subject.model, batch_size_of(subject.model, recipe)
     return Provenance(
-        model=sha256_bytes(model.content),
+        model=model.stored.sha256,
         source=model.file.sha256,
         data=subject.dataset.digest(),
         settings=settings_of(recipe, run) | device_kind(recipe) | source_hashes(recipe, model.file, run),
@@ -276,8 +276,8 @@ def require_samples_seen(provenance: Provenance) -> None:
 def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: RunDirectory) -> Calibrated:
     """Return the files of a calibration, and what to tell of it."""
     model, provenance = subject.model, calibration.provenance
-    files = {
-        run.float_model: model.content,
+    files: dict[Path, Content] = {
+        **model.stored.files(run.float_model),
         run.calibration: calibration_bytes(calibration),
         run.recipe: recipe_to_toml(recipe, run.path).encode(),
     }
@@ -297,4 +297,4 @@ def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: Ru
         model.compared_with,
         model.prepared.notes,
     )
-    return Calibrated(result, model.content, calibration, files)
+    return Calibrated(result, model.stored, calibration, files)

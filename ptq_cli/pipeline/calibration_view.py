@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import onnx
 import onnx_ir as ir
 
 from ptq_cli.amax.choice import Choice
@@ -15,6 +14,7 @@ from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
+from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.ranges import decide_activations, statistics_of, tensor_settings
@@ -158,7 +158,7 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         RecipeValueError: an override matches nothing.
     """
     recipe, calibration = load_run(request, run)
-    model = ir.from_proto(onnx.load_model_from_string(run.float_model.read_bytes()))
+    model = read_model(run.float_model).load()
     plan = make_plan(model, load_target(recipe.quantization.target))
     settings = tensor_settings(model, plan, recipe).activations
     names = find(model, plan)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import onnx
-import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
@@ -16,10 +15,11 @@ from ptq_cli.calibdata.labels import require_labels
 from ptq_cli.calibdata.thumbnails import thumbnail
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
-from ptq_cli.core.files import require_file, sha256_bytes, write_together
+from ptq_cli.core.files import require_file, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import input_specs
+from ptq_cli.models.stored import StoredModel, read_model, release
 from ptq_cli.pipeline.export import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
@@ -89,8 +89,8 @@ class EvaluationSet:
 class Pair:
     """The two models, serialized; the quantized one with the name of its file."""
 
-    float_model: bytes
-    quantized_model: bytes
+    float_model: StoredModel
+    quantized_model: StoredModel
     quantized_name: str
 
 
@@ -129,10 +129,10 @@ def run_evaluate(
     recipe, calibration = load_run(request, run)
     require_outputs(run, recipe)
     path = quantized_path(run, quantized_model)
-    pair = Pair(run.float_model.read_bytes(), path.read_bytes(), path.name)
+    pair = Pair(read_model(run.float_model), read_model(path), path.name)
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     require_origin(quantized_metadata(pair.quantized_model, path), calibration, path)
-    inputs = input_specs(ir.from_proto(onnx.load_model_from_string(pair.float_model)))
+    inputs = input_specs(pair.float_model.load())
     fitted = fit_evaluation(dataset, recipe, inputs)
     evaluated = make_evaluation(
         with_exported(recipe, run), calibration, pair, fitted, run, progress, thumbnails=thumbnails
@@ -241,14 +241,14 @@ def quantized_path(run: RunDirectory, named: Path | None) -> Path:
     return run.require_stage(run.quantized_model, "ptq export")
 
 
-def quantized_metadata(model: bytes, path: Path) -> Mapping[str, str]:
+def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
     """Return what a quantized model says of where it came from.
 
     Raises:
         InputFileError: it is no ONNX file.
     """
     try:
-        proto = onnx.load_model_from_string(model)
+        proto = onnx.load_model_from_string(model.content)
     except DecodeError as error:
         raise InputFileError(
             f"quantized model '{path}' is no ONNX file, or damaged", hint="run ptq export again"
@@ -289,8 +289,8 @@ def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary
     )
 
 
-def _model_file(name: str, content: bytes) -> ModelFile:
-    return ModelFile(name, sha256_bytes(content), len(content))
+def _model_file(name: str, model: StoredModel) -> ModelFile:
+    return ModelFile(name, model.sha256, model.size)
 
 
 def _amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
@@ -311,8 +311,9 @@ def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> t
     Raises:
         InputFileError: what the model says of itself is damaged.
     """
-    model = ir.from_proto(onnx.load_model_from_string(pair.float_model))
+    model = pair.float_model.load()
     layers = report_layers(make_plan(model, load_target(recipe.quantization.target)))
+    release(model)
     if LAYERS not in origin:
         return layers
     # Which quantizers it was exported with, the recipe at hand need not say.

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.files import write_together
+from ptq_cli.core.files import Content, write_together
 from ptq_cli.models.opset import opset_of, raise_opset
+from ptq_cli.models.stored import StoredModel, read_model, store_model
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.placement import Placement, place
 from ptq_cli.pipeline.powers_of_two import prove_powers_of_two
@@ -27,6 +27,7 @@ from ptq_cli.qdq.fusion import KernelCounts, count_kernels
 from ptq_cli.qdq.integers import PACKED_OPSET
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
+from ptq_cli.qdq.spill import SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import encode
@@ -85,13 +86,13 @@ class Exported:
 
     Attributes:
         result: what was done.
-        model: the quantized model, serialized.
+        model: the quantized model, as its files will hold it.
         files: the content of each file to write.
     """
 
     result: ExportResult
-    model: bytes
-    files: Mapping[Path, bytes]
+    model: StoredModel
+    files: Mapping[Path, Content]
 
 
 def run_export(request: Request, run: RunDirectory, output: Path | None = None) -> ExportResult:
@@ -111,20 +112,21 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
     """
     recipe, calibration = load_run(request, run)
     require_outputs(run, recipe, output)
-    exported = make_export(recipe, calibration, run.float_model.read_bytes(), run, output)
+    exported = make_export(recipe, calibration, read_model(run.float_model), run, output)
     write_together(exported.files)
     return exported.result
 
 
 def make_export(
-    recipe: Recipe, calibration: Calibration, float_model: bytes, run: RunDirectory, output: Path | None
+    recipe: Recipe, calibration: Calibration, float_model: StoredModel, run: RunDirectory, output: Path | None
 ) -> Exported:
-    """Quantize a serialized model with the parameters that a calibration decides; nothing is written.
+    """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
 
     Raises:
         PtqError: as ``run_export`` does.
     """
-    model = ir.from_proto(onnx.load_model_from_string(float_model))
+    target = output or run.quantized_model
+    model = float_model.load()
     placement = place(model, recipe)
     settings = placement.settings
     require_ranges(placement.plan, calibration)
@@ -133,23 +135,25 @@ def make_export(
     found = {source: decision.parameters for source, decision in decisions.items()}
     plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
     model = with_packed_types(model, run.float_model.name) if placement.packs else model
-    parameters = decide_all(model, plan, lambda site: found[site.source], placement.quantizers.__getitem__)
+    keep = SpilledArrays(target.parent) if float_model.data else as_it_is
+    parameters = decide_all(
+        model, plan, lambda site: found[site.source], placement.quantizers.__getitem__, keep
+    )
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     quantized = quantize_model(model, plan, parameters)
     prove_powers_of_two(quantized, placement, plan)
     quantized.metadata_props.update(_origin(recipe, calibration, method, plan.target))
     if not placement.is_plain:
         quantized.metadata_props.update(_quantizers(placement, plan))
-    content: bytes = ir.to_proto(quantized).SerializeToString(deterministic=True)
-    target = output or run.quantized_model
+    stored = store_model(quantized, target.parent, target.name, apart=bool(float_model.data))
     result = ExportResult(
         target,
-        len(content),
-        len(float_model),
+        stored.size,
+        float_model.size,
         plan.target,
         method,
         plan,
-        count_kernels(content),
+        count_kernels(stored),
         parameters.widened,
         recipe.amax.weight_method,
         settings.overridden,
@@ -158,8 +162,8 @@ def make_export(
         placement.activation_counts,
         placement.is_plain,
     )
-    files = {target: content, run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(result, content, files)
+    files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    return Exported(result, stored, files)
 
 
 def with_packed_types(model: ir.Model, what: str) -> ir.Model:

@@ -1,6 +1,8 @@
 """The model's file becomes the float ONNX model that every stage works on."""
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
+from ptq_cli.models.stored import StoredModel, read_model, store_model
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
@@ -40,7 +43,7 @@ class FloatModel:
     Attributes:
         file: where it came from.
         model: the graph.
-        content: the graph, serialized.
+        stored: the graph as its files hold it.
         inputs: specs of its inputs.
         parity: largest relative difference to the source on the example. Of ONNX it is None where nothing was
             rewritten, and where the file itself does not run on the example.
@@ -49,7 +52,7 @@ class FloatModel:
 
     file: ModelFile
     model: ir.Model
-    content: bytes
+    stored: StoredModel
     inputs: tuple[TensorSpec, ...]
     parity: float | None
     prepared: Prepared
@@ -76,7 +79,12 @@ def open_source(recipe: Recipe) -> ModelSource:
 
 
 def make_float_model(
-    source: ModelSource, recipe: Recipe, dataset: Dataset | None, *, always_compare: bool = False
+    source: ModelSource,
+    recipe: Recipe,
+    dataset: Dataset | None,
+    *,
+    always_compare: bool = False,
+    output: Path | None = None,
 ) -> FloatModel:
     """Export, prepare and compare with the source.
 
@@ -85,6 +93,8 @@ def make_float_model(
         recipe: for shapes of inputs where there is no data.
         dataset: its first samples are the example, if there is one.
         always_compare: run an ONNX file too that was prepared without new operators.
+        output: where the graph will be written. One that is too large for one file waits there; without an
+            output, where the system keeps temporary files.
 
     Raises:
         ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
@@ -92,13 +102,14 @@ def make_float_model(
         ExportError: PyTorch cannot export it.
         InvalidOnnxError: its opset is unknown or cannot be converted, or the result fails the checker.
         ParityError: it does not compute what the source computes.
+        OutputFileError: it is too large for one file, and the other one cannot be written.
     """
     what = source.file.path.name
     example, expected = _run_source(source, _example(source, recipe, dataset))
     exported = source.to_onnx(example)
     require_known_opset(opset_of(exported), what)
     prepared = prepare_model(exported, what)
-    content: bytes = ir.to_proto(prepared.model).SerializeToString(deterministic=True)
+    stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)
     if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
         example = {name: array[:1] for name, array in example.items()}
@@ -108,7 +119,7 @@ def make_float_model(
         expected = _run_file(source.file.path, example, recipe)
     parity = None
     if expected is not None:
-        session = Session(content, threads=recipe.runtime.threads)
+        session = Session(stored, threads=recipe.runtime.threads)
         found = session.run(example)
         compared = WITH_FILE if is_onnx else WITH_PYTORCH
         # Made-up inputs may well be outside what a function is defined on.
@@ -119,13 +130,27 @@ def make_float_model(
             allow_nan=allow_nan,
             compared=compared,
         )
-    return FloatModel(source.file, prepared.model, content, inputs, parity, prepared)
+    return FloatModel(source.file, prepared.model, stored, inputs, parity, prepared)
+
+
+def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel:
+    path = output or Path(tempfile.gettempdir()) / "model.onnx"
+    stored = store_model(model, path.parent, path.name)
+    if stored.data and file.kind is ModelKind.ONNX:
+        taken = {os.path.realpath(data) for data in read_model(file.path).data}
+        for target in stored.files(path):
+            if os.path.realpath(target) in taken:
+                raise UsageError(
+                    f"'{target}' would overwrite data of the model that it is made from",
+                    hint="name another file with --output",
+                )
+    return stored
 
 
 def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:
     """Return what an ONNX file computes, or None where it does not run on these inputs."""
     try:
-        return Session(path, threads=recipe.runtime.threads).run(example)
+        return Session(read_model(path), threads=recipe.runtime.threads).run(example)
     except RuntimeFailedError:
         # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
         return None

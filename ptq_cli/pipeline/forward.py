@@ -10,6 +10,7 @@ from ptq_cli.collectors.channels import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.models.stored import release
 from ptq_cli.pipeline.float_model import FloatModel
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import parse_device
@@ -56,6 +57,7 @@ def open_forward(
         MemoryLimitError: the limit is too low.
         DeviceError: ONNX Runtime cannot use the device.
     """
+    release(model.model)
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
         return Forward((Pass((), lambda _inputs: []),))
@@ -119,16 +121,19 @@ def _plan(
     before = resident_bytes()
     sizes, grown = tapped_sizes(model.model, taps, part.inputs)
     each = {name: -(-size // least) for name, size in sizes.items()}
-    weights = len(model.content)
+    weights, mapped = model.stored.size, bool(model.stored.data)
+    of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
     # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
     # the one that is run.
     waiting = (recipe.runtime.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),
-        fixed=COPIES_OF_WEIGHTS * weights + _statistics_bytes(model, taps, axes, each) + waiting,
-        session=SESSION_BYTES + 2 * weights,  # as they are, and as its operators want them
-        scratch=max(grown // least - 2 * weights, 3 * max(each.values())),
+        fixed=(0 if mapped else COPIES_OF_WEIGHTS * weights)
+        + _statistics_bytes(model, taps, axes, each)
+        + waiting,
+        session=SESSION_BYTES + of_session,
+        scratch=max(grown // least - of_session, 3 * max(each.values())),
         taps=each,
     )
     useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES)))
@@ -154,7 +159,7 @@ def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
     """Tell whether what the model computes for a sample is the same whatever else is in its batch."""
     if batch.size == 1:
         return True
-    session = Session(model.content, threads=1, arena=False)
+    session = Session(model.stored, threads=1, arena=False)
     try:
         first, both = (session.run(cut(batch, 0, size).inputs) for size in (1, 2))
     except RuntimeFailedError:

@@ -36,8 +36,13 @@ class Subject:
     dataset: Dataset
 
 
-def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
+def open_subject(recipe: Recipe, progress: ProgressCallback, output: Path | None = None) -> Subject:
     """Open the recipe's model and calibration set, and turn the model into ONNX.
+
+    Args:
+        recipe: names both.
+        progress: is told what is done.
+        output: where the float model will be written.
 
     Raises:
         PtqError: one of them cannot be used, or they do not fit each other.
@@ -48,10 +53,10 @@ def open_subject(recipe: Recipe, progress: ProgressCallback) -> Subject:
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     if source.file.kind is not ModelKind.ONNX:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    model = make_float_model(source, recipe, dataset)
+    model = make_float_model(source, recipe, dataset, output=output)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
-        Session(model.content, threads=recipe.runtime.threads)
+        Session(model.stored, threads=recipe.runtime.threads)
     return Subject(model, dataset)
 
 

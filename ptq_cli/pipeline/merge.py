@@ -11,7 +11,8 @@ from typing import Any
 from ptq_cli.collectors.artifact import Provenance, calibration_bytes, load_calibration
 from ptq_cli.collectors.merge import Part, different, merge_calibrations
 from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
-from ptq_cli.core.files import require_file, sha256_bytes, write_together
+from ptq_cli.core.files import require_file, write_together
+from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibrate import require_samples_seen
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.provenance import HASH_PREFIX, LOCATIONS
@@ -94,9 +95,10 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
         _require_same_recipe(shards[0], shard)
     merged = merge_calibrations(_parts(shards), partial=partial)
     require_samples_seen(merged.provenance)
+    model = read_model(first.run.float_model).copied(run.path, run.float_model.name)
     write_together(
         {
-            run.float_model: first.run.float_model.read_bytes(),
+            **model.files(run.float_model),
             run.calibration: calibration_bytes(merged),
             run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
         }
@@ -139,8 +141,8 @@ def _read_shards(runs: Sequence[RunDirectory], target: RunDirectory) -> list[_Sh
 
 def _read_shard(run: RunDirectory, base: Path, target: RunDirectory) -> _Shard:
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
-    model = require_file(run.require_stage(run.float_model, "ptq calibrate"), "float model").read_bytes()
-    if sha256_bytes(model) != calibration.provenance.model:
+    model = require_file(run.require_stage(run.float_model, "ptq calibrate"), "float model")
+    if read_model(model).sha256 != calibration.provenance.model:
         raise StaleCalibrationError(
             f"'{run.float_model}' is not the model that was calibrated", hint="run ptq calibrate again"
         )

@@ -22,7 +22,7 @@ class PrepareResult:
     Attributes:
         file: the source.
         output: the file.
-        bytes: its size.
+        bytes: its size, with that of the file of its constants where it has one.
         inputs: specs of its inputs.
         opset_before, opset: of the graph before and after; of PyTorch, before is what was exported.
         nodes_before, nodes: how many nodes it had, and has.
@@ -70,13 +70,14 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
     dataset = None
     if settings.data is not None:
         dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
-    model = make_float_model(source, recipe, dataset, always_compare=True)
-    write_together({output: model.content})
+    model = make_float_model(source, recipe, dataset, always_compare=True, output=output)
+    size = model.stored.size
+    write_together(model.stored.files(output))
     prepared = model.prepared
     return PrepareResult(
         model.file,
         output,
-        len(model.content),
+        size,
         model.inputs,
         prepared.opset_before,
         prepared.opset,

@@ -100,9 +100,9 @@ def source_hashes(recipe: Recipe, file: ModelFile, run: RunDirectory) -> dict[st
 def _source_files(recipe: Recipe, file: ModelFile) -> Iterator[Path]:
     yield file.path
     if file.kind is ModelKind.ONNX:
-        from ptq_cli.models.onnx_source import external_files
+        from ptq_cli.models.stored import read_model
 
-        yield from external_files(file.path)
+        yield from read_model(file.path).data
     arch = arch_file(recipe)
     if arch is not None and file.kind in (ModelKind.CHECKPOINT, ModelKind.SAFETENSORS):
         yield Path(arch)
@@ -132,15 +132,18 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     Raises:
         MissingStageError: nothing was calibrated in the run directory.
         CalibrationFileError: the calibration is damaged.
+        ModelFormatError: a file that holds constants of the float model is missing or too short.
         IncompleteCalibrationError: it has seen a part of the calibration set only.
         StaleCalibrationError: the model or a setting has changed since; the message says which.
     """
+    from ptq_cli.models.stored import read_model
+
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
     run.require_stage(run.float_model, "ptq calibrate")
     stored = calibration.provenance
     if stored.share is not None:
         raise incomplete(run, stored.share)
-    if sha256_file(run.float_model) != stored.model:
+    if read_model(run.float_model).sha256 != stored.model:
         raise _stale(f"'{run.float_model}' is not the model that was calibrated")
     own = file_layer(run.recipe) if run.recipe.is_file() else None
     flags = table_layer(stored.flags, run.path, "the calibration's flags")

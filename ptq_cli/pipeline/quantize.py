@@ -60,7 +60,7 @@ def run_quantize(
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
     if restart:
         discard_checkpoint(run.checkpoint)
-    subject = open_subject(recipe, progress)
+    subject = open_subject(recipe, progress, run.float_model)
     check_matches(subject.model.model, recipe)
     fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
     calibrated = make_calibration(subject, request, recipe, run, progress)

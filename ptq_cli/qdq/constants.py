@@ -77,7 +77,8 @@ class _Store:
     def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
         scale = bias_scale(site, parameters)
         # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
-        values = constant(self._graph.initializers[site.tensor]).reshape(-1)
+        with constant(self._graph.initializers[site.tensor]) as array:
+            values = array.reshape(-1).copy()
         values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
         steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
         integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)

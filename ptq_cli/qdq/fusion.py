@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.session import Session
 
 INTEGER_KERNELS = {
@@ -36,7 +37,7 @@ class KernelCounts:
     floating: dict[str, int]
 
 
-def count_kernels(model: bytes | Path) -> KernelCounts:
+def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
     """Let ONNX Runtime optimize a model, and count what became integer.
 
     Raises:
@@ -45,7 +46,7 @@ def count_kernels(model: bytes | Path) -> KernelCounts:
     with tempfile.TemporaryDirectory() as folder:
         optimized = Path(folder) / "optimized.onnx"
         Session(model, threads=1, save_optimized=optimized)
-        counts = Counter(node.op_type for node in onnx.load(optimized).graph.node)
+        counts = Counter(node.op_type for node in onnx.load(optimized, load_external_data=False).graph.node)
     return KernelCounts(
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},

@@ -1,6 +1,7 @@
 """Parameters of every site of a plan: decided once, before the graph is touched."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +11,9 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.granularity import Granularity
+from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.qdq.spill import Keep, as_it_is
 from ptq_cli.qdq.weights import ScaledQuantizer, StoredWeight, WeightQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
 
@@ -48,7 +51,11 @@ def _by_max(_site: WeightSite) -> WeightQuantizer:
 
 
 def decide_all(
-    model: ir.Model, plan: Plan, decide: Decide, quantizer_of: QuantizerOf = _by_max
+    model: ir.Model,
+    plan: Plan,
+    decide: Decide,
+    quantizer_of: QuantizerOf = _by_max,
+    keep: Keep = as_it_is,
 ) -> Parameters:
     """Return the parameters of a plan's sites, and its weights as the file will hold them.
 
@@ -57,6 +64,7 @@ def decide_all(
         plan: what is quantized.
         decide: gives an activation's parameters from its statistics.
         quantizer_of: gives the quantizer of a weight.
+        keep: is given the integers of each weight, and returns them from where they wait to be written.
 
     Raises:
         InvalidOnnxError: a weight or bias holds NaN or Inf.
@@ -66,34 +74,53 @@ def decide_all(
         if site.source not in by_source:
             by_source[site.source] = decide(site)
     activations = {name: by_source[site.source] for name, site in plan.activations.items()}
-    initializers = model.graph.initializers
-    arrays = {name: _finite(constant(initializers[name]), name) for name in plan.constants}
+    constants = model.graph.initializers
+    for name in plan.constants:
+        with constant(constants[name]) as array:
+            _require_finite(array, name)
     quantizers = {site: quantizer_of(site) for site in plan.weights}
-    choices = {site: item.choose(arrays[site.tensor], site) for site, item in quantizers.items()}
+    choices = {}
+    for weight_site, item in quantizers.items():
+        with constant(constants[weight_site.tensor]) as weight:
+            choices[weight_site] = item.choose(weight, weight_site)
     weights = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
-    widened: dict[str, int] = {}
-    for bias in plan.biases:
-        found = weights[bias.weight]
-        zero = weight_amax(arrays[bias.weight.tensor], found.granularity) <= ZERO_AMAX
-        input_scale = float(activations[bias.activation].scale)
-        fitted, channels = fit_bias(found, input_scale, arrays[bias.tensor], zero)
-        weights[bias.weight] = quantizers[bias.weight].fit(fitted)
-        if channels:
-            widened[bias.weight.tensor] = channels
-    stored = {
-        site: item.store(arrays[site.tensor], site, weights.get(site)) for site, item in quantizers.items()
-    }
+    widened = _fit_biases(constants, plan, quantizers, activations, weights)
+    stored = {}
+    for weight_site, item in quantizers.items():
+        with constant(constants[weight_site.tensor]) as weight:
+            found = item.store(weight, weight_site, weights.get(weight_site))
+        stored[weight_site] = replace(found, integers=keep(found.integers))
     unsearched = tuple(site.tensor for site, item in choices.items() if item.unsearched)
     return Parameters(activations, weights, widened, unsearched, stored)
 
 
-def _finite(array: FloatArray, name: str) -> FloatArray:
+def _fit_biases(
+    constants: Mapping[str, ir.Value],
+    plan: Plan,
+    quantizers: Mapping[WeightSite, WeightQuantizer],
+    activations: Mapping[str, QuantParameters],
+    weights: dict[WeightSite, QuantParameters],
+) -> dict[str, int]:
+    """Change the parameters of weights where their biases ask for it, and return which were widened."""
+    widened: dict[str, int] = {}
+    for bias in plan.biases:
+        found = weights[bias.weight]
+        input_scale = float(activations[bias.activation].scale)
+        with constant(constants[bias.weight.tensor]) as weight, constant(constants[bias.tensor]) as array:
+            zero = weight_amax(weight, found.granularity) <= ZERO_AMAX
+            fitted, channels = fit_bias(found, input_scale, array, zero)
+        weights[bias.weight] = quantizers[bias.weight].fit(fitted)
+        if channels:
+            widened[bias.weight.tensor] = channels
+    return widened
+
+
+def _require_finite(array: FloatArray, name: str) -> None:
     if not np.isfinite(array).all():
         raise InvalidOnnxError(
             f"the constant '{name}' holds NaN or Inf, which no integer stands for",
             hint="was the model trained to the end? look at this parameter where it was made",
         )
-    return array
 
 
 def weight_amax(weight: FloatArray, granularity: Granularity) -> FloatArray:
@@ -166,13 +193,12 @@ def bias_scale(site: BiasSite, parameters: Parameters) -> FloatArray:
     return product
 
 
-def constant(value: ir.Value) -> FloatArray:
-    """Return a constant's values.
+@contextlib.contextmanager
+def constant(value: ir.Value) -> Iterator[FloatArray]:
+    """Yield a constant's values, and let go of them at the end: a large model is looked at in parts.
 
     Raises:
         ValueError: the value is no constant; a plan names constants only.
     """
-    if value.const_value is None:
-        raise ValueError(f"'{value.name}' is no constant")
-    array: npt.NDArray[np.float32] = np.asarray(value.const_value.numpy(), dtype=np.float32)
-    return array
+    with mapped(value) as array:
+        yield np.asarray(array, dtype=np.float32)

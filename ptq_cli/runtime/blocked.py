@@ -15,6 +15,7 @@ import onnx
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.session import Session
 
 LARGEST_BLOCK = 16
@@ -35,23 +36,25 @@ class BlockedTaps:
         self.moved = tuple(moved)
 
 
-def open_tapped(content: bytes, threads: int) -> tuple[Session, BlockedTaps | None]:
+def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:
     """Open a session on a tapped model, and if there are any tensors in blocks, one that leaves them so.
 
     Edge case:
         Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it
-        could save is time alone.
+        could save is time alone. Nor is there one of a large model, whose weights each of them maps.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
     """
+    if isinstance(model, StoredModel) and model.data:
+        return Session(model, threads=threads), None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         try:
-            session = Session(content, threads=threads, save_optimized=path)
+            session = Session(model, threads=threads, save_optimized=path)
             graph = onnx.load(path)
         except (RuntimeFailedError, OSError, ValueError):
-            return Session(content, threads=threads), None
+            return Session(model, threads=threads), None
     moved = _move(graph.graph)
     if not moved:
         return session, None

@@ -10,12 +10,14 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.device import HOST, Device
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
 SAID_LIMIT = 400
 """Characters of ONNX Runtime's message that are passed on."""
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = "does the model accept this batch size? try --batch-size 1"
 NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
@@ -54,7 +56,7 @@ class Session:
 
     def __init__(
         self,
-        model: bytes | Path,
+        model: bytes | Path | StoredModel,
         *,
         threads: int = 0,
         optimize: bool = True,
@@ -65,7 +67,8 @@ class Session:
         """Open a session.
 
         Args:
-            model: a serialized model, or the path of a file.
+            model: a serialized model, or the path of a file. Constants outside the graph are mapped into
+                memory, and not copied into the form that kernels like best.
             threads: of one operator; 0 for one a core that this process may use.
             optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
             save_optimized: write the graph that ONNX Runtime made of it there.
@@ -88,7 +91,16 @@ class Session:
         options.use_deterministic_compute = not device.is_host
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
-        source = model if isinstance(model, bytes) else str(model)
+        if isinstance(model, StoredModel) and model.folder is not None:
+            options.add_session_config_entry(DATA_FOLDER, str(model.folder))
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        source = (
+            str(model)
+            if isinstance(model, Path)
+            else model.content
+            if isinstance(model, StoredModel)
+            else model
+        )
         try:
             # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
             self._session = onnxruntime.InferenceSession(

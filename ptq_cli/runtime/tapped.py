@@ -8,6 +8,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
 from ptq_cli.runtime.forward import Forward, Pass
@@ -32,7 +33,7 @@ class TappedModel:
 
     def __init__(
         self,
-        content: bytes,
+        model: bytes | StoredModel,
         taps: Sequence[str],
         *,
         threads: int,
@@ -44,7 +45,7 @@ class TappedModel:
         """Open the model.
 
         Args:
-            content: the tapped model, serialized.
+            model: the tapped model, serialized.
             taps: names of its outputs.
             threads: that compute.
             whole_batches: the model fixes the size of a batch.
@@ -61,9 +62,9 @@ class TappedModel:
         workers = threads - self._at_once + 1
         self._blocked: BlockedTaps | None = None
         if samples is None:
-            self._session, self._blocked = open_tapped(content, workers)
+            self._session, self._blocked = open_tapped(model, workers)
         else:
-            self._session = Session(content, threads=workers, arena=False)
+            self._session = Session(model, threads=workers, arena=False)
         self._unseen = samples is None
         self._whole = whole_batches
         self._cutter = Cutter(piece_bytes, samples)

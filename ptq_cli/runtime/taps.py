@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from ptq_cli.models.stored import StoredModel, serialize
 
-def tap(model: ir.Model, tensors: Sequence[str]) -> bytes:
+
+def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
     """Return the serialized model with ``tensors`` as its only outputs, in that order.
 
     Operators that no tapped tensor needs are removed, because ONNX Runtime would run them all the same. The
@@ -22,8 +24,7 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> bytes:
     values = {value.name: value for node in tapped.graph for value in node.outputs}
     tapped.graph.outputs[:] = [_as_output(values[name]) for name in tensors]
     RemoveUnusedNodesPass()(tapped)
-    serialized: bytes = ir.to_proto(tapped).SerializeToString()
-    return serialized
+    return serialize(tapped)
 
 
 def _as_output(value: ir.Value) -> ir.Value:

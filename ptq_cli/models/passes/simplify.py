@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
+from ptq_cli.models.fold_lazily import fold_lazily
+from ptq_cli.models.stored import is_large
+
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule
 
@@ -34,13 +37,14 @@ def simplify(model: ir.Model) -> ir.Model:
     from onnxscript.optimizer import fold_constants_ir
     from onnxscript.rewriter import RewriteRuleSet
 
-    # Nothing may grow beyond the largest weight.
+    # Nothing may grow beyond the largest weight. What lies on disk is folded as it is read.
     sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
-    largest = max([SMALL_CONSTANT, *sizes])
+    largest = SMALL_CONSTANT if is_large(model) else max([SMALL_CONSTANT, *sizes])
     for first in (passes.InlinePass(), passes.RemoveInitializersFromInputsPass()):
         model = first(model).model
     rules = RewriteRuleSet(_rules())
     for _ in range(ROUNDS):
+        fold_lazily(model)
         folded = fold_constants_ir(
             model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
         )

@@ -11,8 +11,8 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 2, np.float32)
 
 
-def operators(content):
-    return [node.op_type for node in onnx.load_from_string(content).graph.node]
+def operators(model):
+    return [node.op_type for node in onnx.load_from_string(model.content).graph.node]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_weights_that_no_tap_needs_are_gone(build_model):
         [numpy_helper.from_array(np.ones(3, np.float32), "w")],
     )
 
-    assert not onnx.load_from_string(tap(ir.from_proto(model), ["inner"])).graph.initializer
+    assert not onnx.load_from_string(tap(ir.from_proto(model), ["inner"]).content).graph.initializer
 
 
 def test_model_is_left_as_it_was(arithmetic):

@@ -1,0 +1,81 @@
+"""Data of an ONNX file that lie outside it: they may name any file, and promise any size."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.core.errors import ModelFormatError
+
+
+def external_files(proto: onnx.ModelProto, folder: Path) -> tuple[Path, ...]:
+    """Return the files that hold data of a model's tensors, by name; ``require_external_data`` took them."""
+    names = {_details(tensor).get("location", "") for tensor in external_tensors(proto)}
+    return tuple(folder / name for name in sorted(names))
+
+
+def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors whose data lie outside the file, those of nested graphs and attributes too."""
+    from onnx.external_data_helper import _get_all_tensors
+
+    return (item for item in _get_all_tensors(proto) if item.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
+    """Check that every tensor's data are in a file beside the model, and that this is as long as promised.
+
+    Raises:
+        ModelFormatError: a file is missing, too short or outside the model's folder.
+    """
+    folder = path.parent.resolve()
+    for tensor in external_tensors(proto):
+        location = _details(tensor).get("location", "")
+        target = (folder / location).resolve()
+        if not target.is_relative_to(folder) or not location:
+            raise ModelFormatError(
+                f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
+                hint="only external data beside the model are read",
+            )
+        if not target.is_file():
+            raise ModelFormatError(
+                f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
+                hint="put it beside the model",
+            )
+        _require_length(tensor, target, path)
+
+
+def _require_length(tensor: onnx.TensorProto, target: Path, path: Path) -> None:
+    needed, details = _bytes_of(tensor), _details(tensor)
+    try:
+        offset = int(details.get("offset") or 0)
+        length = int(details.get("length") or needed)
+    except ValueError:
+        offset, length = -1, 0
+    if needed < 0 or offset < 0 or length != needed:
+        raise ModelFormatError(
+            f"model '{path.name}': the place of '{tensor.name}' in its data file makes no sense",
+            hint="export it again",
+        )
+    missing = offset + length - target.stat().st_size
+    if missing > 0:
+        raise ModelFormatError(
+            f"model '{path.name}': its data file '{target.name}' is too short: {missing} bytes of "
+            f"'{tensor.name}' are missing",
+            hint="copy or export it again",
+        )
+
+
+def _bytes_of(tensor: onnx.TensorProto) -> int:
+    """Return how many bytes a tensor's shape and type need, or a negative number where they make no sense."""
+    try:
+        bits = ir.DataType(tensor.data_type).bitwidth
+    except (ValueError, TypeError):  # unknown, or text, whose length no type tells
+        return -1
+    sizes = list(tensor.dims)
+    return -1 if any(size < 0 for size in sizes) else -(-math.prod(sizes) * bits // 8)
+
+
+def _details(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {item.key: item.value for item in tensor.external_data}

@@ -1,0 +1,252 @@
+"""A serialized model: one file, or a graph with a file of its large constants beside it.
+
+A message of protobuf holds no more than 2 GiB. Above that, the constants lie in a second file (ONNX's
+external data), which is mapped into memory and never read as a whole.
+"""
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from ptq_cli.core.errors import InvalidOnnxError, OutputFileError, first_line
+from ptq_cli.core.files import Content, PartialFolder
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.external_data import external_files, require_external_data
+
+LARGEST_BYTES = 2**31 - 2**24
+"""Of constants in one file, with some room for the nodes."""
+SMALLEST_EXTERNAL = 1 << 14
+"""Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
+ALIGNMENT = 4096
+"""A page: each constant can be mapped by itself."""
+DATA_SUFFIX = ".data"
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A serialized model.
+
+    Attributes:
+        content: the graph; of a small model, with all its constants.
+        data: the files that hold the rest of the constants; none of a small model.
+        folder: where these are; the graph names them from there.
+        keeper: whose end removes ``folder``, where it is one for files that are not finished.
+
+    Example:
+        >>> StoredModel(b"onnx").size, StoredModel(b"").sha256[:8]
+        (4, 'e3b0c442')
+    """
+
+    content: bytes = field(repr=False)
+    data: tuple[Path, ...] = ()
+    folder: Path | None = None
+    keeper: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its files have."""
+        return len(self.content) + sum(path.stat().st_size for path in self.data)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the graph's bytes, followed by those of the other files."""
+        digest = hashlib.sha256(self.content)
+        for path in self.data:
+            with path.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        return digest.hexdigest()
+
+    def load(self) -> ir.Model:
+        """Return the graph; constants outside it are mapped when they are asked for.
+
+        Raises:
+            DecodeError: it is no ONNX.
+        """
+        model = ir.from_proto(onnx.load_model_from_string(self.content))
+        if self.folder is not None:
+            ir.external_data.set_base_dir(model.graph, self.folder)
+        return model
+
+    def files(self, target: Path) -> dict[Path, Content]:
+        """Return what is written where, for ``write_together``: what is not finished moves to its place."""
+        return {target.with_name(path.name): path for path in self.data} | {target: self.content}
+
+    def copied(self, folder: Path, name: str) -> "StoredModel":
+        """Return the model with its data in a file of its own inside ``folder``, ready to be moved.
+
+        Raises:
+            OutputFileError: the file cannot be written.
+        """
+        if not self.data:
+            return self
+        keeper = PartialFolder(folder, name)
+        try:
+            files = [Path(shutil.copy(path, keeper.path)) for path in self.data]
+        except OSError as error:
+            raise _cannot_write(folder / name, error) from error
+        return StoredModel(self.content, tuple(files), keeper.path, keeper)
+
+
+def read_model(path: Path) -> StoredModel:
+    """Return a model as its files hold it.
+
+    Edge case:
+        What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
+
+    Raises:
+        ModelFormatError: data outside the graph are missing, too short, or outside its folder.
+    """
+    content = path.read_bytes()
+    try:
+        proto = onnx.load_model_from_string(content)
+    except DecodeError:
+        return StoredModel(content)
+    require_external_data(proto, path)
+    files = external_files(proto, path.parent)
+    return StoredModel(content, files, path.parent if files else None)
+
+
+def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False) -> StoredModel:
+    """Return a model as its files will hold it, and the model with its large constants in them.
+
+    The constants of a model that is too large for one file are written one by one, and let go. The file lies
+    in a folder of its own inside ``folder`` until it is moved to its place.
+
+    Args:
+        model: its constants are changed in place, from values to places in the file.
+        folder: where the model will lie.
+        name: of the graph's file there, which the other one is named for.
+        apart: keep large constants apart, even if one file would hold them.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+        InvalidOnnxError: the checker does not accept the result.
+    """
+    if not apart and constant_bytes(model) <= LARGEST_BYTES:
+        ir.external_data.load_to_model(model)
+        return serialize(model)
+    keeper = PartialFolder(folder, name)
+    path = keeper.path / f"{name}{DATA_SUFFIX}"
+    try:
+        with path.open("wb") as stream:
+            for value in _constants(model):
+                if value.const_value is not None and _is_moved(value.const_value):
+                    _move(value, value.const_value, stream, path)
+    except OSError as error:
+        raise _cannot_write(folder / path.name, error) from error
+    content = serialize(model).content
+    _check_place(content, keeper.path, name)
+    return StoredModel(content, (path,), keeper.path, keeper)
+
+
+def _check_place(content: bytes, folder: Path, name: str) -> None:
+    """Prove that the checker finds the constants where the graph says they are."""
+    path = folder / name
+    try:
+        path.write_bytes(content)
+        onnx.checker.check_model(str(path), full_check=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise InvalidOnnxError(
+            f"'{name}' fails the ONNX checker: {first_line(error)}", hint="report this model"
+        ) from error
+    path.unlink()
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputFileError:
+    return OutputFileError(
+        f"cannot write '{path}': {(error.strerror or str(error)).lower()}",
+        hint="check the folder's permissions and free space",
+    )
+
+
+def serialize(model: ir.Model) -> StoredModel:
+    """Return a model serialized, its large constants where they are."""
+    outside = [value.const_value for value in _constants(model)]
+    tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
+    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    files = tuple(sorted({Path(tensor.path) for tensor in tensors}))
+    return StoredModel(content, files, Path(tensors[0].base_dir) if tensors else None)
+
+
+def is_large(model: ir.Model) -> bool:
+    """Tell whether constants of a model lie outside its graph, or must."""
+    outside = any(isinstance(value.const_value, ir.ExternalTensor) for value in _constants(model))
+    return outside or constant_bytes(model) > LARGEST_BYTES
+
+
+def constant_bytes(model: ir.Model) -> int:
+    """Return how many bytes the constants of a model have."""
+    tensors = (value.const_value for value in _constants(model))
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def release(model: ir.Model) -> None:
+    """Let go of the memory that constants were mapped into; they are mapped again when asked for."""
+    for value in _constants(model):
+        release_tensor(value.const_value)
+
+
+@contextlib.contextmanager
+def mapped(value: ir.Value) -> Iterator[Array]:
+    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
+
+    Raises:
+        ValueError: the value is no constant.
+    """
+    if value.const_value is None:
+        raise ValueError(f"'{value.name}' is no constant")
+    try:
+        yield value.const_value.numpy()
+    finally:
+        release_tensor(value.const_value)
+
+
+def release_tensor(tensor: ir.TensorProtocol | None) -> None:
+    """Let go of the memory that a tensor was mapped into."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return
+    # A view that somebody still holds keeps the memory, which then goes with it.
+    with contextlib.suppress(BufferError):
+        tensor.release()
+    tensor.raw = None
+
+
+class _Written(Protocol):
+    """What every tensor of onnx_ir can do beside what its protocol says."""
+
+    def tofile(self, file: BinaryIO) -> None: ...
+
+
+def _constants(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in model.graphs():
+        yield from graph.initializers.values()
+
+
+def _is_moved(tensor: ir.TensorProtocol) -> bool:
+    large = tensor.nbytes >= SMALLEST_EXTERNAL and tensor.dtype != ir.DataType.STRING
+    return large or isinstance(tensor, ir.ExternalTensor)
+
+
+def _move(value: ir.Value, tensor: ir.TensorProtocol, stream: BinaryIO, path: Path) -> None:
+    stream.write(bytes(-stream.tell() % ALIGNMENT))
+    offset = stream.tell()
+    cast(_Written, tensor).tofile(stream)
+    stream.flush()
+    shape = ir.Shape(tensor.shape.numpy())
+    length = stream.tell() - offset
+    value.const_value = ir.ExternalTensor(
+        path.name, offset, length, tensor.dtype, shape=shape, name=value.name or "", base_dir=path.parent
+    )
+    release_tensor(tensor)
