@@ -152,7 +152,11 @@ class PartialFolder:
             raise OutputFileError(
                 f"cannot write in '{beside}': {reason}", hint="name another folder"
             ) from error
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the folder now, with what is in it."""
+        self._remove()
 
 
 def write_together(contents: Mapping[Path, Content]) -> None:
@@ -179,6 +183,10 @@ def write_together(contents: Mapping[Path, Content]) -> None:
             else:
                 partial.write_bytes(content)
         # The renames happen as the stack unwinds, now that every file is on disk.
+    for content in contents.values():
+        if isinstance(content, Path):
+            with contextlib.suppress(OSError):  # Not empty yet: it goes with its last user.
+                content.parent.rmdir()
 
 
 @contextlib.contextmanager

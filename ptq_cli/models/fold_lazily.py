@@ -37,8 +37,8 @@ def fold_lazily(model: ir.Model) -> int:
         if move is None:
             continue
         value = _lazy(tensor, move, f"{output.name}")
-        model.graph.remove(node)
         output.replace_all_uses_with(value)
+        model.graph.remove(node, safe=True)
         model.graph.register_initializer(value)
         folded += 1
     return folded

@@ -136,30 +136,34 @@ def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False
         ir.external_data.load_to_model(model)
         return serialize(model)
     keeper = PartialFolder(folder, name)
-    path = keeper.path / f"{name}{DATA_SUFFIX}"
     try:
-        with path.open("wb") as stream:
-            for value in _constants(model):
-                if value.const_value is not None and _is_moved(value.const_value):
-                    _move(value, value.const_value, stream, path)
+        return _store_apart(model, keeper, name)
     except OSError as error:
-        raise _cannot_write(folder / path.name, error) from error
+        keeper.remove()
+        raise _cannot_write(data_path(folder / name), error) from error
+
+
+def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredModel:
+    path = data_path(keeper.path / name)
+    with path.open("wb") as stream:
+        for value in _constants(model):
+            if value.const_value is not None and _is_moved(value.const_value):
+                _move(value, value.const_value, stream, path)
+    if not path.stat().st_size:
+        return serialize(model)
     content = serialize(model).content
-    _check_place(content, keeper.path, name)
+    _check_place(content, keeper.path / name)
     return StoredModel(content, (path,), keeper.path, keeper)
 
 
-def _check_place(content: bytes, folder: Path, name: str) -> None:
+def _check_place(content: bytes, path: Path) -> None:
     """Prove that the checker finds the constants where the graph says they are."""
-    path = folder / name
+    path.write_bytes(content)
     try:
-        path.write_bytes(content)
         onnx.checker.check_model(str(path), full_check=True)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise InvalidOnnxError(
-            f"'{name}' fails the ONNX checker: {first_line(error)}", hint="report this model"
+            f"'{path.name}' fails the ONNX checker: {first_line(error)}", hint="report this model"
         ) from error
     path.unlink()
 
@@ -169,6 +173,16 @@ def _cannot_write(path: Path, error: OSError) -> OutputFileError:
         f"cannot write '{path}': {(error.strerror or str(error)).lower()}",
         hint="check the folder's permissions and free space",
     )
+
+
+def data_path(path: Path) -> Path:
+    """Return the file of a large model's constants, given that of its graph.
+
+    Example:
+        >>> data_path(Path("run/model.onnx")).name
+        'model.onnx.data'
+    """
+    return path.with_name(f"{path.name}{DATA_SUFFIX}")
 
 
 def serialize(model: ir.Model) -> StoredModel:

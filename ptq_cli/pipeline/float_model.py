@@ -27,7 +27,7 @@ from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
-from ptq_cli.models.stored import StoredModel, read_model, store_model
+from ptq_cli.models.stored import StoredModel, data_path, is_large, read_model, store_model
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
@@ -135,16 +135,14 @@ def make_float_model(
 
 def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel:
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
-    stored = store_model(model, path.parent, path.name)
-    if stored.data and file.kind is ModelKind.ONNX:
-        taken = {os.path.realpath(data) for data in read_model(file.path).data}
-        for target in stored.files(path):
-            if os.path.realpath(target) in taken:
-                raise UsageError(
-                    f"'{target}' would overwrite data of the model that it is made from",
-                    hint="name another file with --output",
-                )
-    return stored
+    if is_large(model) and file.kind is ModelKind.ONNX:
+        target = data_path(path)
+        if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(file.path).data}:
+            raise UsageError(
+                f"'{target}' would overwrite data of the model that it is made from",
+                hint="name another file with --output",
+            )
+    return store_model(model, path.parent, path.name)
 
 
 def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:

@@ -2,6 +2,7 @@
 
 import mmap
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +45,8 @@ class SpilledArrays:
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is read as long as the arrays
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the next line closes it
+            weakref.finalize(self, self._file.close)  # What is mapped stays so.
         except OSError as error:
             raise self._cannot(error) from error
 

@@ -1,0 +1,62 @@
+"""Peak memory of a model that is too large for one file, relative to the model.
+
+python -m benchmarks.large_model            print the table
+python -m benchmarks.large_model --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import platform
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.timing import peak_bytes
+from tests.large_models import write_large
+from tools.marked import write_part
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+WIDTH, LAYERS = 8192, 10
+COMMANDS = (
+    ("calibrate", "calibrate large.onnx --data x.npz --batch-size 2", "at most 1.3"),
+    ("export", "export", "at most 1.3"),
+    ("evaluate, which has both models open", "evaluate --eval-data x.npz", ""),
+    (
+        "quantize: all of it in one process",
+        "quantize large.onnx --data x.npz --batch-size 2 --run one",
+        "at most 1.3",
+    ),
+)
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure the peak memory on a model of 2.7 GB.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    lines = measure()
+    print("\n".join(lines))
+    if write:
+        write_part(RESULTS, "large_model", "\n".join(lines))
+
+
+def measure() -> list[str]:
+    """Return the lines of the table."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        size = write_large(folder / "large.onnx", width=WIDTH, layers=LAYERS)
+        x = np.random.default_rng(1).standard_normal((4, WIDTH)).astype(np.float32)
+        np.savez(folder / "x.npz", x=x)
+        peaks = [(what, peak_bytes(words.split(), folder), asked) for what, words, asked in COMMANDS]
+    return [
+        f"`python -m benchmarks.large_model --write`, {platform.machine()}; {LAYERS} layers of {WIDTH} by "
+        f"{WIDTH}, {size / 1e9:.2f} GB with external data. Resident memory at its peak, mapped pages too.",
+        "",
+        "| what | asked | times the model |",
+        "|---|---|---|",
+        *(f"| {what} | {asked} | {peak / size:.2f} |" for what, peak, asked in peaks),
+    ]
+
+
+if __name__ == "__main__":
+    main()

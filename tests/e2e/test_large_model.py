@@ -1,0 +1,233 @@
+"""Models that are too large for one file, from end to end; a lower limit takes small ones the same way."""
+
+import gc
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from ptq_cli.runtime.session import Session
+from tests.e2e.conftest import Ptq, Refuse
+from tests.large_models import write_large
+
+WIDTH, LAYERS = 64, 5
+FLOAT, INT8 = "ptq-run/model.float.onnx", "ptq-run/model.int8.onnx"
+CALIBRATE = "calibrate large.onnx --data x.npz"
+QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --evaluate"
+
+
+@pytest.fixture
+def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model with external data that is larger than one file may be."""
+    shutil.rmtree(folder / "ptq-run")
+    monkeypatch.setattr("ptq_cli.models.stored.LARGEST_BYTES", 30_000)
+    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 1_000)
+    write_large(folder / "large.onnx", width=WIDTH, layers=LAYERS)
+    np.savez(folder / "x.npz", x=np.random.default_rng(1).standard_normal((12, WIDTH)).astype(np.float32))
+    return folder
+
+
+def constants(path: str) -> dict[str, np.ndarray]:
+    return {item.name: onnx.numpy_helper.to_array(item) for item in onnx.load(path).graph.initializer}
+
+
+def run_model(path: str) -> np.ndarray:
+    return Session(Path(path), threads=1).run({"x": np.load("x.npz")["x"]})[0]
+
+
+def test_every_command_works_on_it_as_on_a_small_one(
+    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (CALIBRATE, "export", "evaluate --eval-data x.npz", "prepare large.onnx -o prepared.onnx"):
+        outcome = ptq(words)
+        assert outcome.status == 0, outcome.err
+    report = json.loads((large / "ptq-run/report.json").read_text())
+    for path, kind in ((FLOAT, "float_model"), (INT8, "quantized_model")):
+        onnx.checker.check_model(path, full_check=True)
+        size = Path(path).stat().st_size + Path(f"{path}.data").stat().st_size
+        assert report["model"][kind]["bytes"] == size
+        assert report["model"][kind]["name"] == Path(path).name
+    assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 25
+    assert Path("prepared.onnx.data").read_bytes() == Path(f"{FLOAT}.data").read_bytes()
+
+    monkeypatch.undo()
+    monkeypatch.chdir(large)
+    assert ptq(f"{QUANTIZE} --run small").status == 0
+    for path in (FLOAT, INT8):
+        other = path.replace("ptq-run", "small")
+        assert not Path(f"{other}.data").exists()
+        one, two = constants(path), constants(other)
+        assert one.keys() == two.keys()
+        assert all(one[name].dtype == two[name].dtype for name in one)
+        assert all(one[name].tobytes() == two[name].tobytes() for name in one)
+        assert [node.op_type for node in onnx.load(path).graph.node] == [
+            node.op_type for node in onnx.load(other).graph.node
+        ]
+        np.testing.assert_array_equal(run_model(path), run_model(other))
+
+
+def test_all_in_one_writes_the_same_and_leaves_nothing_else(large: Path, ptq: Ptq) -> None:
+    assert ptq(CALIBRATE).status == 0
+    assert ptq("export").status == 0
+    assert ptq(f"{QUANTIZE} --run one").status == 0
+    for name in ("model.float.onnx", "model.float.onnx.data", "model.int8.onnx", "model.int8.onnx.data"):
+        assert Path("one", name).read_bytes() == Path("ptq-run", name).read_bytes()
+    assert not list(large.rglob(".*"))
+
+
+def test_a_shared_weight_is_stored_once_and_a_transposed_one_is_folded(large: Path, ptq: Ptq) -> None:
+    assert ptq(QUANTIZE).status == 0
+    floats, integers = onnx.load(FLOAT).graph, onnx.load(INT8).graph
+    assert "Transpose" not in {node.op_type for node in floats.node}
+    matrices = [item for item in integers.initializer if list(item.dims) == [WIDTH, WIDTH]]
+    assert len(matrices) == LAYERS
+    assert {item.data_type for item in matrices} == {onnx.TensorProto.INT8}
+    assert all(item.data_location == onnx.TensorProto.DEFAULT for item in matrices)  # onnx.load has read them
+    assert sum(node.op_type == "MatMul" for node in integers.node) == LAYERS + 1
+
+
+def test_a_model_given_by_pytorch_is_kept_so_too(
+    folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptq_cli.models.stored.LARGEST_BYTES", 500)
+    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 100)
+    outcome = ptq(
+        "quantize model.pt --arch model.py:build --data calib.npz --eval-data eval.npz --evaluate --run pt"
+    )
+    assert outcome.status == 0, outcome.err
+    assert Path("pt/model.float.onnx.data").stat().st_size > 800
+    assert Path("pt/model.int8.onnx.data").exists()
+
+
+def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
+    for number in (1, 2):
+        assert ptq(f"{CALIBRATE} --batch-size 4 --shard {number}/2 --run run-{number}").status == 0
+    assert ptq("merge run-1 run-2 --run all").status == 0
+    assert Path("run-1/model.float.onnx.data").read_bytes() == Path("all/model.float.onnx.data").read_bytes()
+    assert ptq("export --run all").status == 0
+    assert not list(large.rglob(".*"))
+
+
+def test_inspect_and_explain_look_at_it(large: Path, ptq: Ptq) -> None:
+    assert "layer.1" in ptq("inspect large.onnx").out
+    assert ptq(CALIBRATE).status == 0
+    assert ptq("calibration show").status == 0
+    assert not list(large.rglob(".*"))
+
+
+def test_a_limit_of_memory_counts_what_is_mapped_once(large: Path, ptq: Ptq) -> None:
+    outcome = ptq(f"{CALIBRATE} --max-memory 4GiB")
+    assert outcome.status == 0, outcome.err
+    assert "below 4.3 GB of memory" in outcome.err
+
+
+# Files that changed, or are not there.
+
+
+def change(path: str, position: int) -> None:
+    content = bytearray(Path(path).read_bytes())
+    content[position] ^= 1
+    Path(path).write_bytes(content)
+
+
+def test_a_changed_number_of_the_float_model_is_noticed(large: Path, ptq: Ptq, refuse: Refuse) -> None:
+    assert ptq(CALIBRATE).status == 0
+    change(f"{FLOAT}.data", 20_000)
+    refuse("export", "PTQ-CALIB-003", "is not the model that was calibrated")
+
+
+def test_a_changed_number_of_the_source_is_noticed(large: Path, ptq: Ptq, refuse: Refuse) -> None:
+    assert ptq(CALIBRATE).status == 0
+    change("large.onnx.data", 20_000)
+    refuse("export", "PTQ-CALIB-003", "large.onnx.data' has changed since it was calibrated")
+
+
+def test_data_that_are_missing_or_short_are_named(large: Path, ptq: Ptq, refuse: Refuse) -> None:
+    assert ptq(QUANTIZE).status == 0
+    data = Path(f"{INT8}.data")
+    content = data.read_bytes()
+    data.write_bytes(content[:-1])
+    refuse("evaluate --eval-data x.npz", "PTQ-MODEL-001", "'model.int8.onnx.data' is too short: 1 bytes of")
+    data.unlink()
+    refuse(
+        "evaluate --eval-data x.npz", "PTQ-MODEL-001", "the data file 'model.int8.onnx.data'", "is missing"
+    )
+    Path(f"{FLOAT}.data").unlink()
+    refuse("export", "PTQ-MODEL-001", "the data file 'model.float.onnx.data'", "is missing")
+    Path("large.onnx.data").unlink()
+    refuse(CALIBRATE, "PTQ-MODEL-001", "the data file 'large.onnx.data'", "is missing")
+
+
+def test_data_of_the_source_are_not_overwritten(large: Path, ptq: Ptq, refuse: Refuse) -> None:
+    Path("large.onnx").rename("model2.onnx")
+    refuse(
+        "prepare model2.onnx -o large.onnx",
+        "PTQ-USAGE-001",
+        "'large.onnx.data' would overwrite data of the model that it is made from",
+    )
+
+
+def test_a_calibration_that_fails_leaves_nothing(large: Path, ptq: Ptq) -> None:
+    np.savez("bad.npz", x=np.full((4, WIDTH), np.nan, np.float32))
+    assert ptq("calibrate large.onnx --data bad.npz").status == 2
+    gc.collect()  # as the end of the process does
+    assert not list(large.rglob(".*"))
+    assert not Path(f"{FLOAT}.data").exists()
+
+
+def test_a_full_disk_is_told(large: Path, ptq: Ptq, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("onnx_ir.ExternalTensor.tofile", full)
+    refuse(
+        "prepare large.onnx -o p.onnx", "PTQ-FILE-002", "cannot write 'p.onnx.data': no space left on device"
+    )
+
+
+# The real thing.
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_two_and_a_half_gigabytes_are_quantized_in_little_more_memory(tmp_path: Path) -> None:
+    width, layers = 8192, 10
+    try:
+        size = write_large(tmp_path / "large.onnx", width=width, layers=layers)
+        assert size > 2.5e9
+        np.savez(
+            tmp_path / "x.npz", x=np.random.default_rng(1).standard_normal((4, width)).astype(np.float32)
+        )
+        most = {"calibrate": 1.3, "export": 1.3, "evaluate": 1.4}
+        commands = (
+            "calibrate large.onnx --data x.npz --batch-size 2",
+            "export",
+            "evaluate --eval-data x.npz",
+        )
+        for words in commands:
+            peak = peak_of([*words.split()], tmp_path)
+            assert peak <= most[words.split()[0]] * size, f"{words}: {peak / size:.2f} times the model"
+        report = json.loads((tmp_path / "ptq-run/report.json").read_text())
+        assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 20
+        assert report["model"]["quantized_model"]["bytes"] < 0.26 * size
+    finally:
+        shutil.rmtree(tmp_path)
+
+
+def peak_of(words: list[str], folder: Path) -> int:
+    """Return the most memory that ptq took, by a process whose only child it is."""
+    code = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, sys.executable, "-m", "ptq_cli", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert resource.getpagesize()  # ru_maxrss is in KiB where there are pages of KiBs: Linux
+    return int(done.stdout) * 1024
