@@ -77,6 +77,17 @@ class StoredModel:
             ir.external_data.set_base_dir(model.graph, self.folder)
         return model
 
+    def proto(self) -> onnx.ModelProto:
+        """Return the model with all its constants in memory.
+
+        Raises:
+            DecodeError: it is no ONNX.
+        """
+        proto = onnx.load_model_from_string(self.content)
+        if self.folder is not None:
+            onnx.load_external_data_for_model(proto, str(self.folder))
+        return proto
+
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place."""
         return {target.with_name(path.name): path for path in self.data} | {target: self.content}

@@ -18,6 +18,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.onnx_source import input_specs
+from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.evaluate import (
     Pair,
     evaluated_layers,
@@ -120,10 +121,10 @@ def run_analyze(
     recipe, calibration = load_run(request, run)
     require_outputs(run, recipe)
     path = quantized_path(run, quantized_model)
-    pair = Pair(run.float_model.read_bytes(), path.read_bytes(), path.name)
+    pair = Pair(read_model(run.float_model), read_model(path), path.name)
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
-    float_proto = onnx.load_model_from_string(pair.float_model)
+    float_proto = pair.float_model.proto()
     inputs = input_specs(ir.from_proto(float_proto))
     dataset = _open_samples(recipe, inputs)
     metric = _metric(recipe, dataset)
@@ -182,7 +183,7 @@ def _metric(recipe: Recipe, dataset: Dataset) -> str:
 def _subject(
     float_proto: onnx.ModelProto, pair: Pair, layers: Sequence[Layer], question: Question, metric: str
 ) -> tuple[Subject, Reading, onnx.ModelProto]:
-    quantized_proto = onnx.load_model_from_string(pair.quantized_model)
+    quantized_proto = pair.quantized_model.proto()
     reading = Reading(float_proto, quantized_proto)
     integer = {layer.name for layer in layers if layer.integer}
     stages = cut_stages(float_proto, quantized_proto, reading, integer)

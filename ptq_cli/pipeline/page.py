@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-import onnx
-import onnx_ir as ir
-
 from ptq_cli.collectors.artifact import Calibration, load_calibration
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
-from ptq_cli.core.files import sha256_bytes, write_together
+from ptq_cli.core.files import write_together
+from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.page_evidence import Material, gather
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.layers import file_layer, merge_layers
@@ -84,13 +82,10 @@ def run_page(run: RunDirectory) -> PageResult:
 
 
 def in_memory(
-    float_model: bytes, quantized_model: bytes, calibration: Calibration, recipe: Recipe
+    float_model: StoredModel, quantized_model: StoredModel, calibration: Calibration, recipe: Recipe
 ) -> Material:
     """Return what a page shows of two serialized models."""
-    graphs = [
-        ir.from_proto(onnx.load_model_from_string(content)) for content in (float_model, quantized_model)
-    ]
-    return Material(graphs[0], graphs[1], calibration, recipe)
+    return Material(float_model.load(), quantized_model.load(), calibration, recipe)
 
 
 def _read_material(report: Report, run: RunDirectory) -> Material:
@@ -103,11 +98,11 @@ def _read_material(report: Report, run: RunDirectory) -> Material:
     return in_memory(contents[0], contents[1], calibration, recipe)
 
 
-def _read_model(path: Path, model: ModelFile) -> bytes:
-    content = path.read_bytes() if path.is_file() else b""
-    if sha256_bytes(content) != model.sha256:
+def _read_model(path: Path, model: ModelFile) -> StoredModel:
+    found = read_model(path) if path.is_file() else StoredModel(b"")
+    if found.sha256 != model.sha256:
         raise InputFileError(f"'{path.name}' of the report is not in the run directory, or has changed since")
-    return content
+    return found
 
 
 def _fitting_analysis(report: Report, run: RunDirectory) -> tuple[Analysis | None, str]:

@@ -12,6 +12,7 @@ from ptq_cli.core.errors import InvalidOnnxError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
+from ptq_cli.models.stored import serialize
 from ptq_cli.pipeline.export import TARGET
 from ptq_cli.pipeline.made_up import MADE_UP, made_up_batches
 from ptq_cli.pipeline.resolve import Request, resolve
@@ -162,10 +163,9 @@ def _compare(
 ) -> Comparison | None:
     if not samples.batches:
         return None
-    content = ir.to_proto(graph).SerializeToString()
     scales = _output_scales(graph, target)
     differences, count = compare_optimized(
-        content, samples.batches, scales, threads=threads, progress=progress
+        serialize(graph), samples.batches, scales, threads=threads, progress=progress
     )
     return Comparison(samples.data, count, differences)
 

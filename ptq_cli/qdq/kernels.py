@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.models.prepare import QUANTIZING
+from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.runtime.session import Session
 
 Placement = Literal["integer", "float", "gone"]
@@ -73,7 +74,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
         if node.op_type != original.op_type:
             raise RuntimeError("a cloned graph has another order")
         node.name = f"node{index}."
-    optimized = _optimized(ir.to_proto(marked).SerializeToString())
+    optimized = _optimized(serialize(marked))
     found: dict[int, Kernel] = {}
     for kernel, placement in _placements(optimized.graph):
         origin = ORIGIN.match(kernel.name)
@@ -87,11 +88,11 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph)}
 
 
-def _optimized(content: bytes) -> onnx.ModelProto:
+def _optimized(model: StoredModel) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        Session(content, threads=1, save_optimized=path)
-        return onnx.load(path)
+        Session(model, threads=1, save_optimized=path)
+        return onnx.load(path, load_external_data=False)
 
 
 def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placement]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.verification import OutputDifference
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
@@ -16,7 +17,7 @@ STEPS = 255
 
 
 def compare_optimized(
-    model: bytes,
+    model: bytes | StoredModel,
     batches: Iterable[Batch],
     grids: Mapping[str, float],
     *,

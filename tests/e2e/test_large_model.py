@@ -121,6 +121,16 @@ def test_inspect_and_explain_look_at_it(large: Path, ptq: Ptq) -> None:
     assert not list(large.rglob(".*"))
 
 
+def test_what_proves_and_explains_a_run_reads_both_files(large: Path, ptq: Ptq) -> None:
+    assert ptq(QUANTIZE).status == 0
+    for words in (f"verify {INT8}", "analyze --eval-data x.npz", f"bench {FLOAT} {INT8} --seconds 0.05"):
+        outcome = ptq(words)
+        assert outcome.status == 0, outcome.err
+    outcome = ptq("report")
+    assert outcome.status == 0, outcome.err
+    assert "No histograms" not in outcome.out + outcome.err
+
+
 def test_a_limit_of_memory_counts_what_is_mapped_once(large: Path, ptq: Ptq) -> None:
     outcome = ptq(f"{CALIBRATE} --max-memory 4GiB")
     assert outcome.status == 0, outcome.err
