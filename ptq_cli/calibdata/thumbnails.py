@@ -11,6 +11,8 @@ from ptq_cli.recipe.schema import ImageSettings
 
 LARGEST = 64
 """Pixels of a side; a larger picture is made smaller, a smaller one is kept."""
+SMALLEST = 4
+"""Pixels of a side; what is smaller is a list of numbers rather than a picture."""
 QUALITY = 88
 SLACK = 2.0
 """How far beyond 0 to 255 pixels may lie and still be what the image settings made: rounding, resizing."""
@@ -36,7 +38,9 @@ def thumbnail(sample: Array, settings: ImageSettings) -> bytes | None:
         None
     """
     pixels = _channels_last(np.asarray(sample), settings.layout)
-    if pixels is None or min(pixels.shape[:2]) < 4 or pixels.dtype.kind not in "biuf":
+    if pixels is None or min(pixels.shape[:2]) < SMALLEST or pixels.dtype.kind not in "biuf":
+        return None
+    if not np.isfinite(pixels).all():
         return None
     image = Image.fromarray(_to_bytes(pixels.astype(np.float64), settings))
     image.thumbnail((LARGEST, LARGEST))

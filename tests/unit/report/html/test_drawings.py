@@ -1,0 +1,182 @@
+"""Where things stand in a drawing."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from ptq_cli.report.gate import GateResult
+from ptq_cli.report.html.depth import HEIGHT, LABELLED, TOP, WIDTH, depth_chart, sensitivity_chart
+from ptq_cli.report.html.evidence import MethodRange
+from ptq_cli.report.html.intervals import STRIP_WIDTH, gate_rows, metric_rows
+from ptq_cli.report.html.scale import Scale, nice_values
+from ptq_cli.report.html.tensors import HEIGHT as BARS_HEIGHT
+from ptq_cli.report.html.tensors import tensor_cards
+from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.measurement import Measurement
+from tests.pages import Network
+
+FOUND = Network(12).page_input()
+REPORT, ANALYSIS = FOUND.report, FOUND.analysis
+assert ANALYSIS is not None
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.0), (-3.7, 0.2), (1e-9, 3e-9), (-1e30, 1e30), (99.9, 100.0)]
+)
+def test_marks_are_few_round_and_within(low: float, high: float) -> None:
+    values = nice_values(low, high, 5)
+    assert 2 <= len(values) <= 7
+    slack = (high - low) * 1e-6
+    assert all(low - slack <= value <= high + slack for value in values)
+
+
+def test_a_logarithmic_scale_of_less_than_a_decade_still_has_marks() -> None:
+    assert [tick.text for tick in Scale(200.0, 800.0, 0.0, 100.0, log=True).ticks(3)] == [
+        "200",
+        "400",
+        "600",
+        "800",
+    ]
+
+
+def test_a_drop_lies_between_the_ends_of_its_interval_and_no_drop_is_marked() -> None:
+    (row,), _ = metric_rows(REPORT)
+    strip = row.strip
+    assert strip is not None and strip.reference is not None
+    assert 0 < strip.low < strip.reference < strip.value < strip.high < STRIP_WIDTH
+    assert (row.float_value, row.quantized_value, row.drop, row.interval) == (
+        "83.00 %",
+        "82.60 %",
+        "0.40 points",
+        "-0.20 to 1.20",
+    )
+    assert row.note.startswith("12 lost, 8 gained; McNemar p = 0.5")
+    assert [one.drop for one in row.classes] == ["25.00 points"]
+
+
+def test_drops_of_one_unit_share_a_scale() -> None:
+    wide = replace(REPORT.metrics[0], name="top5", drop_interval=Interval(-0.1, 0.1, "score"))
+    rows, _ = metric_rows(replace(REPORT, metrics=(REPORT.metrics[0], wide)))
+    first, second = rows[0].strip, rows[1].strip
+    assert first is not None and second is not None
+    assert first.reference == second.reference
+    assert second.low < first.low < first.high < second.high
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
+    metric = Measurement("x", "number", False, True, value, value)
+    compared = Measurement("y", "number", False, True, value)
+    gates = (GateResult("y", "min", 1.0, value),)
+    (row,), (other,) = metric_rows(replace(REPORT, metrics=(metric, compared)))
+    (gate,) = gate_rows(replace(REPORT, metrics=(metric, compared), gates=gates))
+    assert (row.strip, other.strip, gate.strip) == (None, None, None)
+    assert row.float_value == other.quantized_value == gate.value == str(value)
+
+
+def test_a_gate_shades_what_its_limit_allows() -> None:
+    gates = (
+        GateResult("top1", "max_drop", 0.01, 0.004, Interval(-0.002, 0.012, "score"), 2214),
+        GateResult("sqnr_db", "min", 25.0, 31.5, Interval(31.2, 31.9, "bootstrap")),
+        GateResult("size", "max_size", 400_000.0, 500_000.0),
+    )
+    rows = gate_rows(replace(REPORT, gates=gates))
+    assert [row.state for row in rows] == ["undecided", "pass", "fail"]
+    for row, inside in zip(rows, (True, True, False), strict=True):
+        assert row.strip is not None and row.strip.allowed is not None
+        low, high = row.strip.allowed
+        assert (low <= row.strip.value <= high) is inside
+    assert rows[0].doubt.startswith("undecided: drop of top1; about 2,200 samples")
+
+
+def test_a_strict_doubt_is_a_failure() -> None:
+    gate = GateResult("top1", "max_drop", 0.01, 0.004, Interval(-0.002, 0.012, "score"), strict=True)
+    (row,) = gate_rows(replace(REPORT, gates=(gate,)))
+    assert (row.state, row.result) == ("fail", "FAIL, undecided")
+
+
+def test_accumulated_errors_descend_along_the_network() -> None:
+    chart = depth_chart(ANALYSIS, [f"{tensor.name}" for tensor in FOUND.evidence.drawn])
+    assert chart is not None
+    assert [point.x for point in chart.points] == sorted({point.x for point in chart.points})
+    assert [point.y for point in chart.points] == sorted(point.y for point in chart.points), "lower is worse"
+    assert all(isolated.y < point.y for isolated, point in zip(chart.others, chart.points, strict=True))
+    assert [point.anchor for point in chart.points] == list(range(1, 13))
+    assert all(0 < point.x < WIDTH and 0 < point.y < HEIGHT for point in (*chart.points, *chart.others))
+
+
+def test_a_tensor_without_error_has_no_point() -> None:
+    tensors = tuple(replace(tensor, sqnr_isolated_db=math.inf) for tensor in ANALYSIS.tensors)
+    chart = depth_chart(replace(ANALYSIS, tensors=tensors), [])
+    assert chart is not None
+    assert (len(chart.points), chart.others) == (12, ())
+    assert all(point.anchor == 0 for point in chart.points), "no card to lead to"
+
+
+def test_no_chart_of_a_single_point() -> None:
+    single = replace(ANALYSIS, tensors=ANALYSIS.tensors[:1], layers=ANALYSIS.layers[:1])
+    assert depth_chart(single, []) is None
+    assert sensitivity_chart(single, []) is None
+
+
+@pytest.mark.parametrize("order", ["sqnr", "metric"])
+def test_the_layer_that_costs_most_stands_on_top(order: str) -> None:
+    layers = tuple(
+        replace(layer, sensitivity=replace(layer.sensitivity, drop_only_quantized=0.001 * (index * 5 % 12)))
+        for index, layer in enumerate(ANALYSIS.layers)
+        if layer.sensitivity is not None
+    )
+    analysis = replace(ANALYSIS, layers=layers, order=order)
+    chart = sensitivity_chart(analysis, [layer.name for layer in reversed(layers)])
+    assert chart is not None
+    top = min(chart.points, key=lambda point: point.y)
+    worst = max(
+        layers,
+        key=lambda layer: (
+            layer.sensitivity.drop_only_quantized
+            if order == "metric"
+            else -layer.sensitivity.sqnr_only_quantized_db
+        ),
+    )
+    assert top.text.startswith(f"{worst.name} (")
+    assert worst.name in chart.summary
+    assert layers[len(layers) - top.anchor] == worst, "the row that it leads to"
+    assert top.y >= TOP
+    labels = [point for point in chart.points if point.label]
+    assert 1 <= len(labels) <= LABELLED and top in labels
+
+
+def _heights(bars: str) -> list[float]:
+    return [BARS_HEIGHT - float(y) for y in re.findall(r"V([\d.]+)H", bars)]
+
+
+def test_the_highest_bar_is_that_of_most_values_and_empty_ones_have_no_height() -> None:
+    tensor = replace(FOUND.evidence.tensors[0], counts=(0.0, 4.0, 8.0, 0.0))
+    (card,) = tensor_cards([tensor])
+    heights = _heights(card.bars)
+    assert not card.is_log
+    assert heights[0] == heights[3] == 0
+    assert heights[2] == pytest.approx(2 * heights[1], abs=1)
+
+
+def test_rare_values_are_seen_on_a_logarithmic_scale() -> None:
+    (card,) = tensor_cards([replace(FOUND.evidence.tensors[0], counts=(1e9, 1.0, 1.0, 1.0))])
+    assert card.is_log
+    assert min(_heights(card.bars)) >= 1
+
+
+def test_a_range_far_beyond_the_values_does_not_squeeze_them() -> None:
+    tensor = replace(FOUND.evidence.tensors[0], low=0.0, high=1.0, chosen=MethodRange("", 0.0, 1000.0))
+    (card,) = tensor_cards([tensor])
+    end = max(float(x) for x in re.findall(r"H([\d.]+)", card.bars))
+    assert end - card.chosen.low > (card.chosen.high - card.chosen.low) * 0.49
+
+
+def test_the_methods_that_chose_the_range_of_the_file_are_told() -> None:
+    (card,) = tensor_cards(FOUND.evidence.tensors[:1], ANALYSIS.tensors)
+    assert [span.method for span in card.spans if span.chosen] == ["percentile"]
+    assert "SQNR accumulated 48.00 dB" in card.facts
+    assert (card.finding, card.remedy) == (Network().text, "--amax mse")
+    assert len(tensor_cards([replace(FOUND.evidence.tensors[0], counts=())])[0].bars) == 0
