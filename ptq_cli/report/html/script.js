@@ -44,7 +44,7 @@
       count.textContent = `${shown} of ${rows.length} layers`;
     };
     search.addEventListener("input", filter);
-    kind.addEventListener("input", filter);
+    kind.addEventListener("change", filter);
     document.getElementById("tools").hidden = false;
     filter();
     const reveal = () => {

@@ -1,0 +1,238 @@
+"""The page in a headless Chromium: nothing to complain about, on a phone and on a desk, by day and by night.
+
+Where there is no Chromium with its driver, these tests are skipped, and say so. ``.ci/run`` installs both.
+"""
+
+import io
+import shutil
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from ptq_cli.report.html.page import render_page
+from tests.pages import Network
+
+PHONE, DESK = 390, 1280
+WIDTHS = {"phone": PHONE, "desk": DESK}
+LAYERS = 24
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
+CONTRAST = """
+const level = (text) => {
+  const parts = text.match(/[\\d.]+/g).map(Number);
+  const [r, g, b] = parts.slice(0, 3).map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return { light: 0.2126 * r + 0.7152 * g + 0.0722 * b, solid: parts.length < 4 || parts[3] > 0.99 };
+};
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const found = level(getComputedStyle(at).backgroundColor);
+    if (found.solid) return found.light;
+  }
+  return 1;
+};
+const weak = [];
+for (const element of document.querySelectorAll("body *")) {
+  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  const shown = element.checkVisibility() && !element.closest("svg, .skip, option");
+  if (!own || !shown) continue;
+  const [front, back] = [level(getComputedStyle(element).color).light, behind(element)];
+  const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+  if (ratio < 4.5) weak.push(`${element.tagName}.${element.className}: ${ratio.toFixed(2)}`);
+}
+return weak;
+"""
+Open = Callable[..., webdriver.Chrome]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    found = {what: next(filter(None, map(shutil.which, names)), None) for what, names in NAMES.items()}
+    missing = [what for what, path in found.items() if path is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(found["chromium"])
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(found["chromedriver"])))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def show(browser: webdriver.Chrome, tmp_path: Path) -> Open:
+    """Open a page at a width, light or dark, or as it is printed."""
+
+    def call(
+        text: str | None = None, width: int = DESK, *, scheme: str = "light", media: str = "screen"
+    ) -> webdriver.Chrome:
+        path = tmp_path / "report.html"
+        path.write_text(text or render_page(Network(LAYERS).page_input()), encoding="utf-8")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # or a click meets what is still moving
+        ]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+        return browser
+
+    return call
+
+
+def rows(browser: webdriver.Chrome) -> list[WebElement]:
+    return [
+        row for row in browser.find_elements(By.CSS_SELECTOR, "#layer-table tbody tr") if row.is_displayed()
+    ]
+
+
+def names(browser: webdriver.Chrome) -> list[str]:
+    return [row.find_element(By.TAG_NAME, "th").text for row in rows(browser)]
+
+
+def column(browser: webdriver.Chrome, title: str) -> tuple[WebElement, int]:
+    heads = browser.find_elements(By.CSS_SELECTOR, "#layer-table thead th")
+    index = [head.text.replace("\n", " ") for head in heads].index(title)
+    return heads[index], index
+
+
+def cells(browser: webdriver.Chrome, index: int) -> list[str]:
+    return [row.find_elements(By.XPATH, "./*")[index].text for row in rows(browser)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_it_looks_as_it_should(show: Open, tmp_path: Path, width: int, scheme: str) -> None:
+    browser = show(width=width, scheme=scheme)
+    browser.execute_script("for (const part of document.querySelectorAll('details')) part.open = true")
+    assert browser.execute_script("return document.documentElement.scrollWidth") == width, (
+        "nothing sticks out"
+    )
+    assert browser.execute_script(CONTRAST) == []
+    assert browser.get_log("browser") == []
+    shot = b64decode(
+        browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
+    )
+    (tmp_path / f"{width}-{scheme}.png").write_bytes(shot)
+    picture = Image.open(io.BytesIO(shot)).convert("RGB")
+    assert picture.width == width
+    corner = picture.getpixel((2, picture.height - 2))
+    assert isinstance(corner, tuple)
+    assert (sum(corner) > 600) is (scheme == "light")
+    assert len(picture.getcolors(2**24) or []) > 50, "something is drawn"
+
+
+def test_a_title_sorts_one_way_and_then_the_other(show: Open) -> None:
+    browser = show()
+    before = names(browser)
+    head, index = column(browser, "SQNR acc. (dB)")
+    head.find_element(By.TAG_NAME, "button").click()
+    values = [float(text) for text in cells(browser, index)]
+    assert values == sorted(values) and head.get_attribute("aria-sort") == "ascending"
+    head.find_element(By.TAG_NAME, "button").click()
+    values = [float(text) for text in cells(browser, index)]
+    assert values == sorted(values, reverse=True) and head.get_attribute("aria-sort") == "descending"
+    assert sorted(names(browser)) == sorted(before)
+    others = browser.find_elements(By.CSS_SELECTOR, "#layer-table th[aria-sort=none]")
+    assert len(others) == len(browser.find_elements(By.CSS_SELECTOR, "#layer-table th[aria-sort]")) - 1
+
+
+def test_what_has_no_number_stays_last(show: Open) -> None:
+    browser = show()
+    head, index = column(browser, "Range")
+    for _ in range(2):
+        head.find_element(By.TAG_NAME, "button").click()
+        texts = cells(browser, index)
+        assert texts[-LAYERS // 4 :] == [""] * (LAYERS // 4) and all(texts[: -LAYERS // 4])
+
+
+def test_the_search_and_the_choice_narrow_the_table(show: Open) -> None:
+    browser = show()
+    search, count = browser.find_element(By.ID, "search"), browser.find_element(By.ID, "count")
+    assert count.text == f"{LAYERS} of {LAYERS} layers"
+    search.send_keys("CONVOLUTION_7 clip")
+    assert names(browser) == ["/encoder/stages.0/blocks.1/convolution_7/Conv"]
+    assert count.text == f"1 of {LAYERS} layers"
+    search.send_keys(Keys.CONTROL, "a")
+    search.send_keys(Keys.DELETE)
+    browser.find_element(By.CSS_SELECTOR, "#kind option[value=float]").click()
+    assert count.text == f"{LAYERS // 4} of {LAYERS} layers"
+    search.send_keys("no such layer")
+    assert rows(browser) == []
+
+
+def test_all_of_it_by_keyboard(show: Open) -> None:
+    browser = show()
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    skip = browser.switch_to.active_element
+    assert skip.text == "Skip to the report" and skip.location["x"] >= 0, "seen when it has the focus"
+    skip.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+    head, index = column(browser, "Sensitivity")
+    button = head.find_element(By.TAG_NAME, "button")
+    browser.execute_script("arguments[0].focus({focusVisible: true})", button)
+    assert button.value_of_css_property("outline-style") == "solid"
+    button.send_keys(Keys.ENTER)
+    values = [float(text.removesuffix(" dB")) for text in cells(browser, index)]
+    assert values == sorted(values)
+    summary = browser.find_element(By.CSS_SELECTOR, "#t2 summary")
+    summary.send_keys(Keys.ENTER)
+    assert browser.find_element(By.CSS_SELECTOR, "#t2 .hist").is_displayed()
+
+
+def test_a_layer_leads_to_the_histogram_of_its_output(show: Open) -> None:
+    browser = show()
+    link = browser.find_element(By.CSS_SELECTOR, "#l6 a")
+    assert not browser.find_element(By.CSS_SELECTOR, "#t6 .hist").is_displayed()
+    link.click()
+    assert browser.find_element(By.CSS_SELECTOR, "#t6 .hist").is_displayed()
+    box = browser.execute_script("return document.querySelector('#t6 .hist .bars').getBBox()")
+    assert box["width"] > 200 and box["height"] > 50
+
+
+def test_a_name_that_would_be_a_script_is_a_text(show: Open) -> None:
+    found = Network(8, name=lambda index: f"{HOSTILE}{index}", text=HOSTILE).page_input()
+    browser = show(render_page(found))  # an alert would fail every call from here on
+    assert names(browser)[0] == f"{HOSTILE}0"
+    assert browser.find_elements(By.CSS_SELECTOR, "img[src=x]") == []
+    assert browser.get_log("browser") == []
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(show: Open) -> None:
+    browser = show()
+    browser.execute_script(
+        "const added = document.createElement('script');"
+        "added.text = 'window.ran = true'; document.body.append(added)"
+    )
+    assert browser.execute_script("return window.ran") is None
+    assert "Content Security Policy" in browser.get_log("browser")[0]["message"]
+
+
+def test_printed_it_shows_the_whole_table_in_black_on_white(show: Open) -> None:
+    browser = show(scheme="dark", media="print")
+    region = browser.find_element(By.CSS_SELECTOR, "#layers .scroll")
+    assert region.value_of_css_property("max-height") == "none"
+    assert region.value_of_css_property("overflow-x") == "visible"
+    assert browser.find_element(By.TAG_NAME, "body").value_of_css_property("color") == "rgba(0, 0, 0, 1)"
+    assert not browser.find_element(By.CSS_SELECTOR, ".bar").is_displayed()
+    assert browser.execute_script(CONTRAST) == []
