@@ -54,7 +54,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find where the quantized model loses, and write analysis.json.
+    """Find where the quantized model loses, and write analysis.json and report.html.
 
     QUANTIZED_MODEL is by default the one in the run directory. For every quantized tensor: its SQNR against
     the float model, by its own rounding and as the model runs. For every layer: what the output loses when
@@ -81,4 +81,4 @@ def command(
         print_json(json.loads(analysis_to_json(result.analysis)))
     else:
         print_analysis(result.analysis, run, top, tensors=tensors)
-        say(f"wrote {shown_path(result.run.analysis)}")
+        say(" and ".join([f"wrote {shown_path(result.run.analysis)}", *result.also]))

@@ -30,6 +30,7 @@ from ptq_cli.pipeline.evaluate import (
 from ptq_cli.pipeline.export import AMAX_METHOD, WEIGHT_AMAX
 from ptq_cli.pipeline.measure import checked, open_data
 from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.page import page_with
 from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -87,10 +88,12 @@ class AnalysisResult:
     Attributes:
         analysis: all of it.
         run: where ``analysis.json`` is.
+        also: other files that were written there: ``report.html``, where there is a report of this model.
     """
 
     analysis: Analysis
     run: RunDirectory
+    also: tuple[str, ...] = ()
 
 
 def run_analyze(
@@ -100,7 +103,7 @@ def run_analyze(
     question: Question | None = None,
     progress: ProgressCallback = silent,
 ) -> AnalysisResult:
-    """Measure what each quantized tensor and each layer costs, and write ``analysis.json``.
+    """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
 
     Args:
         request: evaluation data and metric. Where no number of samples is given, the first 256 are used.
@@ -159,8 +162,9 @@ def run_analyze(
         tensors=tensors,
         layers=layer_rows(layers, subject, measured, tensors, work, summary, question.order),
     )
-    write_together({run.analysis: analysis_to_json(analysis).encode()})
-    return AnalysisResult(analysis, run)
+    page = page_with(analysis, run)
+    write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
+    return AnalysisResult(analysis, run, tuple(path.name for path in page))
 
 
 def _open_samples(recipe: Recipe, inputs: Sequence[TensorSpec]) -> Dataset:

@@ -16,7 +16,7 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.document import Analysis, read_analysis
-from ptq_cli.report.details import Changes, Details, read_details
+from ptq_cli.report.details import Details, read_details
 from ptq_cli.report.document import ModelFile, Report, read_report
 from ptq_cli.report.html.evidence import Evidence, Origin
 from ptq_cli.report.html.page import NOT_ANALYSED, PageInput, render_page
@@ -37,7 +37,12 @@ class PageResult:
 
 
 def make_page(
-    report: Report, details: Details | None, recipe: str, material: Callable[[], Material], run: RunDirectory
+    report: Report,
+    details: Details | None,
+    recipe: str,
+    material: Callable[[], Material],
+    run: RunDirectory,
+    analysis: Analysis | None,
 ) -> tuple[bytes, tuple[str, ...]]:
     """Return the page, and what it could not show.
 
@@ -49,18 +54,24 @@ def make_page(
         details: the samples that changed; None where they are not known.
         recipe: the settings as TOML; empty where they are not known.
         material: reads or hands over both models and the statistics.
-        run: names the files, and may hold an analysis.
+        run: names the files.
+        analysis: where the model loses; None where nothing tells.
     """
     evidence = Evidence(_origin(details, recipe, run))
     try:
         layers, tensors, notes = gather(material())
         evidence = replace(evidence, layers=layers, tensors=tensors, notes=notes)
     except PtqError as error:
-        evidence = replace(evidence, notes=(f"No histograms: {error.message}",))
-    analysis, analysis_note = _fitting_analysis(report, run)
-    changes: Changes | None = details.changes if details is not None else None
-    page = render_page(PageInput(report, evidence, changes, analysis, analysis_note))
-    return page.encode(), (*evidence.notes, *evidence.origin.notes)
+        evidence = replace(evidence, notes=(f"No histograms: {error.message}.",))
+    fits = analysis is not None and _is_of(report, analysis)
+    found = PageInput(
+        report,
+        evidence,
+        details.changes if details is not None else None,
+        analysis if fits else None,
+        NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
+    )
+    return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)
 
 
 def run_page(run: RunDirectory) -> PageResult:
@@ -72,13 +83,22 @@ def run_page(run: RunDirectory) -> PageResult:
         OutputFileError: the page cannot be written.
     """
     report = read_report(run.require_stage(run.report_json, "ptq evaluate"))
-    details = _optional(run.details, read_details)
-    if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
-        details = None
-    recipe = run.report_recipe.read_text(encoding="utf-8") if run.report_recipe.is_file() else ""
-    content, notes = make_page(report, details, recipe, lambda: _read_material(report, run), run)
+    content, notes = _made_again(report, run, earlier_analysis(run))
     write_together({run.report_html: content})
     return PageResult(run.report_html, notes)
+
+
+def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
+    """Return the page of a run's report with a new analysis, by its path; nothing if no report fits."""
+    report = _optional(run.report_json, read_report)
+    if report is None or not _is_of(report, analysis):
+        return {}
+    return {run.report_html: _made_again(report, run, analysis)[0]}
+
+
+def earlier_analysis(run: RunDirectory) -> Analysis | None:
+    """Return the analysis that a run holds; None if there is none that can be read."""
+    return _optional(run.analysis, read_analysis)
 
 
 def in_memory(
@@ -105,13 +125,23 @@ def _read_model(path: Path, model: ModelFile) -> StoredModel:
     return found
 
 
-def _fitting_analysis(report: Report, run: RunDirectory) -> tuple[Analysis | None, str]:
-    analysis = _optional(run.analysis, read_analysis)
-    if analysis is None:
-        return None, NOT_ANALYSED
-    if analysis.models.quantized_model.sha256 != report.model.quantized_model.sha256:
-        return None, STALE_ANALYSIS
-    return analysis, ""
+def _made_again(
+    report: Report, run: RunDirectory, analysis: Analysis | None
+) -> tuple[bytes, tuple[str, ...]]:
+    details = _optional(run.details, read_details)
+    if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
+        details = None
+    recipe = _optional(run.report_recipe, _read_recipe) or ""
+    return make_page(report, details, recipe, lambda: _read_material(report, run), run, analysis)
+
+
+def _read_recipe(path: Path) -> str:
+    file_layer(path)  # or it is damaged, and no command could read it
+    return path.read_text(encoding="utf-8")
+
+
+def _is_of(report: Report, analysis: Analysis) -> bool:
+    return analysis.models.quantized_model.sha256 == report.model.quantized_model.sha256
 
 
 def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.pipeline.export import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
-from ptq_cli.pipeline.page import make_page
+from ptq_cli.pipeline.page import earlier_analysis, make_page
 from ptq_cli.pipeline.page_evidence import Material
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_toml
@@ -39,7 +39,7 @@ def report_files(
     notes = tuple(not_reproduced(recipe, origin))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)
     settings = recipe_to_toml(recipe, run.path)
-    page, _ = make_page(report, details, settings, material, run)
+    page, _ = make_page(report, details, settings, material, run, earlier_analysis(run))
     return {
         run.report_json: report_to_json(report).encode(),
         run.report_markdown: report_to_markdown(report).encode(),

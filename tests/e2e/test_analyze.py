@@ -27,7 +27,7 @@ def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPat
     assert [row[0] for row in rows] == ["1", "2"]
     analysis = read_analysis(folder / "ptq-run" / "analysis.json")
     assert [row[1] for row in rows] == [layer.name for layer in analysis.ranked()[:2]]
-    assert outcome.out.rstrip().endswith("wrote ptq-run/analysis.json")
+    assert outcome.out.rstrip().endswith("wrote ptq-run/analysis.json and report.html")
 
 
 @pytest.mark.parametrize("words", ["analyze --eval-data eval.npz", "analyze --eval-data eval.npz --tensors"])

@@ -1,0 +1,228 @@
+"""``report.html`` as the commands write it: whole, reproducible, harmless whatever names a layer has."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import numpy as np
+import onnx
+import pytest
+
+from ptq_cli.pipeline.page import STALE_ANALYSIS
+from ptq_cli.report.document import read_report
+from ptq_cli.report.html.page import NOT_ANALYSED
+
+TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
+QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
+SCRIPT = "<script>alert(1)</script>"
+ATTRIBUTE = '"><img src=x onerror=alert(2)>'
+
+
+def page_of(run: Path) -> str:
+    """The page without what differs from one run to the next."""
+    text, count = TIMES.subn("", (run / "report.html").read_text(encoding="utf-8"))
+    assert count == 1
+    return text
+
+
+def test_two_runs_write_the_same_page(folder: Path, ptq: Any) -> None:
+    pages = []
+    for _ in range(2):
+        assert ptq(QUANTIZE.format("model.onnx", "one")).status == 0
+        pages.append(page_of(folder / "one"))
+    assert pages[0] == pages[1]
+
+
+def test_the_page_is_made_again_without_running_a_model(folder: Path, ptq: Any) -> None:
+    before = (folder / "ptq-run/report.html").read_bytes()
+    (folder / "ptq-run/report.html").unlink()
+    for name in ("model.onnx", "calib.npz", "eval.npz"):
+        (folder / name).unlink()
+    outcome = ptq("report")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "wrote ptq-run/report.html\n", "")
+    assert (folder / "ptq-run/report.html").read_bytes() == before
+    assert json.loads(ptq("report --json").out) == {"page": "ptq-run/report.html", "notes": []}
+
+
+def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
+    text = page_of(folder / "ptq-run")
+    assert text.count('class="sheet card"') == len(re.findall('id="b[0-9]+"', text)) > 2
+    for method in ("max", "percentile", "entropy", "mse"):
+        assert f">{method}</th>" in text
+    assert "in the file (percentile)" in text
+    assert NOT_ANALYSED in text
+    for layer in read_report(folder / "ptq-run/report.json").layers:
+        assert layer.name in text.replace("<wbr>", "")
+
+
+def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> None:
+    assert ptq("analyze --samples 8").status == 0
+    text = page_of(folder / "ptq-run")
+    assert NOT_ANALYSED not in text and 'id="depth-title"' in text and "SQNR acc. (dB)" in text
+    assert ptq("evaluate").status == 0
+    assert page_of(folder / "ptq-run") == text
+    assert ptq("export --amax max").status == 0
+    assert ptq("evaluate").status == 0
+    text = page_of(folder / "ptq-run")
+    assert STALE_ANALYSIS.partition("'")[0] in text and "another quantized model" in text
+    assert 'id="depth-title"' not in text
+
+
+def test_what_export_was_given_is_what_the_page_shows(folder: Path, ptq: Any) -> None:
+    assert ptq("export --amax mse").status == 0
+    assert ptq("evaluate").status == 0
+    text = page_of(folder / "ptq-run")
+    assert "in the file (mse)" in text and "in the file (percentile)" not in text
+    assert "method = &#34;mse&#34;" in text
+
+
+def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any) -> None:
+    assert ptq("export --amax mse --weight-amax percentile").status == 0
+    assert ptq("evaluate --eval-samples 12 --min sqnr_db=10").status == 0
+    text, model = page_of(folder / "ptq-run"), (folder / "ptq-run/model.int8.onnx").read_bytes()
+    (command,) = re.findall(r"<code>(ptq quantize [^<]*)</code>", text)
+    shutil.copytree(folder / "ptq-run", folder / "kept")
+    shutil.rmtree(folder / "ptq-run")
+    (folder / "ptq-run").mkdir()
+    shutil.copy(folder / "kept/report.toml", folder / "ptq-run/report.toml")
+    assert ptq(*shlex.split(command)[1:]).status == 0
+    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == model
+    assert page_of(folder / "ptq-run") == text
+
+
+def test_a_model_from_elsewhere_is_told(folder: Path, ptq: Any) -> None:
+    assert ptq("export --amax max --output other.onnx").status == 0
+    assert ptq("export").status == 0
+    assert ptq("evaluate other.onnx").status == 0
+    text = page_of(folder / "ptq-run")
+    assert "in the file (max)" in text
+    outcome = ptq("report")
+    assert outcome.status == 0
+    assert "note: No histograms: 'other.onnx' of the report is not in the run directory" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("lost", "says"),
+    [
+        (("calibration.safetensors",), "No histograms: 'ptq-run/calibration.safetensors' does not exist"),
+        (("model.int8.onnx",), "No histograms: 'model.int8.onnx' of the report is not in the run directory"),
+        (("report.toml",), "The settings behind this report are not in the run directory."),
+        (("details.json",), ""),
+        (("model.float.onnx", "calibration.safetensors", "details.json", "report.toml"), "No histograms"),
+    ],
+)
+def test_a_page_without_something_says_so(folder: Path, ptq: Any, lost: tuple[str, ...], says: str) -> None:
+    for name in lost:
+        (folder / "ptq-run" / name).unlink()
+    outcome = ptq("report")
+    assert outcome.status == 0
+    assert says in outcome.out
+    text = page_of(folder / "ptq-run")
+    assert says.replace("'", "&#39;") in text
+    assert "top1" in text
+
+
+@pytest.mark.parametrize("name", ["details.json", "analysis.json", "report.toml", "calibration.safetensors"])
+def test_a_damaged_file_is_left_out(folder: Path, ptq: Any, name: str) -> None:
+    (folder / "ptq-run" / name).write_bytes(b"\xff\xfe{damaged")
+    outcome = ptq("report")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "top1" in page_of(folder / "ptq-run")
+
+
+def test_a_page_needs_a_report(refuse: Any, folder: Path) -> None:
+    (folder / "ptq-run/report.json").unlink()
+    refuse("report", "PTQ-RUN-001", "'ptq-run/report.json' does not exist", hint="run ptq evaluate first")
+
+
+def test_a_damaged_report_is_refused(refuse: Any, folder: Path) -> None:
+    (folder / "ptq-run/report.json").write_text("{}")
+    refuse("report", "PTQ-REPORT-001", "it is JSON, but no ptq report")
+
+
+def make_pictures(folder: Path, count: int) -> None:
+    random = np.random.default_rng(7)
+    # Of very different colours: the tiny model sees little else.
+    x = random.normal(size=(count, 3, 1, 1)) + 0.2 * random.normal(size=(count, 3, 8, 8))
+    x = x.astype(np.float32)
+    np.savez(folder / "pictures.npz", x=x, label=random.integers(0, 5, count))
+
+
+def test_pictures_are_shown_when_they_are_asked_for(folder: Path, ptq: Any) -> None:
+    make_pictures(folder, 400)
+    words = "evaluate --eval-data pictures.npz --min top1=0"
+    assert ptq(words).status == 0
+    changed = json.loads((folder / "ptq-run/details.json").read_text())["changes"]
+    assert changed["total"] == len(changed["samples"]) > 0
+    assert "data:image" not in page_of(folder / "ptq-run")
+    assert ptq(f"{words} --thumbnails").status == 0
+    text = page_of(folder / "ptq-run")
+    assert text.count('src="data:image/jpeg;base64,') == min(changed["total"], 60)
+    assert f"{changed['total']} of 400 samples get another class" in text
+    before = text
+    assert ptq("report").status == 0
+    assert page_of(folder / "ptq-run") == before
+
+
+@pytest.fixture
+def hostile(folder: Path) -> Path:
+    """The tiny model with a second output, and names that would be markup or commands, were they obeyed."""
+    model = onnx.load(folder / "model.onnx")
+    renamed: dict[str, str] = {}
+    for index, node in enumerate(model.graph.node):
+        node.name = f"{SCRIPT}/{ATTRIBUTE}/\x1b[31m|*{index}*|\u202e{node.op_type}"
+        for place, name in enumerate(node.output):
+            last = index + 1 == len(model.graph.node)
+            renamed[name] = f"{SCRIPT}{ATTRIBUTE}{'out' if last else index}"
+            node.output[place] = renamed[name]
+        for place, name in enumerate(node.input):
+            node.input[place] = renamed.get(name, name)
+    model.graph.output[0].name = renamed[model.graph.output[0].name]
+    model.graph.output.add().CopyFrom(
+        onnx.helper.make_tensor_value_info(renamed["pool"], onnx.TensorProto.FLOAT, ["batch", 8, 1, 1])
+    )
+    onnx.save(model, folder / "hostile.onnx")
+    return folder
+
+
+def test_a_layer_called_script_is_a_text_in_every_format(hostile: Path, ptq: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    summary = hostile / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    words = f"{QUANTIZE.format('hostile.onnx', 'h')} --min sqnr_db=1"
+    outcomes = [ptq(words), ptq("analyze --samples 8 --run h"), ptq("inspect hostile.onnx")]
+    outcomes += [ptq("calibration show --run h"), ptq("gate h/report.json"), ptq("report --run h")]
+    for outcome in outcomes:
+        assert outcome.status == 0, outcome
+        assert not set("\x1b\u202e") & set(outcome.out + outcome.err)
+    assert SCRIPT in re.sub(r"\s", "", outcomes[2].out), "shown as it is called"
+    html = (hostile / "h/report.html").read_text(encoding="utf-8")
+    assert html.count("<script>") == 1 and "<img" not in html
+    assert "&lt;script&gt;alert(1)&lt;/" in html
+    for markdown in ((hostile / "h/report.md").read_text(), summary.read_text()):
+        assert "<script" not in markdown and "<img" not in markdown
+        assert not set("\x1b\u202e") & set(markdown)
+    assert "&#60;script&#62;alert" in (hostile / "h/report.md").read_text()
+    for name in ("report.json", "analysis.json", "details.json"):
+        assert (hostile / "h" / name).read_text(encoding="utf-8").isascii()
+    assert any(SCRIPT in layer.name for layer in read_report(hostile / "h/report.json").layers)
+
+
+def test_a_metric_of_such_an_output_is_a_text(hostile: Path, ptq: Any) -> None:
+    assert ptq(QUANTIZE.format("hostile.onnx", "h")).status == 0
+    (name,) = [
+        metric.name
+        for metric in read_report(hostile / "h/report.json").metrics
+        if metric.name.startswith("sqnr_db[")
+    ]
+    assert SCRIPT in name and ATTRIBUTE in name
+    assert ptq("evaluate", "--run", "h", "--min", f"{name}=999").status == 3
+    (case,) = Xml.parse(hostile / "h/junit.xml").getroot().iter("testcase")
+    assert case.get("name") == f"{name} at least 999.00 dB"
+    html = (hostile / "h/report.html").read_text(encoding="utf-8")
+    assert html.count("<script>") == 1 and "<img" not in html
+    assert html.count("sqnr_db[&lt;script&gt;alert(1)&lt;/script&gt;&#34;&gt;&lt;img") >= 2
