@@ -13,12 +13,12 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.stored import serialize
-from ptq_cli.pipeline.export import TARGET
 from ptq_cli.pipeline.made_up import MADE_UP, made_up_batches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.target_of import target_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.target import Target, load_target, target_names
+from ptq_cli.plan.target import Target
 from ptq_cli.qdq.grids import grid_of, restored_by
 from ptq_cli.qdq.kernels import find_kernels
 from ptq_cli.qdq.operators import prove_operators
@@ -78,7 +78,7 @@ def run_verify(
     recipe = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
-    target = _target(graph, request, recipe)
+    target = target_of(graph, request, recipe)
     _require_opset(graph, target, path)
     is_run = target.name.startswith("ort-cpu")
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
@@ -98,14 +98,6 @@ def run_verify(
         _compare(graph, samples, target, recipe.runtime.threads, progress),
         share,
     )
-
-
-def _target(graph: ir.Model, request: Request, recipe: Recipe) -> Target:
-    """Return the target that was asked for, or else the one that the file says it was made for."""
-    noted = graph.metadata_props.get(TARGET)
-    if "target" not in request.settings and noted in target_names():
-        return load_target(noted)
-    return load_target(recipe.quantization.target)
 
 
 def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:

@@ -91,7 +91,7 @@ def quantized(samples: Path) -> Path:
 
 
 TABLES = {
-    "inspect": "inspect table/model.float.onnx",
+    "inspect": "inspect table/model.float.onnx --all",
     "evaluate": "evaluate --run table --eval-samples 16 --min sqnr_db=99",
 }
 

@@ -1,0 +1,206 @@
+"""Layers as a tree of their modules that a person can read, however many there are."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+PARTS = re.compile(r"[^./]+[./]?|[./]")
+NUMBERS = re.compile(r"[0-9]+")
+NAMED = re.compile(r"'[^']*'|(?<=part of )\S+|(?<=bias of )[^\s,]+")
+LONGEST_PERIOD = 64
+"""Nodes of a repeated block that has no name of its own."""
+MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class TreeLayer:
+    """A layer as the tree shows it.
+
+    Attributes:
+        name: its path, with ``.`` or ``/`` between the modules.
+        op: operator type.
+        output: shape of its first output.
+        parameters: elements of its constants.
+        multiply_accumulates: of one sample; None where that is not known.
+        placed: what it computes in, such as ``"uint8 x int8"`` or ``"float"``.
+        integer: it computes in integers.
+        reason: why not, or what it is part of.
+    """
+
+    name: str
+    op: str
+    output: str
+    parameters: int
+    multiply_accumulates: int | None
+    placed: str
+    integer: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """A line of the tree: a layer, a module with its totals, or several that are alike.
+
+    Attributes:
+        depth: how many modules it is inside.
+        label: the last part of its name, or the first and the last of those alike.
+        layers: how many layers it stands for; 1 for a layer.
+        layer: the layer, or the first of those alike; None for a module.
+        parameters, multiply_accumulates: totals of all it stands for; of what is known.
+        integers: how many of its layers compute in integers.
+    """
+
+    depth: int
+    label: str
+    layers: int
+    layer: TreeLayer | None
+    parameters: int
+    multiply_accumulates: int
+    integers: int
+
+
+@dataclass
+class _Module:
+    label: str
+    layer: TreeLayer | None = None
+    children: "dict[tuple[str, bool], _Module]" = field(default_factory=dict)
+
+    def leaves(self) -> Iterator[TreeLayer]:
+        if self.layer is not None:
+            yield self.layer
+        for child in self.children.values():
+            yield from child.leaves()
+
+
+def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[list[TreeRow], int | None]:
+    """Return the tree of layers, and the depth that it is cut at.
+
+    Blocks that are alike and follow one another are shown once: modules whose names differ by their number,
+    and runs of layers that repeat. Alike are operators, sizes, placement and reasons.
+
+    Args:
+        layers: in graph order.
+        depth: how many modules deep; deeper ones are totals. None for as deep as 60 lines hold.
+
+    Edge case:
+        At depth 1 there may still be more lines: a graph without modules that repeats nothing.
+
+    Example:
+        >>> names = [f"body.{number}.{part}" for number in range(9) for part in ("fc", "act")]
+        >>> layers = [TreeLayer(name, "Gemm", "[8]", 4, 16, "float", False, "") for name in names]
+        >>> for row in layer_tree(layers)[0]:
+        ...     print("  " * row.depth + row.label, row.layers, row.parameters)
+        body 18 72
+          0 … 8 18 72
+            fc 1 4
+            act 1 4
+    """
+    root = _build(layers)
+    if depth is not None:
+        return list(_rows(root, depth)), depth
+    deepest = 1
+    rows = list(_rows(root, None))
+    if len(rows) <= MOST_ROWS:
+        return rows, None
+    rows = list(_rows(root, 1))
+    while True:
+        further = list(_rows(root, deepest + 1))
+        if len(further) > MOST_ROWS or len(further) == len(rows):
+            return rows, deepest
+        rows, deepest = further, deepest + 1
+
+
+def _build(layers: Sequence[TreeLayer]) -> _Module:
+    root = _Module("")
+    for layer in layers:
+        here = root
+        parts = PARTS.findall(layer.name) or [layer.name]
+        for part in parts[:-1]:
+            # A module is one whether a dot or a slash follows it: "0.conv" and "0/Add" are both of "0".
+            here = here.children.setdefault((part.rstrip("./"), False), _Module(part))
+        # A module and a layer may have one name, and a hostile file two layers.
+        label, key = parts[-1], (parts[-1], True)
+        while key in here.children:
+            key = (key[0] + " ", True)
+        here.children[key] = _Module(label, layer)
+    return _joined(root)
+
+
+def _joined(module: _Module) -> _Module:
+    """Join a module with its only child."""
+    children = {key: _joined(child) for key, child in module.children.items()}
+    if module.label and len(children) == 1:
+        (child,) = children.values()
+        return _Module(module.label + child.label, child.layer, child.children)
+    return _Module(module.label, module.layer, children)
+
+
+Signature = tuple[object, ...]
+
+
+def _signature(module: _Module) -> Signature:
+    label = NUMBERS.sub("#", module.label)
+    if module.layer is not None:
+        layer = module.layer
+        sizes = (layer.output, layer.parameters, layer.multiply_accumulates)
+        return (label, layer.op, *sizes, layer.placed, NAMED.sub("", layer.reason))
+    return (label, *(_signature(child) for child in module.children.values()))
+
+
+def _rows(module: _Module, depth: int | None, level: int = 0) -> Iterator[TreeRow]:
+    children = list(module.children.values())
+    numbers: dict[Signature, int] = {}
+    signs = [numbers.setdefault(_signature(child), len(numbers)) for child in children]
+    start = 0
+    while start < len(children):
+        period, times = _repeated(signs, start)
+        block = children[start : start + period]
+        whole = children[start : start + period * times]
+        start += period * times
+        if times == 1 or period == 1:
+            yield _row(whole, level)
+            if block[0].layer is None and (depth is None or level + 1 < depth):
+                yield from _rows(block[0], depth, level + 1)
+            continue
+        yield _row(whole, level, f"{times} times")
+        if depth is None or level + 1 < depth:
+            yield from _rows(
+                _Module("", None, {(item.label, True): item for item in block}), depth, level + 1
+            )
+
+
+def _repeated(signs: Sequence[int], start: int) -> tuple[int, int]:
+    """Return the length of the block that repeats from here on, and how often; (1, 1) where none does."""
+    best, saved = (1, 1), 0
+    for period in range(1, min(LONGEST_PERIOD, (len(signs) - start) // 2) + 1):
+        times = 1
+        block = signs[start : start + period]
+        while signs[start + times * period : start + (times + 1) * period] == block:
+            times += 1
+        if (times - 1) * period > saved:
+            best, saved = (period, times), (times - 1) * period
+    return best
+
+
+def _row(modules: Sequence[_Module], level: int, prefix: str = "") -> TreeRow:
+    leaves = [layer for module in modules for layer in module.leaves()]
+    first, last = (module.label.rstrip("./") for module in (modules[0], modules[-1]))
+    label = first if len(modules) == 1 else f"{first} … {_differing(first, last)}"
+    return TreeRow(
+        level,
+        f"{prefix}: {label}" if prefix else label,
+        len(leaves),
+        modules[0].layer if not prefix else None,
+        sum(layer.parameters for layer in leaves),
+        sum(layer.multiply_accumulates or 0 for layer in leaves),
+        sum(layer.integer for layer in leaves),
+    )
+
+
+def _differing(first: str, last: str) -> str:
+    """Return what of the last name is not as in the first: the number."""
+    if NUMBERS.sub("#", first) != NUMBERS.sub("#", last):
+        return last
+    pairs = zip(NUMBERS.findall(first), NUMBERS.findall(last), strict=True)
+    changed = [after for before, after in pairs if before != after]
+    return changed[0] if len(changed) == 1 else last

@@ -1,0 +1,26 @@
+"""inspect reads a float model and a quantized one, with the work and the formats of each layer."""
+
+from ptq_cli.pipeline.inspect import run_inspect
+from ptq_cli.pipeline.resolve import Request
+
+
+def test_a_float_model_shows_what_would_be_quantized(folder, request_with):
+    found = run_inspect(request_with())
+    (layer,) = found.plan.layers
+    assert (found.quantized, layer.quantized, found.parameters) == (False, True, 24)
+    assert str(found.formats[layer.name]) == "uint8 x int8"
+    assert (found.work.counts[layer.name], found.work.total) == (24, 24)
+    assert found.work.assumed == {"x[0]": 1}
+
+
+def test_a_quantized_model_shows_what_is_quantized(finished):
+    found = run_inspect(Request({}, finished.quantized_model))
+    (layer,) = found.plan.layers
+    assert (found.quantized, layer.op, layer.quantized, layer.parameters) == (True, "Gemm", True, 24)
+    assert str(found.formats[layer.name]) == "uint8 x int8"
+    assert found.work.total == 24
+
+
+def test_the_shape_that_was_given_is_counted(folder, request_with):
+    found = run_inspect(request_with(input_shape={"x": [7, 4]}))
+    assert (found.work.total, found.work.assumed) == (24, {})
