@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import Dataset, indexed_names
@@ -68,7 +67,7 @@ class ArrayDataset(Dataset):
                     name: self._rows(stream, name, start - at, rows) for name, stream in streams.items()
                 }
                 at = start + rows
-                labels: npt.NDArray[np.int64] | None = None
+                labels: Array | None = None
                 if self._label is not None:
                     labels = as_labels(arrays.pop(self._label), rows, self._where(self._label))
                 yield Batch(arrays, labels, indexed_names(Path(self.source).name, start, rows))

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from ptq_cli.core.tensors import Array
 
 
@@ -14,20 +11,21 @@ class Batch:
 
     Attributes:
         inputs: arrays by name; the first axis of each is the sample.
-        labels: the class of each sample, or None.
+        labels: what is right for each sample, such as its class, or None.
         names: what to call each sample in a message, such as ``cat/0001.jpg`` or ``calib.npz[17]``.
 
     Shapes:
         inputs: ``(size, ...)`` each.
-        labels: ``(size,)``.
+        labels: ``(size, ...)``, one whole number each for classes.
 
     Example:
+        >>> import numpy as np
         >>> Batch({"x": np.zeros((2, 3), np.float32)}, None, ("x.npy[0]", "x.npy[1]")).size
         2
     """
 
     inputs: dict[str, Array]
-    labels: npt.NDArray[np.int64] | None
+    labels: Array | None
     names: tuple[str, ...]
 
     @property

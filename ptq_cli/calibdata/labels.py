@@ -1,9 +1,11 @@
-"""Labels: one integer a sample, in the data under the name ``label`` or ``labels``."""
+"""Labels: what is right for each sample, in the data under the name ``label`` or ``labels``.
+
+A class is an integer, a regression has a target of one number or several, a segmentation a mask of integers.
+"""
 
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.core.errors import LabelError
@@ -33,7 +35,7 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
     """Check that an array can be the labels of ``count`` samples.
 
     Raises:
-        LabelError: it is not one integer a sample.
+        LabelError: it holds no numbers, or its first axis is not that of the samples.
 
     Example:
         >>> require_label_shape(np.dtype("int64"), (5,), 4, "'labels'")
@@ -41,37 +43,52 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
         ...
         ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels, there are 4 samples
     """
-    if dtype.kind not in "iu":
+    if dtype.kind not in "iuf":
         raise LabelError(
-            f"{where} has dtype {dtype}, integers are wanted", hint="labels are class numbers from 0"
+            f"{where} has dtype {dtype}, numbers are wanted",
+            hint="labels are class numbers from 0, or targets",
         )
-    if len(shape) != 1:
+    if not shape:
         raise LabelError(
             f"{where} has shape {format_shape(shape)}, one label a sample is wanted: [{count}]",
-            hint="from one-hot rows, take argmax over the last axis",
+            hint="the first axis is the sample",
         )
     if shape[0] != count:
         raise LabelError(f"{where} has {shape[0]} labels, there are {count} samples")
 
 
-def as_labels(array: Array, count: int, where: str) -> npt.NDArray[np.int64]:
-    """Return the labels of ``count`` samples as int64.
+def as_labels(array: Array, count: int, where: str) -> Array:
+    """Return the labels of ``count`` samples: whole numbers as int64, others with the dtype they have.
 
     Shapes:
-        array, result: ``(count,)``.
+        array, result: ``(count, ...)``.
 
     Raises:
-        LabelError: the array is not one integer a sample, or one does not fit int64.
+        LabelError: the array holds no numbers, has another length, or a label does not fit int64.
 
     Example:
-        >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'")
-        array([3, 1])
+        >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'"), as_labels(np.array([0.5]), 1, "'labels'")
+        (array([3, 1]), array([0.5]))
     """
     require_label_shape(array.dtype, array.shape, count, where)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise LabelError(f"{where} holds NaN or Inf", hint="leave samples without a label out")
+        return array
     labels = array.astype(np.int64)
     if array.dtype.kind == "u" and (labels < 0).any():
         raise LabelError(f"{where} has label {array.max()}, which does not fit int64")
     return labels
+
+
+def is_class_index(labels: Array) -> bool:
+    """Tell whether labels are one whole number a sample.
+
+    Example:
+        >>> is_class_index(np.array([3, 1])), is_class_index(np.array([0.5]))
+        (True, False)
+    """
+    return labels.ndim == 1 and labels.dtype.kind in "iu"
 
 
 def require_labels(dataset: Dataset, why: str) -> None:

@@ -31,7 +31,7 @@ class NpzDataset(ArrayDataset):
     Raises:
         DataFormatError: the archive or a member is damaged, or a member is no array of numbers.
         DataShapeError: the arrays disagree on the number of samples, or one has no axis for them.
-        LabelError: the labels are not one integer a sample.
+        LabelError: the labels hold no numbers, or not one entry a sample.
         EmptyDataError: there is no array, or no sample.
 
     Example:

@@ -44,7 +44,7 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
         DataFormatError: it is of no kind that ptq reads, or damaged, or holds Python objects.
         EmptyDataError: it has no sample.
         DataShapeError: its arrays disagree on the number of samples.
-        LabelError: its labels are not one integer a sample.
+        LabelError: its labels hold no numbers, or not one entry a sample.
         DamagedSampleError: the first image cannot be decoded.
         UsageError: it is Parquet, and pyarrow is not installed.
         EntryPointError: the callable cannot be imported, or raised.

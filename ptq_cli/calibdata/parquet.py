@@ -27,7 +27,7 @@ class ParquetDataset(Dataset):
     Raises:
         DataFormatError: a footer is damaged.
         EmptyDataError: there is no row, or no column of numbers or images.
-        LabelError: the labels are not one integer a sample.
+        LabelError: the labels hold no numbers, or not one entry a sample.
         RecipeValueError: an image setting cannot be used.
 
     Example:
@@ -147,10 +147,10 @@ def _label_column(part: ParquetPart) -> Column | None:
     if name is None:
         return None
     column = numbers[name]
-    if column.shape or column.dtype is None or column.dtype.kind not in "iu":
+    if column.shape or column.dtype is None or column.dtype.kind not in "iuf":
         raise LabelError(
-            f"column '{name}' of {part.where} is {part.types[name]}, one integer a row is wanted",
-            hint="labels are class numbers from 0",
+            f"column '{name}' of {part.where} is {part.types[name]}, one number a row is wanted",
+            hint="labels are class numbers from 0, or targets",
         )
     return column
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.core.tensors import Array
 
 
 def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
@@ -72,14 +72,15 @@ class _Begun:
 
 def _signature(batch: Batch) -> tuple[object, ...]:
     arrays = sorted((name, array.dtype.str, array.shape[1:]) for name, array in batch.inputs.items())
-    return (*arrays, batch.labels is None)
+    labels = batch.labels
+    return (*arrays, None if labels is None else (labels.dtype.str, labels.shape[1:]))
 
 
 def _join(parts: Sequence[Batch]) -> Batch:
     first = parts[0]
     if len(parts) == 1:
         return first
-    labels: npt.NDArray[np.int64] | None = None
+    labels: Array | None = None
     if first.labels is not None:
         labels = np.concatenate([part.labels for part in parts if part.labels is not None])
     inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in first.inputs}

@@ -26,7 +26,7 @@ def as_batch(value: Any, where: str, source: str, start: int) -> Batch:
         DataFormatError: it is something else, or an array holds no numbers.
         DataShapeError: an array has no axis for the samples, or they disagree on their number.
         EmptyDataError: there is no array, or no sample.
-        LabelError: the labels are not one integer a sample.
+        LabelError: the labels hold no numbers, or not one entry a sample.
 
     Example:
         >>> batch = as_batch({"x": np.zeros((2, 3)), "label": np.array([1, 0])}, "batch 0", "data", 4)

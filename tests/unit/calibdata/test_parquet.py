@@ -271,7 +271,6 @@ BAD = {
         DataShapeError,
         r"'train\.parquet\[0\]' is \[4, 4\], 'train\.parquet\[1\]' is \[4, 5\]",
     ),
-    "a label of float": ({"x": [1], "label": [0.5]}, LabelError, r"column 'label' of .* is double"),
     "a label of lists": ({"x": [1], "label": [[5]]}, LabelError, r"is list<element: int64>"),
     "two labels": ({"x": [1], "label": [1], "labels": [1]}, LabelError, r"has both 'label' and 'labels'"),
     "no row": ({"x": pa.array([], pa.int8())}, EmptyDataError, r"holds no rows"),
