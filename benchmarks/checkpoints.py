@@ -17,12 +17,13 @@ import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from ptq_cli.collectors.artifact import Provenance
-from ptq_cli.collectors.checkpoint import COST_LIMIT, CheckpointWriter
+from ptq_cli.collectors.checkpoint import CheckpointWriter
 from ptq_cli.collectors.collect import Snapshot
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.progress import silent
+from ptq_cli.core.schedule import COST_LIMIT
 from ptq_cli.pipeline.float_model import make_float_model, open_source
 from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve

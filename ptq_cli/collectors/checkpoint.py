@@ -15,9 +15,7 @@ from ptq_cli.collectors.collect import Snapshot
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
 from ptq_cli.core.files import PARTIAL_SUFFIX
-
-COST_LIMIT = 0.01
-"""Share of the time that writing may take; where it would take more, checkpoints are farther apart."""
+from ptq_cli.core.schedule import Schedule
 
 Tell = Callable[[str], None]
 
@@ -43,31 +41,21 @@ class CheckpointWriter:
     ) -> None:
         self._path = path
         self._begun = begun
-        self._every = every
         self._tell = tell
-        self._clock = clock
-        self._start = clock()
-        self._due = self._start + every
-        self._spent = 0.0
+        self._schedule = Schedule(every, clock)
 
     def is_due(self) -> bool:
         """Tell whether it is time for one."""
-        return self._clock() >= self._due
+        return self._schedule.is_due()
 
     def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
         """Write a checkpoint, or tell that it cannot be written."""
-        start = self._clock()
-        try:
-            save_calibration(Calibration(advance(self._begun, batches, samples), snapshot()), self._path)
-        except OutputFileError as error:
-            kept = "; the last one is kept" if self._path.is_file() else ""
-            self._tell(f"no checkpoint was written{kept}, and calibration goes on: {error.message}")
-        end = self._clock()
-        self._spent += end - start
-        self._due = end + self._every
-        if self._every:
-            # Not before the next one, which will cost about as much, is within the limit as well.
-            self._due = max(self._due, self._start + (self._spent + end - start) / COST_LIMIT)
+        with self._schedule.writing():
+            try:
+                save_calibration(Calibration(advance(self._begun, batches, samples), snapshot()), self._path)
+            except OutputFileError as error:
+                kept = "; the last one is kept" if self._path.is_file() else ""
+                self._tell(f"no checkpoint was written{kept}, and calibration goes on: {error.message}")
 
 
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:

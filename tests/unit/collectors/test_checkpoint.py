@@ -9,7 +9,6 @@ import pytest
 
 from ptq_cli.collectors.artifact import Calibration, Provenance, load_calibration, save_calibration
 from ptq_cli.collectors.checkpoint import (
-    COST_LIMIT,
     CheckpointWriter,
     advance,
     discard_checkpoint,
@@ -17,6 +16,7 @@ from ptq_cli.collectors.checkpoint import (
 )
 from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.share import Share
+from ptq_cli.core.schedule import COST_LIMIT
 
 BEGUN = Provenance(
     model="a" * 64,
