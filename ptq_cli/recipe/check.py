@@ -43,6 +43,12 @@ RULES: tuple[Rule, ...] = (
         "0 or more, and finite",
     ),
     (
+        "evaluation.checkpoint_every",
+        lambda r: r.evaluation.checkpoint_every,
+        lambda r: 0 <= r.evaluation.checkpoint_every < math.inf,
+        "0 or more, and finite",
+    ),
+    (
         "evaluation.batch_size",
         lambda r: r.evaluation.batch_size,
         lambda r: _at_least_one(r.evaluation.batch_size),

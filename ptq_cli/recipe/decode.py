@@ -107,7 +107,11 @@ def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise _wrong_type(name, value, TABLE[0], where)
-        return {key: _decode_value(arguments[1], item, f"{name}.{key}", where) for key, item in value.items()}
+        return {
+            # What a metric of the user's is given, it alone knows.
+            key: item if arguments[1] is Any else _decode_value(arguments[1], item, f"{name}.{key}", where)
+            for key, item in value.items()
+        }
     if origin is not None:  # Only X | None and number | string are left.
         is_other = isinstance(value, arguments[1])
         return value if is_other else _decode_value(arguments[0], value, name, where)

@@ -47,10 +47,12 @@ class Settings(TypedDict, total=False):
     target: str
     eval_data: str
     metric: list[str]
+    with_pytorch: bool
     eval_samples: int
     max_drop: dict[str, Limit]
     min: dict[str, float]
     max_size: str
+    max_latency_ratio: float
     baseline: str
     max_regression: dict[str, Limit]
     strict: bool
@@ -75,7 +77,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "method": ("calibration.method",),
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),
     "samples": ("calibration.samples",),
-    "checkpoint_every": ("calibration.checkpoint_every",),
+    "checkpoint_every": ("calibration.checkpoint_every", "evaluation.checkpoint_every"),
     "activation_axis": ("calibration.activation_axis",),
     "allow_nonfinite": ("calibration.allow_nonfinite",),
     "amax": ("amax.method",),
@@ -99,10 +101,12 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "target": ("quantization.target",),
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),
+    "with_pytorch": ("evaluation.with_pytorch",),
     "eval_samples": ("evaluation.samples",),
     "max_drop": ("gate.max_drop",),
     "min": ("gate.min",),
     "max_size": ("gate.max_size",),
+    "max_latency_ratio": ("gate.max_latency_ratio",),
     "baseline": ("gate.baseline",),
     "max_regression": ("gate.max_regression",),
     "strict": ("gate.strict",),

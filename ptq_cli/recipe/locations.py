@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from ptq_cli.core.entry_point import is_entry_point, resolve_entry_point
 from ptq_cli.recipe.schema import Recipe
@@ -22,17 +22,33 @@ def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dic
 
 def _map(kind: Any, table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
     known = {item.name: item for item in fields(kind)}
-    result: dict[str, Any] = {}
-    for name, value in table.items():
-        item = known[name]
-        if isinstance(item.type, type) and is_dataclass(item.type):
-            result[name] = _map(item.type, value, change)
-        elif item.metadata.get("location") and value is not None:
-            is_name = item.metadata.get("or_name") and not is_target_file(value)
-            result[name] = value if is_name else change(value)
-        else:
-            result[name] = value
-    return result
+    return {name: _map_value(known[name], value, change) for name, value in table.items()}
+
+
+def _map_value(item: "Field[Any]", value: Any, change: Callable[[str], str]) -> Any:
+    (inner,) = get_args(item.type) if get_origin(item.type) is list else (item.type,)
+    if isinstance(inner, type) and is_dataclass(inner):
+        return (
+            [_map(inner, entry, change) for entry in value]
+            if isinstance(value, list)
+            else (_map(inner, value, change))
+        )
+    if item.metadata.get("location") and value is not None:
+        is_name = item.metadata.get("or_name") and not is_target_file(value)
+        return value if is_name else change(value)
+    if item.metadata.get("entry_points"):
+        named = [_map_entry_point(text, change) for text in ([value] if isinstance(value, str) else value)]
+        return named if isinstance(value, list) else named[0]
+    return value
+
+
+def _map_entry_point(text: str, change: Callable[[str], str]) -> str:
+    """Change the file of ``file.py:callable`` or ``file.py:callable[output]``; other names stay."""
+    location, colon, rest = text.partition(".py:")
+    name, bracket, output = rest.partition("[")
+    if not colon or not name.isidentifier():
+        return text
+    return f"{change(f'{location}.py:{name}')}{bracket}{output}"
 
 
 def is_target_file(text: str) -> bool:

@@ -7,6 +7,8 @@ that is resolved against the folder of the file that named it.
 
 from dataclasses import dataclass, field
 
+from ptq_cli.recipe.metric import ENTRY_POINTS, MetricSettings
+
 Location = str
 """A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
 
@@ -195,15 +197,22 @@ class EvaluationSettings:
 
     Attributes:
         data: as in ``[calibration]``, with labels where a metric needs them.
-        metrics: names of metrics that need labels; the label-free ones are always computed.
+        metrics: that are measured on each model: names of ptq's, ``"file.py:callable"``, or a class such as
+            ``"torchmetrics.classification:MulticlassF1Score"``; ``"top1[aux]"`` judges the output ``aux``.
+            The label-free ones are always computed.
         batch_size: samples a batch.
         samples: use only the first so many; all if there is no number.
+        checkpoint_every: seconds between checkpoints, from which an evaluation that was killed continues;
+            as in ``[calibration]``.
+        with_pytorch: evaluate the PyTorch model too, whose values then stand beside the others.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
-    metrics: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list, metadata=ENTRY_POINTS)
     batch_size: int = 32
     samples: int | None = None
+    checkpoint_every: float = 30.0
+    with_pytorch: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,6 +224,8 @@ class GateSettings:
             a hundredth of the float model's value.
         min: smallest value of the quantized model by metric: ``sqnr_db = 25``.
         max_size: of the quantized model's file: ``"1MB"``, ``"900KiB"``. Empty: any.
+        max_latency_ratio: of the quantized model's time to the float model's, for a batch, on the machine
+            that evaluates.
         baseline: an earlier ``report.json`` of the model, on the same evaluation data.
         max_regression: how much worse than the baseline's the quantized model's value may be, by metric.
         strict: whether a limit fails that the samples cannot decide. Otherwise the measured value decides.
@@ -223,6 +234,7 @@ class GateSettings:
     max_drop: dict[str, Limit] = field(default_factory=dict)
     min: dict[str, float] = field(default_factory=dict)
     max_size: str = ""
+    max_latency_ratio: float | None = None
     baseline: Location | None = field(default=None, metadata=LOCATION)
     max_regression: dict[str, Limit] = field(default_factory=dict)
     strict: bool = False
@@ -230,7 +242,8 @@ class GateSettings:
     @property
     def has_limits(self) -> bool:
         """Whether there is anything to decide."""
-        return bool(self.max_drop or self.min or self.max_size or self.max_regression)
+        limits = (self.max_drop, self.min, self.max_size, self.max_regression)
+        return any(limits) or self.max_latency_ratio is not None
 
 
 @dataclass(frozen=True)
@@ -241,7 +254,7 @@ class RuntimeSettings:
         device: where a calibration runs and counts: ``"cpu"``, ``"cuda"``, or ``"cuda:1"`` for the second
             GPU. An evaluation always runs on the CPU, whose integer kernels it judges.
         threads: that compute and count; 0 for one a core.
-        prefetch: batches of a calibration that may be decoded before they are needed.
+        prefetch: batches that may be decoded before they are needed.
         max_memory: peak of a calibration's memory, such as ``"2GiB"`` or ``"800MB"``. Empty: what one batch
             and its tapped tensors take. It is the host's memory, not that of a GPU.
     """
@@ -270,5 +283,6 @@ class Recipe:
     override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    metric: list[MetricSettings] = field(default_factory=list)
     gate: GateSettings = field(default_factory=GateSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)

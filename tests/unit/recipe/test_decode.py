@@ -24,7 +24,7 @@ UNKNOWN = {
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
         "the top level has: model, image, calibration, amax, weights, activations, override, quantization, "
-        "evaluation, gate, runtime",
+        "evaluation, metric, gate, runtime",
     ),
     "key": (
         {"amax": {"percentil": 99.9}},

@@ -71,7 +71,7 @@ def test_resolved_preset_is_written_whole(tmp_path):
 
     table = tomllib.loads(recipe_to_toml(recipe, tmp_path))
 
-    assert set(table) == {field.name for field in dataclasses.fields(Recipe)} - {"override"}
+    assert set(table) == {field.name for field in dataclasses.fields(Recipe)} - {"override", "metric"}
     assert table["calibration"]["method"] == "histogram"
     assert table["amax"] == {
         "method": "auto",
