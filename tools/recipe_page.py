@@ -49,6 +49,7 @@ WORDS = {
     int: ("whole number", "whole numbers"),
     float: ("number", "numbers"),
     bool: ("true or false", "truth values"),
+    Any: ("value", "values"),
 }
 """Singular and plural."""
 
@@ -206,8 +207,8 @@ def _names() -> str:
         ("`calibration.method`", _listed(COLLECTORS)),
         ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
-        ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}; these need labels"),
-        ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}: what both models have"),
+        ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}, or code; see [metrics.md](metrics.md)"),
+        ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}, or a name of your own: what both models have"),
         ("`gate.max_regression`", _listed((*LABEL_METRICS, *PAIR_METRICS))),
         ("`gate.min`", _listed((*LABEL_METRICS, *floors))),
     ]

@@ -7,6 +7,7 @@ import click
 
 from ptq_cli.cli.options import (
     BATCH_SIZE,
+    CHECKPOINTS,
     GATES,
     JSON,
     METRIC,
@@ -26,18 +27,29 @@ from ptq_cli.cli.options import (
 Examples:
   ptq evaluate
   ptq evaluate --eval-data test.npz --max-drop top1=0.01 --min sqnr_db=25
+  ptq evaluate --model max.onnx --model mse.onnx --metric f1 --metric top5
 
 Exit status 3 if a limit is missed.
 """,
 )
 @click.argument("quantized_model", required=False, type=PATH)
 @click.option(
+    "--model",
+    "models",
+    type=PATH,
+    multiple=True,
+    metavar="FILE",
+    help="A quantized model; several are evaluated in one pass.",
+)
+@click.option(
     "--eval-data", "--data", metavar="PATH", help="Evaluation set, with labels where a metric needs them."
 )
 @click.option("--eval-samples", "--samples", type=int, metavar="N", help="Use only the first N samples.")
-@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, THREADS, RUN, RECIPES, JSON)
+@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, CHECKPOINTS, THREADS, RUN, RECIPES, JSON)
 def command(
     quantized_model: Path | None,
+    models: tuple[Path, ...],
+    restart: bool,
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -47,29 +59,39 @@ def command(
 ) -> int:
     """Compare the float and the quantized model, and write report.json, .md, .html and junit.xml.
 
-    QUANTIZED_MODEL is by default the one in the run directory. Both models see the evaluation set in one
-    pass through ONNX Runtime. Where there is neither ./ptq.toml nor --recipe, the run's own recipe.toml
-    tells the rest.
+    QUANTIZED_MODEL is by default the one in the run directory. All models see the evaluation set in one pass
+    through ONNX Runtime; the reports of several lie in a folder each, RUN/NAME. An evaluation that was killed
+    goes on where it was when the command is given again. Where there is neither ./ptq.toml nor --recipe, the
+    run's own recipe.toml tells the rest.
     """
     import json
 
     from ptq_cli.cli import summaries
-    from ptq_cli.cli.output import print_json, say
+    from ptq_cli.cli.output import print_json
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.step_summary import add_to_step_summary
-    from ptq_cli.pipeline.evaluate import run_evaluate
+    from ptq_cli.pipeline.evaluate import run_evaluations
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.document import report_to_json
     from ptq_cli.report.markdown import report_to_markdown
 
     request = Request(settings_from(options), None, recipe, preset)
+    named = [*([quantized_model] if quantized_model is not None else []), *models]
     with shown_progress() as progress:
-        result = run_evaluate(request, RunDirectory(run), quantized_model, progress, thumbnails=thumbnails)
-    add_to_step_summary(report_to_markdown(result.report))
+        results = run_evaluations(
+            request, RunDirectory(run), named, progress, restart=restart, thumbnails=thumbnails
+        )
+    for result in results:
+        add_to_step_summary(report_to_markdown(result.report))
     if as_json:
-        print_json(json.loads(report_to_json(result.report)))
+        values = [json.loads(report_to_json(result.report)) for result in results]
+        print_json(values[0] if len(values) == 1 else {"reports": values})
+    elif len(results) == 1:
+        summaries.print_report(results[0].report)
+        summaries.say_written(results[0].run)
     else:
-        summaries.print_report(result.report)
-        say(f"wrote {summaries.shown_path(result.run.report_json)}, report.md, report.html and junit.xml")
-    return summaries.exit_status(result.report)
+        summaries.print_reports([result.report for result in results])
+        for result in results:
+            summaries.say_written(result.run)
+    return max(summaries.exit_status(result.report) for result in results)

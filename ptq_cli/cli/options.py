@@ -65,7 +65,7 @@ CHECKPOINTS = (
     click.option(
         "--checkpoint-every", type=float, metavar="SECONDS", help="Keep what was counted.  [default: 30]"
     ),
-    click.option("--restart", is_flag=True, help="Begin anew, not where an earlier calibration was ended."),
+    click.option("--restart", is_flag=True, help="Begin anew, not where an earlier one was ended."),
 )
 SHARD = click.option(
     "--shard", metavar="K/N", help="Run only the K-th of N shares of the batches; see ptq merge."
@@ -137,6 +137,9 @@ GATES = (
     ),
     click.option("--min", "minimum", multiple=True, metavar="METRIC=X", help="Exit 3 if it is below X."),
     click.option("--max-size", metavar="SIZE", help="Exit 3 if the int8 file is larger: 1MB, 900KiB."),
+    click.option(
+        "--max-latency-ratio", type=float, metavar="X", help="Exit 3 if int8 takes more than X times as long."
+    ),
     click.option("--baseline", metavar="FILE", help="An earlier report.json, for --max-regression."),
     click.option(
         "--max-regression",
@@ -150,7 +153,19 @@ GATES = (
         help="Exit 3 if the samples cannot decide a limit.  [default: the value decides]",
     ),
 )
-METRIC = click.option("--metric", multiple=True, metavar="NAME", help="top1 or top5; may be given again.")
+METRIC = (
+    click.option(
+        "--metric",
+        multiple=True,
+        metavar="NAME",
+        help="top1, f1, mse, torchmetrics.…:Class, FILE.PY:NAME; top1[OUTPUT]; may be given again.",
+    ),
+    click.option(
+        "--with-pytorch/--no-with-pytorch",
+        default=None,
+        help="Evaluate the PyTorch model too.  [default: no]",
+    ),
+)
 THUMBNAILS = click.option(
     "--thumbnails", is_flag=True, help="Show pictures that change their class in report.html."
 )

@@ -86,7 +86,7 @@ def command(
     import json
 
     from ptq_cli.cli import summaries
-    from ptq_cli.cli.output import print_json, say
+    from ptq_cli.cli.output import print_json
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.step_summary import add_to_step_summary
     from ptq_cli.pipeline.quantize import run_quantize
@@ -122,6 +122,5 @@ def command(
         summaries.print_export(result.export)
         if report is not None:
             summaries.print_report(report)
-            written = summaries.shown_path(result.calibration.run.report_json)
-            say(f"wrote {written}, report.md, report.html and junit.xml")
+            summaries.say_written(result.calibration.run)
     return summaries.exit_status(report) if report is not None else 0

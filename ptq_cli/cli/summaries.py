@@ -1,16 +1,20 @@
 """How the results of the verbs read: as lines for a person, as values for ``--json``."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.output import print_table, say
 from ptq_cli.report.document import Report
 from ptq_cli.report.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.several import several_tables
 from ptq_cli.report.summary import (
+    class_table,
     comparison_table,
     format_bytes,
     label_table,
+    no_interval_lines,
     placement_line,
     share_of_float,
     size_table,
@@ -193,11 +197,29 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
 
 def print_report(report: Report) -> None:
     """Print the tables of a report, and the verdict last."""
-    print_table(label_table(report), right=(1, 2, 3, 4))
+    table = label_table(report)
+    print_table(table, right=tuple(range(1, len(table.header))))
+    for line in no_interval_lines(report):
+        say(line)
+    print_table(class_table(report), right=(1, 2, 3, 4, 5))
     print_table(comparison_table(report), right=(1, 2))
     print_table(size_table(report), right=(2,))
     say(placement_line(report))
     print_gates(report)
+
+
+def print_reports(reports: Sequence[Report]) -> None:
+    """Print reports of several quantized models of one float model: a column each, then the verdicts."""
+    for table in several_tables(reports):
+        print_table(table, right=tuple(range(1, len(table.header))))
+    for report in reports:
+        say(f"{report.model.quantized_model.name}:")
+        print_gates(report)
+
+
+def say_written(run: "RunDirectory") -> None:
+    """Say where a report is."""
+    say(f"wrote {shown_path(run.report_json)}, report.md, report.html and junit.xml")
 
 
 def print_gates(report: Report) -> None:

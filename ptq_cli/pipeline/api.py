@@ -149,6 +149,7 @@ def evaluate(
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
     preset: str | None = None,
+    restart: bool = False,
     thumbnails: bool = False,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
@@ -162,6 +163,7 @@ def evaluate(
         run: the run directory.
         recipe: a recipe file.
         preset: the preset beneath it.
+        restart: begin anew where an earlier evaluation of the same could be continued.
         thumbnails: show pictures that change their class in ``report.html``.
         progress: is called after each batch.
         settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
@@ -171,7 +173,9 @@ def evaluate(
     """
     request = _request(settings, None, recipe, preset)
     path = Path(quantized_model) if quantized_model is not None else None
-    return run_evaluate(request, RunDirectory(Path(run)), path, progress, thumbnails=thumbnails)
+    return run_evaluate(
+        request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
+    )
 
 
 def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:

@@ -1,7 +1,7 @@
 """Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError, UsageError
@@ -26,10 +26,41 @@ def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = Non
     """
     taken = dict(_input_files(recipe))
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
-    evaluated = (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.analysis)
-    for path in (*calibrated, *evaluated, run.report_recipe, output or run.quantized_model):
+    evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis)
+    for path in (*calibrated, *evaluated, output or run.quantized_model):
         _require_free(path, taken, "name another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path
+
+
+def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
+    """Return the files of a report.
+
+    Example:
+        >>> report_outputs(RunDirectory(Path("run")))[0].as_posix()
+        'run/report.json'
+    """
+    return (
+        run.report_json,
+        run.report_markdown,
+        run.junit,
+        run.report_html,
+        run.details,
+        run.report_recipe,
+    )
+
+
+def require_free_outputs(outputs: Iterable[Path], recipe: Recipe) -> None:
+    """Check that files can be written, and that none of them is what they are made from.
+
+    Raises:
+        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        UsageError: one is the model, the architecture, or a data file of the recipe.
+
+    Example:
+        >>> require_free_outputs([Path("no-such-folder/report.json")], Recipe())
+    """
+    for output in outputs:
+        _require_free(output, dict(_input_files(recipe)), "name another run directory with --run")
 
 
 def require_output(output: Path, recipe: Recipe) -> None:

@@ -7,10 +7,13 @@ from ptq_cli.collectors.checkpoint import discard_checkpoint
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration
-from ptq_cli.pipeline.evaluate import EvaluationResult, Pair, fit_evaluation, make_evaluation
+from ptq_cli.pipeline.evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation_set import fit_evaluation
 from ptq_cli.pipeline.export import ExportResult, make_export
 from ptq_cli.pipeline.measure import open_data, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.quantized_file import Pair
 from ptq_cli.pipeline.ranges import check_matches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -60,20 +63,22 @@ def run_quantize(
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
     if restart:
         discard_checkpoint(run.checkpoint)
+        discard_evaluation_checkpoint(run.evaluation_checkpoint)
     subject = open_subject(recipe, progress, run.float_model)
     check_matches(subject.model.model, recipe)
-    fitted = fit_evaluation(dataset, recipe, subject.model.inputs) if dataset is not None else None
+    fitted = fit_evaluation(dataset, recipe, subject.model.model) if dataset is not None else None
     calibrated = make_calibration(subject, request, recipe, run, progress)
     exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)
     files = {**calibrated.files, **exported.files}
     evaluation = None
     if fitted is not None:
         pair = Pair(calibrated.model, exported.model, exported.result.output.name)
-        evaluated = make_evaluation(
-            recipe, calibrated.calibration, pair, fitted, run, progress, thumbnails=thumbnails
+        (evaluated,) = make_evaluations(
+            recipe, calibrated.calibration, [pair], fitted, run, [run], progress, thumbnails=thumbnails
         )
         files |= evaluated.files
         evaluation = evaluated.result
     write_together(files)
     discard_checkpoint(run.checkpoint)
+    discard_evaluation_checkpoint(run.evaluation_checkpoint)
     return QuantizationResult(calibrated.result, exported.result, evaluation)

@@ -24,7 +24,8 @@ from ptq_cli.recipe.layers import (
 )
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.limits import check_limits
-from ptq_cli.report.metrics.registry import PAIR_METRICS, requested_label_metrics
+from ptq_cli.report.metrics.registry import PAIR_METRICS, require_metric
+from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.device import parse_device
 
 COMMAND_LINE = "the command line"
@@ -98,13 +99,15 @@ def _check_names(recipe: Recipe) -> Recipe:
     check_overrides(recipe.override)
     load_target(recipe.quantization.target)
     parse_device(recipe.runtime.device)
-    requested_label_metrics(recipe.evaluation.metrics)
+    own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
     check_limits(recipe.gate)
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
-    drops = [name.partition("[")[0] for name in recipe.gate.max_drop]
-    minima = [name.partition("[")[0] for name in recipe.gate.min]
-    regressions = [name.partition("[")[0] for name in recipe.gate.max_regression]
-    requested_label_metrics([*drops, *minima, *regressions])
+    limited = (recipe.gate.max_drop, recipe.gate.min, recipe.gate.max_regression)
+    drops, minima, regressions = (
+        [split_output(name)[0] for name in limits if name not in own] for limits in limited
+    )
+    for name in (*drops, *minima, *regressions):
+        require_metric(name, own)
     _check_sides(drops, minima)
     return recipe
 

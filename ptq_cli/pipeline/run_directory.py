@@ -45,6 +45,11 @@ class RunDirectory:
         return self.path / "model.int8.onnx"
 
     @property
+    def evaluation_checkpoint(self) -> Path:
+        """What the metrics hold so far, of an evaluation that is not finished."""
+        return self.path / "evaluation.partial.safetensors"
+
+    @property
     def report_json(self) -> Path:
         """The report for programs."""
         return self.path / "report.json"
@@ -78,6 +83,15 @@ class RunDirectory:
     def analysis(self) -> Path:
         """Where the quantized model loses, for programs."""
         return self.path / "analysis.json"
+
+    def of_model(self, model: Path) -> "RunDirectory":
+        """Return the folder of the reports of one of several quantized models: that of its file's name.
+
+        Example:
+            >>> RunDirectory(Path("ptq-run")).of_model(Path("b/entropy.onnx")).report_json.as_posix()
+            'ptq-run/entropy/report.json'
+        """
+        return RunDirectory(self.path / model.stem)
 
     def require_stage(self, file: Path, command: str) -> Path:
         """Return ``file`` if an earlier stage wrote it.

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-DISTRIBUTIONS = ("ptq-cli", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch")
+DISTRIBUTIONS = ("ptq-cli", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
 IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
 """What may be installed instead, under another name."""
 

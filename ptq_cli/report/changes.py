@@ -1,12 +1,16 @@
 """Which samples change their class: collected while both models run, a few numbers a sample."""
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ptq_cli.calibdata.labels import is_class_index
 from ptq_cli.core.tensors import Array
+from ptq_cli.report.codec import decode, encode
 from ptq_cli.report.details import ChangedSample, Changes
+from ptq_cli.report.metrics.recorder import State
 from ptq_cli.report.outputs import Place
 
 MOST_SAMPLES = 1000
@@ -54,13 +58,33 @@ class ChangeCollector:
             if len(self._samples) < MOST_SAMPLES:
                 self._samples.append(self._sample(int(row), int(before[row]), int(after[row]), place))
 
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        noted = [self._applies, self._pictures, Changes(self._total, (), tuple(self._samples))]
+        text = json.dumps([encode(part) for part in noted])
+        return {"noted": np.frombuffer(text.encode(), np.uint8)}
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held.
+
+        Raises:
+            ValueError: it is no JSON.
+            ReportError: it does not hold changes.
+        """
+        applies, pictures, noted = json.loads(state["noted"].tobytes())
+        found: Changes = decode(Changes, noted, "changes")
+        self._applies, self._pictures = bool(applies), int(pictures)
+        self._total, self._samples = found.total, list(found.samples)
+
     def changes(self, class_names: Sequence[str]) -> Changes | None:
         """Return what was noted; None where the output is not one of classes."""
         return Changes(self._total, tuple(class_names), tuple(self._samples)) if self._applies else None
 
     def _sample(self, row: int, before: int, after: int, place: Place) -> ChangedSample:
         labels = place.batch.labels
-        label = int(labels[row]) if labels is not None else None
+        # What is no class, such as a target or a mask, is no label here.
+        is_class = labels is not None and is_class_index(labels) and labels[row] >= 0
+        label = int(labels[row]) if labels is not None and is_class else None
         return ChangedSample(
             place.first + row, place.batch.names[row], label, before, after, self._picture(row, place)
         )

@@ -6,8 +6,15 @@ from dataclasses import replace
 from ptq_cli.core.errors import GateError, did_you_mean
 from ptq_cli.recipe.schema import GateSettings, Limit
 from ptq_cli.report.document import Report
-from ptq_cli.report.gate import SIZE, GateResult
-from ptq_cli.report.limits import MIN_FLAG, absolute_limit, check_limits, percentage, size_limit
+from ptq_cli.report.gate import LATENCY, SIZE, GateResult
+from ptq_cli.report.limits import (
+    MAX_LATENCY_RATIO_FLAG,
+    MIN_FLAG,
+    absolute_limit,
+    check_limits,
+    percentage,
+    size_limit,
+)
 from ptq_cli.report.measurement import Measurement
 from ptq_cli.report.regression import baseline_summary, regression, require_comparable_baseline
 from ptq_cli.report.resolution import samples_for_drop, samples_for_minimum
@@ -16,7 +23,7 @@ Measurements = Mapping[str, Measurement]
 
 
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
-    """Return the report with the gates of these limits: drops, minima, size, regressions, in the order given.
+    """Return the report with the gates of these limits: drops, minima, size, latency, regressions.
 
     Args:
         report: what was measured; its own gates are replaced.
@@ -41,6 +48,8 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
     if gate.max_size:
         size = report.model.quantized_model.bytes
         results.append(GateResult(SIZE, "max_size", float(size_limit(gate.max_size)), float(size)))
+    if gate.max_latency_ratio is not None:
+        results.append(_latency(report, gate.max_latency_ratio))
     if baseline is not None:
         require_comparable_baseline(report, baseline)
         earlier = _by_name(baseline)
@@ -92,6 +101,16 @@ def _minimum(measurement: Measurement, limit: float, report: Report) -> GateResu
     needed = samples_for_minimum(measurement, limit, report.evaluation.samples)
     value, interval = measurement.quantized_value, measurement.quantized_interval
     return GateResult(name, "min", float(limit), value, interval, needed)
+
+
+def _latency(report: Report, limit: float) -> GateResult:
+    latency = report.times.latency
+    if latency is None:
+        raise GateError(
+            "the report has no latency",
+            hint=f"ptq evaluate measures it where there is a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
+        )
+    return GateResult(LATENCY, "max_latency_ratio", limit, latency.ratio, latency.ratio_interval)
 
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:

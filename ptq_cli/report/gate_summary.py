@@ -44,6 +44,8 @@ def doubt_text(gate: GateResult, seen: int) -> str:
         >>> doubt_text(GateResult("top1", "max_drop", 0.01, 0.0, samples_needed=123), seen=50)
         'undecided: drop of top1; about 120 samples would settle it, there were 50'
     """
+    if gate.kind == "max_latency_ratio":
+        return f"undecided: {limited_text(gate)}; a quieter machine would settle it, not more samples"
     return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
 
 

@@ -11,6 +11,7 @@ MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"
 MAX_SIZE_FLAG = "--max-size"
 MAX_REGRESSION_FLAG = "--max-regression"
+MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
 EXAMPLES = {
     MAX_DROP_FLAG: "top1=0.01",
     MIN_FLAG: "sqnr_db=25",
@@ -68,6 +69,12 @@ def check_limits(gate: GateSettings) -> None:
             _require_limit(metric, limit, flag)
     if gate.max_size:
         size_limit(gate.max_size)
+    ratio = gate.max_latency_ratio
+    if ratio is not None and not 0 < ratio < math.inf:
+        raise GateError(
+            f"{MAX_LATENCY_RATIO_FLAG} {ratio:g} is no ratio",
+            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 wants int8 in at most 0.8 of the float model's time",
+        )
     if gate.max_regression and gate.baseline is None:
         raise GateError(
             f"{MAX_REGRESSION_FLAG} needs an earlier report to compare with",

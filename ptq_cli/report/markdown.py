@@ -7,8 +7,10 @@ from ptq_cli.report.document import Report
 from ptq_cli.report.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.summary import (
     Table,
+    class_table,
     comparison_table,
     label_table,
+    no_interval_lines,
     origin_table,
     placement_line,
     placement_table,
@@ -40,6 +42,9 @@ def report_to_markdown(report: Report) -> str:
     for table in (label_table(report), comparison_table(report), size_table(report)):
         if table.rows:
             parts.append(_table(table))
+    parts += [escape(line) for line in no_interval_lines(report)]
+    if (classes := class_table(report)).rows:
+        parts.append(_details("Classes", _table(classes)))
     parts.append(f"{placement_line(report)}.")
     if report.layers:
         parts.append(_details("Layers", _placement(report)))

@@ -13,6 +13,8 @@ from ptq_cli.report.measurement import Unit
 Row = tuple[str, ...]
 
 MAX_DECIMALS = 9
+MOST_CLASSES = 20
+"""That a table shows; report.json has all."""
 INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
 """Header of a column of intervals."""
 
@@ -119,15 +121,46 @@ def verdict_line(report: Report) -> str:
 
 
 def label_table(report: Report) -> Table:
-    """Return the metrics that both models have, with the drop and its interval."""
+    """Return the metrics of each model, with the drop and its interval; PyTorch's where it was evaluated."""
+    with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
     rows = []
     for metric in report.metrics:
         if metric.float_value is not None and metric.drop is not None:
             values = (metric.float_value, metric.quantized_value)
-            texts = (format_value(value, metric.unit) for value in values)
+            texts = [format_value(value, metric.unit) for value in values]
+            if with_pytorch:
+                value = metric.pytorch_value
+                texts.insert(0, "" if value is None else format_value(value, metric.unit))
             interval = format_interval(metric.drop_interval, metric.unit)
             rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit), interval))
-    return Table(("metric", "float", "int8", "drop", INTERVAL), tuple(rows))
+    models = ("PyTorch", "float", "int8") if with_pytorch else ("float", "int8")
+    return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
+
+
+def no_interval_lines(report: Report) -> list[str]:
+    """Return a line for each metric whose drop has no interval, with the reason."""
+    return [
+        f"note: the drop of {metric.name} has no interval: {metric.no_interval}"
+        for metric in report.metrics
+        if metric.no_interval
+    ]
+
+
+def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
+    """Return the classes of a metric that has them, those that lost most first, so many at the most."""
+    classes = [found for metric in report.metrics for found in metric.by_class]
+    rows = tuple(
+        (
+            f"{found.label} {found.name}".rstrip(),
+            str(found.flips.samples),
+            format_value(found.float_value, "share"),
+            format_value(found.quantized_value, "share"),
+            format_drop(found.drop, "share"),
+            format_interval(found.drop_interval, "share"),
+        )
+        for found in sorted(classes, key=lambda found: -found.drop)[:most]
+    )
+    return Table(("class", "samples", "float", "int8", "drop", INTERVAL), rows)
 
 
 def comparison_table(report: Report) -> Table:

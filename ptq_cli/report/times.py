@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from ptq_cli.report.codec import AtLeast, Matches
 from ptq_cli.report.intervals.interval import Interval
@@ -23,27 +23,19 @@ class Latency:
         quantized_ms: median of the quantized model. Milliseconds.
         batch_size: samples a batch.
         threads: that computed.
-        rounds: how many times each model ran.
+        rounds: how many turns each model had.
+        ratio: the quantized model's time over the float model's, the geometric mean of the turns: below 1
+            it is faster.
         ratio_interval: of ``ratio``; None where nothing tells.
-
-    Example:
-        >>> Latency(2.0, 1.0, batch_size=1, threads=2, rounds=50).ratio
-        0.5
     """
-
-    DERIVED: ClassVar[tuple[str, ...]] = ("ratio",)
 
     float_ms: float
     quantized_ms: float
     batch_size: Positive
     threads: Positive
     rounds: Positive
+    ratio: float
     ratio_interval: Interval | None = None
-
-    @property
-    def ratio(self) -> float:
-        """The quantized model's time over the float model's: below 1 it is faster."""
-        return self.quantized_ms / self.float_ms
 
 
 @dataclass(frozen=True)

@@ -229,9 +229,15 @@ LABELS: dict[str, Bad] = {
         ("label 5", "bad.npz[3]", "0 to 4"),
     ),
     "negative": Bad(arrays(x=X, label=LABEL - 1), "bad.npz", "PTQ-DATA-006", ("label -1", "bad.npz[0]")),
-    "of float": Bad(arrays(x=X, label=LABEL * 1.0), "bad.npz", "PTQ-DATA-006", ("float64", "integers")),
+    "of float": Bad(
+        arrays(x=X, label=LABEL * 1.0), "bad.npz --metric top1", "PTQ-DATA-006", ("float64", "class index")
+    ),
     "one-hot": Bad(
-        arrays(x=X, label=np.eye(4, 5, dtype=int)), "bad.npz", "PTQ-DATA-006", ("[4, 5]",), "argmax"
+        arrays(x=X, label=np.eye(4, 5, dtype=int)),
+        "bad.npz --metric top1",
+        "PTQ-DATA-006",
+        ("[4, 5]",),
+        "argmax",
     ),
 }
 

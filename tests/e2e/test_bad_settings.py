@@ -69,10 +69,10 @@ TOML: dict[str, Bad] = {
         "known: cpu, cuda, cuda:N",
     ),
     "an unknown metric": Bad(
-        "[evaluation]\nmetrics = ['top2']\n",
+        "[evaluation]\nmetrics = ['tpo1']\n",
         "PTQ-RECIPE-004",
-        ("'top2' (did you mean",),
-        "top1, top5, sqnr_db",
+        ("'tpo1' (did you mean",),
+        "top1, top5, class_accuracy",
     ),
     "an unknown amax method": Bad("[amax]\nmethod = 'mean'\n", "PTQ-RECIPE-004", ("'mean'",), "percentile"),
     "a limit on an unknown metric": Bad(
@@ -157,7 +157,7 @@ FLAGS = {
         "unknown target 'ort'",
         "ort-cpu",
     ),
-    "an unknown metric": ("evaluate --metric top11", "PTQ-RECIPE-004", "(did you mean 'top1'?)", "top5"),
+    "an unknown metric": ("evaluate --metric tp1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", "top5"),
     "a percentile beyond 100": (
         "export --percentile 101",
         "PTQ-RECIPE-003",

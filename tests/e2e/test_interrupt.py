@@ -82,7 +82,7 @@ def interrupt(*_args: object, **_options: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-STAGES = ("resolve", "open_subject", "fit_evaluation", "make_calibration", "make_export", "make_evaluation")
+STAGES = ("resolve", "open_subject", "fit_evaluation", "make_calibration", "make_export", "make_evaluations")
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "write_together"])

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ptq_cli.report.intervals.bootstrap import Float64Array, OfSums, bootstrap_interval
+from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
 
 
 def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> Flips:
@@ -30,39 +29,3 @@ def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> F
     lost = int(np.count_nonzero(float_scores > quantized_scores))
     gained = int(np.count_nonzero(float_scores < quantized_scores))
     return Flips.counted(len(float_scores), lost, gained)
-
-
-def paired_interval(
-    float_rows: Float64Array, quantized_rows: Float64Array, of_sums: OfSums, *, higher_is_better: bool
-) -> Interval | None:
-    """Return the 95 % interval of the drop, by the paired bootstrap.
-
-    Args:
-        float_rows: what each sample adds to the float model's sums.
-        quantized_rows: the same of the quantized model.
-        of_sums: either model's value from its sums.
-        higher_is_better: false for an error, whose drop is how much it grew.
-
-    Shapes:
-        both [N, k], the same samples in the same order.
-
-    Units:
-        those of the metric.
-
-    Edge case:
-        None for fewer than two samples.
-
-    Source:
-        Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 8.
-
-    Example:
-        >>> rows = np.arange(40.0)[:, None]
-        >>> paired_interval(rows, rows - 1, lambda sums: sums[..., 0] / 40, higher_is_better=True)
-        Interval(low=1.0, high=1.0, method='bootstrap', confidence=0.95)
-    """
-    width, sign = float_rows.shape[1], 1 if higher_is_better else -1
-
-    def drop(sums: Float64Array) -> Float64Array:
-        return sign * (of_sums(sums[..., :width]) - of_sums(sums[..., width:]))
-
-    return bootstrap_interval(np.hstack([float_rows, quantized_rows]), drop)

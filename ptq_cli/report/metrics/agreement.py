@@ -4,15 +4,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import SampleSums
+from ptq_cli.report.metrics.base import SampleSums, require_rows
+from ptq_cli.report.metrics.recorder import Recorded
+from ptq_cli.report.metrics.scores import MIN_CLASSES
 
-MIN_CLASSES = 2
+
+def is_scores(output: Array, samples: int) -> bool:
+    """Tell whether an output of a batch is float class scores, [samples, classes].
+
+    Example:
+        >>> is_scores(np.zeros((4, 10)), 4), is_scores(np.zeros((4, 1)), 4)
+        (True, False)
+    """
+    is_table = output.ndim == 2 and output.dtype.kind == "f"
+    return is_table and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
 
 
-class Top1Agreement:
+class Top1Agreement(Recorded):
     """Share of samples with the same argmax in both outputs; ties go to the lower index in both.
 
     Shapes:
@@ -40,27 +50,22 @@ class Top1Agreement:
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        self._agreed = bytearray()
-
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
         """Only float [samples, classes]."""
-        is_scores = output.ndim == 2 and output.dtype.kind == "f"
-        return is_scores and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
+        return is_scores(output, samples)
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch."""
         agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
-        self._agreed += agreed.tobytes()
+        self._recorder.add(agreed.astype(np.uint8)[:, None])
 
     def compute(self) -> float:
         """The share over all samples so far."""
-        if not self._agreed:
-            raise MetricError("top1_agreement has seen no sample", hint="evaluate on data that is not empty")
-        return self._agreed.count(1) / len(self._agreed)
+        rows = require_rows(self._recorder, "top1_agreement")
+        return int(rows.sum()) / len(rows)
 
-    def sample_sums(self) -> SampleSums:
+    def resampling(self) -> SampleSums:
         """Each sample's agreement, 0 or 1, of which the value is the mean."""
-        rows = np.frombuffer(self._agreed, np.uint8).astype(np.float64)[:, None]
+        rows = self._recorder.rows.astype(np.float64)
         return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))

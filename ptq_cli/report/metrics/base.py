@@ -1,19 +1,40 @@
 """What every metric looks like, and how samples are walked so that batches cannot change a sum."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.intervals.bootstrap import Float64Array, OfSums
 from ptq_cli.report.measurement import Unit
+from ptq_cli.report.metrics.recorder import Recorder, Rows, State
 
-__all__ = ["Float64Array", "LabelMetric", "Labels", "PairMetric", "SampleSums", "paired_samples"]
+__all__ = [
+    "Float64Array",
+    "LabelMetric",
+    "Labels",
+    "PairMetric",
+    "Resampling",
+    "Reweighed",
+    "SampleSums",
+    "Targets",
+    "paired_rows",
+    "require_rows",
+]
 
-Labels = npt.NDArray[np.int64]
+Labels = npt.NDArray[Any]
+
+Targets = Literal["classes", "values", "masks", "pairs", "any"]
+"""What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape,
+class indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
+takes."""
+
+BLOCK = 2**17
+"""Elements that are converted to float64 at a time: 1 MiB, which caches hold."""
 
 
 @dataclass(frozen=True)
@@ -21,33 +42,74 @@ class SampleSums:
     """A metric as a function of sums over samples, from which its uncertainty can be told.
 
     This is what grows with the evaluation set: a byte for each sample and share, 8 for a cosine, 16 for an
-    SQNR; 50,000 samples of a classifier take 1.4 MB.
+    SQNR; 50,000 samples of a classifier take 2 MB.
 
     Attributes:
         rows: [N, k], what each sample adds to the sums, in the order of the set.
         of_sums: the metric's value from such sums.
+        blocks: whether a row is of a block of samples, not of one.
     """
 
     rows: Float64Array
     of_sums: OfSums
+    blocks: bool = False
+
+
+@dataclass(frozen=True)
+class Reweighed:
+    """A metric as a function of how often each sample counts.
+
+    Attributes:
+        units: how many samples, or pairs of them, there are.
+        of_weights: the value, from [units] counts.
+        cost: elements that one evaluation reads, which limits how many there can be.
+    """
+
+    units: int
+    of_weights: Callable[[Float64Array], float]
+    cost: int
+
+
+Resampling = SampleSums | Reweighed | str
+"""How the uncertainty is told; a text says why it cannot be."""
 
 
 class LabelMetric(Protocol):
     """Compares one model's output with labels."""
 
-    unit: ClassVar[Unit]
-    higher_is_better: ClassVar[bool]
+    @property
+    def unit(self) -> Unit:
+        """Of the value."""
+        ...
+
+    @property
+    def higher_is_better(self) -> bool:
+        """False for an error."""
+        ...
+
+    @property
+    def targets(self) -> Targets:
+        """What the labels must be."""
+        ...
 
     def update(self, output: Array, labels: Labels) -> None:
-        """Count one batch: ``output`` is [N, classes], ``labels`` [N]."""
+        """Count one batch: the first axis of both is the sample."""
         ...
 
     def compute(self) -> float:
         """The value over all samples so far."""
         ...
 
-    def sample_sums(self) -> SampleSums | None:
-        """What each sample added so far; None if the value is no function of such sums, as a maximum."""
+    def resampling(self) -> Resampling:
+        """How the uncertainty is told."""
+        ...
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
         ...
 
 
@@ -70,29 +132,56 @@ class PairMetric(Protocol):
         """The value over all samples so far."""
         ...
 
-    def sample_sums(self) -> SampleSums | None:
-        """What each sample added so far; None if the value is no function of such sums, as a maximum."""
+    def resampling(self) -> Resampling:
+        """How the uncertainty is told."""
+        ...
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
         ...
 
 
-def paired_samples(
-    float_output: Array, quantized_output: Array
-) -> Iterator[tuple[Float64Array, Float64Array]]:
-    """Yield both outputs of each sample, flat and in float64.
+def require_rows(recorder: Recorder, name: str) -> Rows:
+    """Return the rows of a metric.
 
-    One sample at a time: a float64 copy of a whole batch of segmentation maps would double its memory, and
-    sums over samples, added in order, do not depend on how the samples were batched, to the last bit.
-
-    Shapes:
-        float_output, quantized_output: [N, ...]; each yielded array has the size of one sample.
-
-    Edge case:
-        A scalar output is one sample.
+    Raises:
+        MetricError: there is none.
 
     Example:
-        >>> [f.tolist() for f, _ in paired_samples(np.ones((2, 1, 2)), np.zeros((2, 1, 2)))]
-        [[1.0, 1.0], [1.0, 1.0]]
+        >>> require_rows(Recorder(), "cosine")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.MetricError: PTQ-METRIC-001: cosine has seen no sample
+        hint: evaluate on data that is not empty
     """
-    pairs = zip(np.atleast_1d(float_output), np.atleast_1d(quantized_output), strict=True)
-    for float_sample, quantized_sample in pairs:
-        yield np.ravel(float_sample).astype(np.float64), np.ravel(quantized_sample).astype(np.float64)
+    if not len(recorder):
+        raise MetricError(f"{name} has seen no sample", hint="evaluate on data that is not empty")
+    return recorder.rows
+
+
+def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[Float64Array, Float64Array]]:
+    """Yield both outputs as rows in float64, a sample each, a few samples at a time.
+
+    Not all of a batch at once: a float64 copy of segmentation maps would double its memory. What is summed
+    along a row does not depend on how the samples were batched, to the last bit.
+
+    Shapes:
+        float_output, quantized_output: [N, ...]; each yielded array is [n, elements of a sample].
+
+    Edge case:
+        A scalar output is one sample. Nothing is yielded for an output without samples.
+
+    Example:
+        >>> [f.tolist() for f, _ in paired_rows(np.ones((2, 1, 2)), np.zeros((2, 1, 2)))]
+        [[[1.0, 1.0], [1.0, 1.0]]]
+    """
+    flat = [np.atleast_1d(output) for output in (float_output, quantized_output)]
+    first, second = (output.reshape(len(output), -1 if output.size else 0) for output in flat)
+    together = max(1, BLOCK // max(1, first.shape[1]))
+    for start in range(0, len(first), together):
+        part = slice(start, start + together)
+        yield first[part].astype(np.float64), second[part].astype(np.float64)

@@ -1,18 +1,16 @@
 """Mean over samples of the cosine between the two models' outputs."""
 
-import math
-from array import array
 from typing import ClassVar
 
 import numpy as np
 
-from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import Float64Array, SampleSums, paired_samples
+from ptq_cli.report.metrics.base import Float64Array, SampleSums, paired_rows, require_rows
+from ptq_cli.report.metrics.recorder import Recorded
 
 
-class Cosine:
+class Cosine(Recorded):
     """Mean over samples of ``float · quantized / (|float| |quantized|)``, outputs flattened.
 
     Shapes:
@@ -40,10 +38,6 @@ class Cosine:
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        self._sum = 0.0
-        self._cosines = array("d")
-
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
         """Axis 0 must be the samples, or a mean over it would be of something else."""
@@ -51,26 +45,40 @@ class Cosine:
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch's cosines."""
-        for float_sample, quantized_sample in paired_samples(float_output, quantized_output):
-            self._cosines.append(_cosine(float_sample, quantized_sample))
-            self._sum += self._cosines[-1]
+        for exact, noisy in paired_rows(float_output, quantized_output):
+            self._recorder.add(cosines(exact, noisy)[:, None])
 
     def compute(self) -> float:
         """The mean over all samples so far."""
-        if not self._cosines:
-            raise MetricError("cosine has seen no sample", hint="evaluate on data that is not empty")
-        return self._sum / len(self._cosines)
+        rows = require_rows(self._recorder, "cosine")
+        return float(rows.sum() / len(rows))
 
-    def sample_sums(self) -> SampleSums:
+    def resampling(self) -> SampleSums:
         """Each sample's cosine, of which the value is the mean."""
-        rows = np.frombuffer(self._cosines, np.float64).astype(np.float64)[:, None]
+        rows = self._recorder.rows
         return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
-def _cosine(a: Float64Array, b: Float64Array) -> float:
-    a_square, b_square = float(np.sum(a * a)), float(np.sum(b * b))
-    if a_square == 0 or b_square == 0:
-        return float(a_square == b_square)
+def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
+    """Return the cosine of each row of ``a`` with that of ``b``.
+
+    Shapes:
+        both [N, K]; the result is [N].
+
+    Edge case:
+        Two zero rows have 1, one zero row has 0.
+
+    Source:
+        Salton and McGill 1983, as ``Cosine``.
+
+    Example:
+        >>> cosines(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [1.0, 1.0]
+    """
+    a_square, b_square = np.sum(a * a, axis=1), np.sum(b * b, axis=1)
+    is_zero = (a_square == 0) | (b_square == 0)
     # One root of the product gives exactly 1 for equal vectors; two roots may round to 1 - 2^-53.
-    value = float(np.sum(a * b)) / math.sqrt(a_square * b_square)
-    return min(1.0, max(-1.0, value))
+    length = np.sqrt(np.where(is_zero, 1.0, a_square * b_square))
+    found = np.clip(np.sum(a * b, axis=1) / length, -1.0, 1.0)
+    value: Float64Array = np.where(is_zero, (a_square == b_square).astype(np.float64), found)
+    return value

@@ -6,7 +6,8 @@ import numpy as np
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import paired_samples
+from ptq_cli.report.metrics.base import paired_rows
+from ptq_cli.report.metrics.recorder import State
 
 
 class MaxAbsError:
@@ -44,13 +45,21 @@ class MaxAbsError:
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Look at one batch."""
-        for float_sample, quantized_sample in paired_samples(float_output, quantized_output):
-            difference = np.abs(float_sample - quantized_sample)
-            self._largest = max(self._largest, float(np.max(difference, initial=0.0)))
+        for exact, noisy in paired_rows(float_output, quantized_output):
+            self._largest = max(self._largest, float(np.max(np.abs(exact - noisy), initial=0.0)))
 
     def compute(self) -> float:
         """The largest difference so far."""
         return self._largest
 
-    def sample_sums(self) -> None:
+    def resampling(self) -> str:
         """None: no drawing of samples tells how much larger one of those not drawn is."""
+        return "the largest error of the samples says nothing of those that were not drawn"
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return {"largest": np.array(self._largest)}
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        self._largest = float(state["largest"])

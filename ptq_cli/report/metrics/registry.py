@@ -1,45 +1,102 @@
-"""Every metric by its name. To add one: write its file, add its line here."""
+"""Every metric of ptq by its name. To add one: write its file, add its line here."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from ptq_cli.core.errors import UnknownNameError, did_you_mean
 from ptq_cli.report.metrics.agreement import Top1Agreement
+from ptq_cli.report.metrics.auroc import Auroc
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
+from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.cosine import Cosine
+from ptq_cli.report.metrics.f1 import MacroF1
+from ptq_cli.report.metrics.kl_divergence import KlDivergence
 from ptq_cli.report.metrics.max_abs_error import MaxAbsError
+from ptq_cli.report.metrics.mean_errors import MeanAbsoluteError, MeanSquaredError
+from ptq_cli.report.metrics.mean_iou import MeanIou
+from ptq_cli.report.metrics.pair_spearman import PairSpearman
+from ptq_cli.report.metrics.r2 import R2
 from ptq_cli.report.metrics.sqnr import Sqnr
 from ptq_cli.report.metrics.top_k import TopK
 
-LABEL_METRICS: dict[str, Callable[[], LabelMetric]] = {"top1": partial(TopK, 1), "top5": partial(TopK, 5)}
-"""Computed on request, on each model."""
+MakeMetric = Callable[..., LabelMetric]
+
+LABEL_METRICS: dict[str, MakeMetric] = {
+    "top1": partial(TopK, 1),
+    "top5": partial(TopK, 5),
+    "class_accuracy": ClassAccuracy,
+    "f1": MacroF1,
+    "auroc": Auroc,
+    "mse": MeanSquaredError,
+    "mae": MeanAbsoluteError,
+    "r2": R2,
+    "pair_spearman": PairSpearman,
+    "mean_iou": MeanIou,
+}
+"""Computed on request, on each model; ``topK`` for any other number too."""
 
 PAIR_METRICS: dict[str, type[PairMetric]] = {
     "sqnr_db": Sqnr,
     "cosine": Cosine,
     "top1_agreement": Top1Agreement,
+    "kl_divergence": KlDivergence,
     "max_abs_error": MaxAbsError,
 }
 """Always computed, between the two models."""
 
+_TOP_K = re.compile(r"top([1-9][0-9]{0,5})")
 
-def requested_label_metrics(names: Sequence[str]) -> list[str]:
-    """Return which of ``names`` need labels, each once, in the order given.
 
-    Edge case:
-        A label-free metric may be named too; it is computed anyway, so it asks for nothing.
+def is_label_metric(name: str) -> bool:
+    """Tell whether a metric of ptq that needs labels has this name.
+
+    Example:
+        >>> is_label_metric("top10"), is_label_metric("top0"), is_label_metric("sqnr_db")
+        (True, False, False)
+    """
+    return name in LABEL_METRICS or _TOP_K.fullmatch(name) is not None
+
+
+def require_metric(name: str, more: Iterable[str] = ()) -> None:
+    """Refuse a name that no metric has.
+
+    Args:
+        name: what the user wrote.
+        more: names that the recipe defines.
 
     Raises:
         UnknownNameError: no metric has that name.
 
     Example:
-        >>> requested_label_metrics(["top5", "sqnr_db", "top1", "top5"])
-        ['top5', 'top1']
+        >>> require_metric("tpo1")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: no metric is called 'tpo1' (did you mean \
+'top1'?)
+        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, sqnr_db, \
+cosine, top1_agreement, kl_divergence, max_abs_error; or torchmetrics.classification:MulticlassF1Score, \
+file.py:callable
     """
-    known = [*LABEL_METRICS, *PAIR_METRICS]
-    for name in names:
-        if name not in known:
-            raise UnknownNameError(
-                f"no metric is called '{name}'{did_you_mean(name, known)}", hint=f"known: {', '.join(known)}"
-            )
-    return [name for name in dict.fromkeys(names) if name in LABEL_METRICS]
+    if is_label_metric(name) or name in PAIR_METRICS:
+        return
+    known = [*LABEL_METRICS, *PAIR_METRICS, *more]
+    raise UnknownNameError(
+        f"no metric is called '{name}'{did_you_mean(name, known)}",
+        hint=f"known: {', '.join(known)}; or torchmetrics.classification:MulticlassF1Score, file.py:callable",
+    )
+
+
+def make_label_metric(name: str, arguments: dict[str, Any]) -> LabelMetric:
+    """Return a new metric of ptq.
+
+    Raises:
+        TypeError: it takes no such argument.
+
+    Example:
+        >>> make_label_metric("mean_iou", {"ignore_index": 255}).ignore_index
+        255
+    """
+    found = _TOP_K.fullmatch(name)
+    return TopK(int(found[1]), **arguments) if found else LABEL_METRICS[name](**arguments)

@@ -4,15 +4,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ptq_cli.core.errors import MetricError
-from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.core.tensors import Array
 from ptq_cli.report.measurement import Unit
-from ptq_cli.report.metrics.base import Labels, SampleSums
+from ptq_cli.report.metrics.base import Labels, SampleSums, Targets, require_rows
+from ptq_cli.report.metrics.recorder import Recorded
+from ptq_cli.report.metrics.scores import MIN_CLASSES, require_scores
 
-MIN_CLASSES = 2
 
-
-class TopK:
+class TopK(Recorded):
     """Share of samples whose label is among the ``k`` highest classes.
 
     Of equal values the lower class index wins, as in numpy's argmax; so ``k = 1`` is the argmax.
@@ -41,41 +40,28 @@ class TopK:
 
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[Targets] = "classes"
 
     def __init__(self, k: int) -> None:
+        super().__init__()
         self._k = k
-        self._hits = bytearray()
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        self._require_classes(output)
+        require_scores(output, f"top{self._k}", max(self._k, MIN_CLASSES))
         # The rank needs no sort: how many classes are higher, and how many equal ones come first.
         own = np.take_along_axis(output, labels[:, None], axis=1)
         comes_first = np.arange(output.shape[1])[None, :] < labels[:, None]
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
-        self._hits += (rank < self._k).tobytes()
+        self._recorder.add((rank < self._k).astype(np.uint8)[:, None])
 
     def compute(self) -> float:
         """The share over all samples so far."""
-        if not self._hits:
-            raise MetricError(f"top{self._k} has seen no sample", hint="evaluate on data that is not empty")
-        return self._hits.count(1) / len(self._hits)
+        rows = require_rows(self._recorder, f"top{self._k}")
+        return int(rows.sum()) / len(rows)
 
-    def sample_sums(self) -> SampleSums:
+    def resampling(self) -> SampleSums:
         """Each sample's hit, 0 or 1, of which the value is the mean."""
-        rows = np.frombuffer(self._hits, np.uint8).astype(np.float64)[:, None]
+        rows = self._recorder.rows.astype(np.float64)
         return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
-
-    def _require_classes(self, output: Array) -> None:
-        wanted = max(self._k, MIN_CLASSES)
-        if output.ndim != 2:
-            raise MetricError(
-                f"top{self._k} needs an output of shape [samples, classes], got {format_shape(output.shape)}",
-                hint="leave the metric out, or put the class scores on the first output",
-            )
-        if output.shape[1] < wanted:
-            raise MetricError(
-                f"top{self._k} needs an output with {wanted} classes or more, got {output.shape[1]}",
-                hint="leave the metric out: every model would reach the same value",
-            )

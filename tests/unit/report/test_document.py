@@ -32,7 +32,7 @@ def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
 
 
 def test_only_the_time_differs_between_runs(report: Report) -> None:
-    times = Times("2027-01-01T00:00:00Z", Latency(2.0, 1.0, batch_size=1, threads=2, rounds=20))
+    times = Times("2027-01-01T00:00:00Z", Latency(2.0, 1.0, batch_size=1, threads=2, rounds=20, ratio=0.5))
     later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
     first, second = (json.loads(report_to_json(item)) for item in (report, later))
     assert {key for key in first if first[key] != second[key]} == {"times"}
@@ -198,7 +198,7 @@ def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
 
 
 def test_a_latency_survives_its_file(report: Report) -> None:
-    timed = replace(report, times=Times(report.created, Latency(2.0, 1.0, 8, 2, 20)))
+    timed = replace(report, times=Times(report.created, Latency(2.0, 1.0, 8, 2, 20, 0.5)))
     found = parse_report(report_to_json(timed).encode())
     assert found == timed
     assert found.times.latency is not None

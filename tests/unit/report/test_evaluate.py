@@ -71,7 +71,7 @@ def test_the_batch_size_changes_no_bit(size: int) -> None:
 
 def test_label_free_metrics_need_no_labels_and_no_request() -> None:
     result = evaluate(model(WEIGHT), model(QUANTIZED_WEIGHT), batches(8, None))
-    assert list(values(result)) == ["sqnr_db", "cosine", "top1_agreement", "max_abs_error"]
+    assert list(values(result)) == ["sqnr_db", "cosine", "top1_agreement", "kl_divergence", "max_abs_error"]
     assert all(m.float_value is None and not m.needs_labels for m in result.measurements)
 
 
@@ -80,7 +80,13 @@ def test_a_model_against_itself_is_identical() -> None:
     assert result.measurements[0].drop == 0
     found = values(result)
     del found["top1"]
-    assert found == {"sqnr_db": math.inf, "cosine": 1.0, "top1_agreement": 1.0, "max_abs_error": 0.0}
+    assert found == {
+        "sqnr_db": math.inf,
+        "cosine": 1.0,
+        "top1_agreement": 1.0,
+        "kl_divergence": 0.0,
+        "max_abs_error": 0.0,
+    }
 
 
 def test_further_outputs_are_named_in_brackets() -> None:
@@ -88,7 +94,7 @@ def test_further_outputs_are_named_in_brackets() -> None:
         return [inputs["x"] @ WEIGHT, inputs["x"].reshape(-1, 2, 4)]
 
     result = evaluate(two, two, batches(8), output_names=["scores", "features"])
-    assert list(values(result))[4:] == ["sqnr_db[features]", "cosine[features]", "max_abs_error[features]"]
+    assert list(values(result))[5:] == ["sqnr_db[features]", "cosine[features]", "max_abs_error[features]"]
 
 
 def test_an_output_without_samples_on_axis_0_has_no_mean_over_samples() -> None:
@@ -130,7 +136,7 @@ def test_missing_labels_are_refused_with_the_metric() -> None:
     with pytest.raises(LabelError) as caught:
         evaluate(model(WEIGHT), model(WEIGHT), batches(8, None), "top1", "top5")
     assert str(caught.value) == (
-        "PTQ-DATA-006: top1 and top5 need labels, and the evaluation data has none at samples 0 to 7\n"
+        "PTQ-DATA-006: top1 needs labels, and the evaluation data has none at samples 0 to 7\n"
         "hint: name data with labels, or leave the metric out: label-free ones are always computed"
     )
 
@@ -145,13 +151,13 @@ def test_a_label_outside_the_classes_names_the_sample(label: int) -> None:
 
 
 def test_labels_of_another_shape_are_refused() -> None:
-    with pytest.raises(LabelError, match=r"labels have shape \[8, 1\] for a batch of 8 samples"):
+    with pytest.raises(LabelError, match=r"labels have shape \[8, 1\] and dtype int64 at samples 0 to 7"):
         evaluate(model(WEIGHT), model(WEIGHT), batches(8, LABELS[:, None]), "top1")
 
 
 def test_a_first_output_without_a_row_a_sample_is_refused() -> None:
     run = lambda inputs: [np.ones((4, CLASSES))]  # noqa: E731
-    with pytest.raises(MetricError, match=r"the first output has shape \[4, 6\] for a batch of 8 samples"):
+    with pytest.raises(MetricError, match=r"and it has shape \[4, 6\] for a batch of 8 samples"):
         evaluate(run, run, batches(8), "top1")
 
 
@@ -222,9 +228,10 @@ def test_comparisons_have_intervals_but_for_the_largest_error() -> None:
         "sqnr_db": "bootstrap",
         "cosine": "bootstrap",
         "top1_agreement": "wilson",
+        "kl_divergence": "bootstrap",
         "max_abs_error": None,
     }
-    for name in ("sqnr_db", "cosine", "top1_agreement"):
+    for name in ("sqnr_db", "cosine", "top1_agreement", "kl_divergence"):
         interval = found[name].quantized_interval
         assert interval is not None and interval.low < found[name].quantized_value < interval.high
 

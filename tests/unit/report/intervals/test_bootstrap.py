@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.report.intervals.bootstrap import bootstrap_interval
-from ptq_cli.report.intervals.scores import paired_interval
+from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.metrics.base import SampleSums
+from ptq_cli.report.uncertainty import with_paired_intervals
 
 
 def mean(samples: int):  # type: ignore[no-untyped-def]
@@ -39,8 +41,11 @@ def test_a_paired_interval_is_narrower_than_the_scores_vary() -> None:
     generator = np.random.default_rng(5)
     before = generator.normal(0.0, 10.0, (400, 1))
     after = before - 0.5 + generator.normal(0.0, 0.1, (400, 1))
-    drop = paired_interval(before, after, mean(400), higher_is_better=True)
-    growth = paired_interval(before, after, mean(400), higher_is_better=False)
+    rows = (SampleSums(before, mean(400)), SampleSums(after, mean(400)))
+    drop, growth = (
+        with_paired_intervals(Measurement("mse", "number", True, better, 0.0, 0.0), *rows).drop_interval
+        for better in (True, False)
+    )
     assert drop is not None and growth is not None
     assert 0.48 < drop.low < 0.5 < drop.high < 0.52
     assert (growth.low, growth.high) == pytest.approx((-drop.high, -drop.low), abs=2e-3)

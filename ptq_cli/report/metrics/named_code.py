@@ -1,0 +1,250 @@
+"""Metrics that the user named: a class or a function from a file or a package. Nothing else is ever run."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ptq_cli.core.entry_point import load_entry_point
+from ptq_cli.core.errors import MetricError, first_line
+from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.report.measurement import Unit
+from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
+from ptq_cli.report.metrics.recorder import Recorded, State
+from ptq_cli.report.metrics.registry import make_label_metric
+from ptq_cli.report.metrics.spec import MetricSpec
+
+Make = Callable[[], LabelMetric]
+CLASS_COUNTS = ("num_classes", "num_labels")
+"""Arguments of torchmetrics that the output tells, where the recipe does not give them."""
+
+
+def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
+    """Return what makes a new metric, one for each model; the first is made at once, to see that it can be.
+
+    Args:
+        spec: which metric.
+        classes: size of the output's second axis, where it is known.
+
+    Raises:
+        EntryPointError: the file, module or name does not exist, or importing it failed.
+        MetricError: the metric refuses its arguments.
+
+    Example:
+        >>> metric_maker(MetricSpec("top1", "top1"))().targets
+        'classes'
+    """
+    if not spec.is_named_code:
+        return _checked(lambda: make_label_metric(spec.metric, dict(spec.arguments)), spec)
+    named = load_entry_point(spec.metric, Path.cwd(), "--metric")
+    if _is_torchmetrics(named):
+        from ptq_cli.report.metrics.torch_metric import TorchMetric
+
+        arguments = _with_class_count(named, spec.arguments, classes)
+        return _checked(lambda: TorchMetric(spec.name, named(**arguments), spec.higher_is_better), spec)
+    if inspect.isclass(named):
+        return _checked(
+            lambda: StreamingClass(spec.name, named(**spec.arguments), spec.higher_is_better), spec
+        )
+    better = _better(named, spec.higher_is_better)
+    return lambda: PlainFunction(spec.name, named, spec.arguments, higher_is_better=better)
+
+
+class PlainFunction(Recorded):
+    """``function(output, labels, **arguments)``, which gives a number a sample; their mean is the value.
+
+    Args:
+        name: what the report calls it.
+        function: the user's.
+        arguments: of the recipe.
+        higher_is_better: False for an error.
+
+    Example:
+        >>> exact = PlainFunction("exact", np.equal, {}, higher_is_better=True)
+        >>> exact.update(np.array([1, 2]), np.array([1, 3]))
+        >>> exact.compute()
+        0.5
+    """
+
+    unit: ClassVar[Unit] = "number"
+    targets: ClassVar[Targets] = "any"
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], arguments: Mapping[str, Any], *, higher_is_better: bool
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._function = function
+        self._arguments = arguments
+        self.higher_is_better = higher_is_better
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Keep one batch's numbers.
+
+        Raises:
+            MetricError: the function raised, or gave something else than a number a sample.
+        """
+        try:
+            found = np.asarray(self._function(output, labels, **self._arguments))
+        except Exception as error:
+            raise raised(self._name, error) from error
+        if found.dtype.kind not in "biuf" or found.shape != (len(output),):
+            raise MetricError(
+                f"{self._name} gave {_described(found)} for a batch of {len(output)} samples",
+                hint="a function gives one number for each sample; what is not a mean of them is a class "
+                "with update and compute",
+            )
+        self._recorder.add(found.astype(np.float64)[:, None])
+
+    def compute(self) -> float:
+        """The mean over all samples so far."""
+        rows = require_rows(self._recorder, self._name)
+        return float(rows.sum() / len(rows))
+
+    def resampling(self) -> SampleSums:
+        """Each sample's number, of which the value is the mean."""
+        rows = self._recorder.rows
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+
+
+class StreamingClass:
+    """An instance of the user's class, with ``update(output, labels)`` and ``compute()``.
+
+    With ``state_dict()`` and ``load_state_dict(state)``, of arrays by name, an evaluation that was killed
+    goes on; without them it begins anew.
+
+    Args:
+        name: what the report calls it.
+        instance: the user's object.
+        higher_is_better: False for an error; None where the instance says so, or it is no error.
+    """
+
+    unit: ClassVar[Unit] = "number"
+    targets: ClassVar[Targets] = "any"
+
+    def __init__(self, name: str, instance: Any, higher_is_better: bool | None) -> None:
+        self._name = name
+        self._instance = instance
+        self.higher_is_better = _better(instance, higher_is_better)
+        for method in ("update", "compute"):
+            if not callable(getattr(instance, method, None)):
+                raise MetricError(
+                    f"{name} is a class without '{method}'",
+                    hint="a class needs update(output, labels) and compute(); or name a function that gives "
+                    "one number for each sample",
+                )
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it can go on from a checkpoint."""
+        methods = ("state_dict", "load_state_dict")
+        return all(callable(getattr(self._instance, method, None)) for method in methods)
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Hand over one batch.
+
+        Raises:
+            MetricError: the class raised.
+        """
+        try:
+            self._instance.update(output, labels)
+        except Exception as error:
+            raise raised(self._name, error) from error
+
+    def compute(self) -> float:
+        """Return the value over all samples so far.
+
+        Raises:
+            MetricError: the class raised, or gave something else than a number.
+        """
+        try:
+            found = np.asarray(self._instance.compute())
+        except Exception as error:
+            raise raised(self._name, error) from error
+        return as_number(self._name, found)
+
+    def resampling(self) -> Resampling:
+        """Say why there is none."""
+        return "a class with update and compute does not say what each sample adds"
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return {name: np.asarray(value) for name, value in self._instance.state_dict().items()}
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        self._instance.load_state_dict(dict(state))
+
+
+def raised(name: str, error: Exception) -> MetricError:
+    """Return the error that says what code of the user's raised.
+
+    Example:
+        >>> raised("mine", ValueError("no")).message
+        'mine raised ValueError: no'
+    """
+    return MetricError(
+        f"{name} raised {type(error).__name__}: {first_line(error)}",
+        hint="does it fit the output and the labels? --debug shows the traceback",
+    )
+
+
+def as_number(name: str, found: Array) -> float:
+    """Return what a metric computed as a number.
+
+    Raises:
+        MetricError: it is none.
+
+    Example:
+        >>> as_number("mine", np.array([0.5]))
+        0.5
+    """
+    if found.dtype.kind not in "biuf" or found.size != 1:
+        raise MetricError(
+            f"{name} gave {_described(found)}, one number is wanted",
+            hint="of a metric with a value for each class ask for a mean, such as "
+            "arguments = { average = 'macro' } under [[metric]]",
+        )
+    return float(found.reshape(()))
+
+
+def _checked(make: Make, spec: MetricSpec) -> Make:
+    try:
+        make()
+    except MetricError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name} = {value!r}" for name, value in spec.arguments.items())
+        raise MetricError(
+            f"{spec.metric} cannot be made {f'with {given}' if given else 'without arguments'}: "
+            f"{type(error).__name__}: {first_line(error)}",
+            hint=f"its constructor's arguments stand in ptq.toml: [[metric]] metric = '{spec.metric}' "
+            "arguments = { NAME = VALUE }",
+        ) from error
+    return make
+
+
+def _is_torchmetrics(named: Any) -> bool:
+    return inspect.isclass(named) and any(
+        base.__module__.startswith("torchmetrics") and base.__name__ == "Metric" for base in named.__mro__
+    )
+
+
+def _with_class_count(named: Any, arguments: Mapping[str, Any], classes: int | None) -> dict[str, Any]:
+    parameters = inspect.signature(named).parameters
+    wanted = [name for name in CLASS_COUNTS if name in parameters and name not in arguments]
+    return dict(arguments) | (dict.fromkeys(wanted, classes) if classes is not None else {})
+
+
+def _better(named: Any, higher_is_better: bool | None) -> bool:
+    if higher_is_better is not None:
+        return higher_is_better
+    return getattr(named, "higher_is_better", True) is not False
+
+
+def _described(found: Array) -> str:
+    if found.dtype.kind not in "biuf":
+        return f"no number but {str(found.reshape(-1)[:1])[:60]}"
+    return "one number" if found.ndim == 0 else f"numbers of shape {format_shape(found.shape)}"

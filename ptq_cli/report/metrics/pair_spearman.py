@@ -1,0 +1,140 @@
+"""Rank correlation of the similarity of pairs of embeddings with what people said of them."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from ptq_cli.core.errors import LabelError, MetricError
+from ptq_cli.core.tensors import Array
+from ptq_cli.report.measurement import Unit
+from ptq_cli.report.metrics.base import Float64Array, Labels, Reweighed, Targets, paired_rows, require_rows
+from ptq_cli.report.metrics.cosine import cosines
+from ptq_cli.report.metrics.recorder import Recorder, Rows, State
+
+
+class PairSpearman:
+    """Spearman's correlation of the cosine of two embeddings with the label of the pair.
+
+    Samples 0 and 1 of the set are the first pair, 2 and 3 the second, and so on, wherever a batch ends; both
+    have the label of the pair.
+
+    Shapes:
+        update: output [N, ...], labels [N].
+
+    Units:
+        none, -1 to 1.
+
+    Edge case:
+        Equal similarities and equal labels have the mean of their ranks.
+
+    Raises:
+        LabelError: the two samples of a pair have different labels.
+        MetricError: the number of samples is odd, there are fewer than two pairs, or all are alike.
+
+    Source:
+        Spearman 1904, "The proof and measurement of association between two things"; for pairs of sentences
+        Reimers and Gurevych 2019, "Sentence-BERT", section 4.
+
+    Example:
+        >>> spearman = PairSpearman()
+        >>> embeddings = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> spearman.update(embeddings, np.array([5.0, 5.0, 0.0, 0.0, 2.5, 2.5]))
+        >>> spearman.compute()
+        1.0
+    """
+
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[Targets] = "pairs"
+
+    def __init__(self) -> None:
+        self._pairs = Recorder()
+        self._waiting: list[tuple[Array, Labels]] = []
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Pair the samples of one batch, and one that waits from the batch before."""
+        if self._waiting:
+            output, labels = (
+                np.concatenate(parts) for parts in zip(self._waiting.pop(), (output, labels), strict=True)
+            )
+        whole = len(output) // 2 * 2
+        if whole < len(output):
+            self._waiting.append((output[whole:].copy(), labels[whole:].copy()))
+        first, second = labels[:whole:2], labels[1:whole:2]
+        if (first != second).any():
+            pair = int(np.argmax(first != second)) + len(self._pairs)
+            raise LabelError(
+                f"samples {2 * pair} and {2 * pair + 1} are a pair, and have the labels "
+                f"{first[pair - len(self._pairs)]} and {second[pair - len(self._pairs)]}",
+                hint="pair_spearman takes pairs in turn: both samples have the label of their pair",
+            )
+        start = 0
+        for one, other in paired_rows(output[:whole:2], output[1:whole:2]):
+            scores = first[start : start + len(one)].astype(np.float64)
+            self._pairs.add(np.stack([cosines(one, other), scores], axis=1))
+            start += len(one)
+
+    def compute(self) -> float:
+        """The correlation over all pairs so far."""
+        if self._waiting:
+            raise MetricError(
+                f"pair_spearman needs pairs, and there are {2 * len(self._pairs) + 1} samples",
+                hint="samples 0 and 1 are a pair, 2 and 3, and so on",
+            )
+        rows = require_rows(self._pairs, "pair_spearman")
+        value = _Ranks.of(rows).correlation(np.ones(len(rows)))
+        if np.isnan(value):
+            raise MetricError(
+                f"pair_spearman has no value for {len(rows)} pairs: all similarities or all labels are equal",
+                hint="evaluate on pairs of different similarity",
+            )
+        return value
+
+    def resampling(self) -> Reweighed:
+        """The value, had some pairs been drawn several times and others never."""
+        rows = self._pairs.rows
+        return Reweighed(len(rows), _Ranks.of(rows).correlation, 8 * len(rows))
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        state = {"pairs": self._pairs.rows}
+        if self._waiting:
+            state |= {"waiting": self._waiting[0][0], "waiting_label": self._waiting[0][1]}
+        return state
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        if state["pairs"].size:
+            self._pairs.load_state({"rows": state["pairs"]})
+        self._waiting = [(state["waiting"], state["waiting_label"])] if "waiting" in state else []
+
+
+class _Ranks:
+    """Both columns in order, with groups of equal values."""
+
+    def __init__(self, columns: list[tuple[Rows, Rows, Rows]]) -> None:
+        self._columns = columns
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Ranks":
+        columns: list[tuple[Rows, Rows, Rows]] = []
+        for column in rows.T:
+            order = np.argsort(column, kind="stable")
+            ordered = column[order]
+            is_start = np.r_[True, ordered[1:] != ordered[:-1]]
+            group = np.empty(len(order), np.int64)
+            group[order] = np.cumsum(is_start) - 1
+            columns.append((order, np.flatnonzero(is_start), group))
+        return cls(columns)
+
+    def correlation(self, weights: Float64Array) -> float:
+        """Return the correlation of the ranks, where each pair counts so often; NaN where one is constant."""
+        ranks = []
+        for order, starts, group in self._columns:
+            sizes = np.add.reduceat(weights[order], starts)
+            ranks.append((np.cumsum(sizes) - sizes / 2)[group])
+        total = weights.sum()
+        centred = [rank - (weights @ rank) / total for rank in ranks]
+        squares = [float(weights @ (item * item)) for item in centred]
+        product = float(weights @ (centred[0] * centred[1]))
+        return product / float(np.sqrt(squares[0] * squares[1])) if min(squares) > 0 else np.nan
