@@ -59,7 +59,7 @@ class Network:
         )
         return Report(
             times=Times(
-                "2026-01-31T12:00:00Z", Latency(2.0, 1.0, 1, 2, 50, Interval(0.45, 0.55, "bootstrap"))
+                "2026-01-31T12:00:00Z", Latency(2.0, 1.0, 1, 2, 50, 0.5, Interval(0.45, 0.55, "bootstrap"))
             ),
             versions={"ptq-cli": "0.1.0"},
             model=ModelSummary(self.name(0), FLOAT, QUANTIZED),

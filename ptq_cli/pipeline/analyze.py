@@ -19,7 +19,12 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.evaluate import (
+from ptq_cli.pipeline.export import AMAX_METHOD, WEIGHT_AMAX
+from ptq_cli.pipeline.measure import checked, open_data
+from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.page import page_with
+from ptq_cli.pipeline.provenance import load_run
+from ptq_cli.pipeline.quantized_file import (
     Pair,
     evaluated_layers,
     model_summary,
@@ -27,11 +32,6 @@ from ptq_cli.pipeline.evaluate import (
     quantized_path,
     require_origin,
 )
-from ptq_cli.pipeline.export import AMAX_METHOD, WEIGHT_AMAX
-from ptq_cli.pipeline.measure import checked, open_data
-from ptq_cli.pipeline.outputs import require_outputs
-from ptq_cli.pipeline.page import page_with
-from ptq_cli.pipeline.provenance import load_run
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.intervals.bootstrap import Float64Array, bootstrap_interval
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.runtime.session import Session, usable_cores
@@ -74,7 +75,7 @@ class LatencyComparison:
 
 
 def measure_latency(
-    models: Sequence[bytes | Path],
+    models: Sequence[bytes | Path | StoredModel],
     inputs: Sequence[Batch],
     *,
     threads: int = 0,

@@ -8,7 +8,7 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums
 from ptq_cli.report.metrics.base import LabelMetric, Labels, PairMetric
-from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.registry import PAIR_METRICS, is_label_metric, make_label_metric
 
 SQNR = "sqnr_db"
 
@@ -31,7 +31,9 @@ class Judge:
             metric: its name; ``sqnr_db`` is always measured.
         """
         self._noise = NoiseSums()
-        self._label_metric: LabelMetric | None = LABEL_METRICS[metric]() if metric in LABEL_METRICS else None
+        self._label_metric: LabelMetric | None = (
+            make_label_metric(metric, {}) if is_label_metric(metric) else None
+        )
         self._pair_metric: PairMetric | None = (
             PAIR_METRICS[metric]() if metric in PAIR_METRICS and metric != SQNR else None
         )
