@@ -12,6 +12,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.models.names import name_graph
+from ptq_cli.models.nested_outputs import own_nested_outputs
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.passes.registry import FUSING, PASSES
 from ptq_cli.models.passes.rule import run_passes
@@ -166,11 +167,9 @@ def check_model(model: ir.Model, what: str) -> None:
 
 
 def _clean(model: ir.Model) -> ir.Model:
-    for step in (
-        passes.IdentityEliminationPass(),
-        passes.RemoveUnusedNodesPass(),
-        passes.OutputFixPass(),
-        passes.TopologicalSortPass(),
-    ):
+    for step in (passes.IdentityEliminationPass(), passes.RemoveUnusedNodesPass()):
         model = step(model).model
+    own_nested_outputs(model)
+    for last in (passes.OutputFixPass(), passes.TopologicalSortPass()):
+        model = last(model).model
     return model

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.fold_lazily import fold_lazily
+from ptq_cli.models.nested_outputs import own_nested_outputs
 from ptq_cli.models.stored import is_large
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def simplify(model: ir.Model) -> ir.Model:
         passes.CommonSubexpressionEliminationPass(),
         passes.IdentityEliminationPass(),
         passes.RemoveUnusedNodesPass(),
-        passes.OutputFixPass(),
-        passes.NameFixPass(),
-        passes.TopologicalSortPass(),
     ):
         model = step(model).model
+    own_nested_outputs(model)
+    for last in (passes.OutputFixPass(), passes.NameFixPass(), passes.TopologicalSortPass()):
+        model = last(model).model
     _without_allowzero(model)
     return model
 

@@ -1,0 +1,36 @@
+"""A nested graph's outputs are its own: what comes from the graph around it passes an Identity.
+
+A branch of an If may only hand on a value from outside, or a constant. Passes that remove what computes
+nothing leave such an output without a node that gives it, and the checker refuses the model.
+"""
+
+import onnx_ir as ir
+
+from ptq_cli.models.fresh_names import FreshNames
+
+
+def own_nested_outputs(model: ir.Model) -> int:
+    """Put an Identity before each output of a nested graph that the graph does not compute; return how many.
+
+    Ensures: each output of a nested graph is the output of one of its nodes. Names outside are left alone.
+
+    Args:
+        model: is changed in place.
+    """
+    names: FreshNames | None = None
+    added = 0
+    for graph in model.graphs():
+        if graph is model.graph:
+            continue
+        for index, output in enumerate(graph.outputs):
+            producer = output.producer()
+            if producer is not None and producer.graph is graph:
+                continue
+            names = names or FreshNames.of(model.graph)
+            node = ir.node("Identity", [output], name=names.claim(f"{output.name}/Identity"))
+            own = node.outputs[0]
+            own.name, own.type, own.shape = names.claim(f"{output.name}.own"), output.type, output.shape
+            graph.append(node)
+            graph.outputs[index] = own
+            added += 1
+    return added

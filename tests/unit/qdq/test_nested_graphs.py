@@ -1,0 +1,135 @@
+"""If, Loop and Scan: what is nested stays float, and what is around it is quantized."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.prepare import prepare
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.fusion import count_kernels
+from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
+
+BRANCHES = """<then_branch = t () => (float[N,4] a) { a = THEN },
+    else_branch = e () => (float[N,4] b) { b = ELSE }>"""
+
+
+def branch(then: str, otherwise: str) -> str:
+    return f"If(c) {BRANCHES.replace('THEN', then).replace('ELSE', otherwise)}"
+
+
+LOOP = """n = Constant<value = int64 {3}>()
+    k = Constant<value = bool {1}>()
+    l = Loop(n, k, h) <body = b (int64 i, bool ci, float[N,4] s) => (bool co, float[N,4] t) {
+        co = Identity(ci)
+        p = MatMul(s, w)
+        q = Add(p, h)
+        t = Tanh(q) }>"""
+NESTED = """n = Constant<value = int64 {3}>()
+    k = Constant<value = bool {1}>()
+    l = Loop(n, k, h) <body = b (int64 i, bool ci, float[N,4] s) => (bool co, float[N,4] t) {
+        co = Identity(ci)
+        t = If(c) <then_branch = t1 () => (float[N,4] a) { a = Add(s, h) },
+            else_branch = e1 () => (float[N,4] d) { d = Identity(s) }> }>"""
+SCAN = """z = Constant<value = int64[2] {4, 4}>()
+    z0 = ConstantOfShape(z)
+    f, s = Scan<num_scan_inputs = 1, body = b (float[4,4] st, float[4,4] e) => (float[4,4] so, float[4,4] o) {
+        p = MatMul(st, u)
+        m = Add(p, e)
+        so = Tanh(m)
+        o = Identity(so) }>(z0, h)"""
+X = "(float[N,4] x, bool c)"
+CASES = {
+    # A tensor that an integer operator gives, read by a MatMul and by a branch.
+    "an activation read inside and outside": (
+        X,
+        "h = MatMul(x, w)\n r = Relu(h)\n o = MatMul(r, u)\n "
+        f"i = {branch('Add(r, x)', 'Neg(r)')}\n y = Add(o, i)",
+        2,
+    ),
+    "an activation read inside only": (X, f"h = MatMul(x, w)\n y = {branch('Neg(h)', 'Mul(h, x)')}", 1),
+    "a weight read inside and outside": (
+        X,
+        f"h = MatMul(x, w)\n y = {branch('MatMul(h, w)', 'Identity(h)')}",
+        1,
+    ),
+    "a weight read inside only": (
+        X,
+        f"h = MatMul(x, w)\n i = {branch('MatMul(h, u)', 'Identity(h)')}\n y = MatMul(i, w)",
+        2,
+    ),
+    "an input handed on": (X, f"i = {branch('Identity(x)', 'Neg(x)')}\n y = MatMul(i, w)", 1),
+    "a layer behind": (X, f"h = MatMul(x, w)\n i = {branch('Neg(h)', 'Identity(h)')}\n y = MatMul(i, u)", 2),
+    "Loop": ("(float[N,4] x)", f"h = MatMul(x, w)\n {LOOP}\n y = MatMul(l, u)", 2),
+    "Loop with an If": (X, f"h = MatMul(x, w)\n {NESTED}\n y = MatMul(l, u)", 2),
+    "Scan": ("(float[3,4,4] x)", f"h = MatMul(x, w)\n {SCAN}\n y = MatMul(s, u)", 2),
+}
+
+
+def model_of(case: str) -> tuple[ir.Model, int]:
+    inputs, body, integer = CASES[case]
+    result = "float[3,4,4] y" if case == "Scan" else "float[N,4] y"
+    return build(f"{inputs} => ({result}) <float[4,4] w, float[4,4] u> {{ {body} }}"), integer
+
+
+def inputs_of(model: ir.Model, *, taken: bool) -> dict[str, Array]:
+    arrays = sample(model, seed=3)
+    return arrays | {name: np.array(taken) for name in arrays if name == "c"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_around_is_integer_and_right(case: str) -> None:
+    model, integer = model_of(case)
+    before = ir.to_proto(model).SerializeToString()
+    prepared = prepare(model, "m.onnx")
+    after = quantized(prepared)
+    onnx.checker.check_model(ir.to_proto(after), full_check=True)
+    counts = count_kernels(serialized(after))
+    assert counts.integer["MatMul"] + counts.integer["Gemm"] == integer
+    assert [value.name for value in after.graph.inputs] == [value.name for value in model.graph.inputs]
+    assert [value.name for value in after.graph.outputs] == ["y"]
+    for taken in (False, True):
+        arrays = inputs_of(model, taken=taken)
+        expected = run(before, arrays, optimize=False)[0]
+        np.testing.assert_allclose(run(prepared, arrays)[0], expected, rtol=1e-4, atol=1e-5)
+        for optimize in (False, True):
+            assert sqnr_db(expected, run(after, arrays, optimize=optimize)[0]) > 30
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reason_is_told_and_nothing_inside_is_touched(case: str) -> None:
+    prepared = prepare(model_of(case)[0], "m.onnx")
+    plan = make_plan(prepared, load_target("ort-cpu"))
+    reasons = {layer.op: layer.reason for layer in plan.layers if layer.op in ("If", "Loop", "Scan")}
+    assert set(reasons.values()) == {"holds a graph of its own, which stays float"}
+    nested = [
+        node for node in quantized(prepared).graph.all_nodes() if node.graph is not None and node.graph.name
+    ]
+    inside = [node.op_type for node in nested if node.graph.name != "g"]
+    assert inside
+    assert not {"QuantizeLinear", "DequantizeLinear"} & set(inside)
+
+
+def test_a_weight_that_a_nested_graph_reads_keeps_its_floats() -> None:
+    prepared = prepare(model_of("a weight read inside and outside")[0], "m.onnx")
+    after = quantized(prepared).graph.initializers
+    assert (after["w"].dtype, after["w.quantized"].dtype) == (ir.DataType.FLOAT, ir.DataType.INT8)
+    np.testing.assert_array_equal(
+        after["w"].const_value.numpy(), prepared.graph.initializers["w"].const_value.numpy()
+    )
+
+
+def test_a_branch_may_hand_on_a_constant() -> None:
+    text = """(float[N,4] x, bool c) => (float[N,4] y) <float[4,4] w, float[4] u> {
+        h = MatMul(x, w)
+        i = If(c) <then_branch = t () => (float[4] a) { a = Identity(u) },
+            else_branch = e () => (float[4] b) { b = Constant<value = float[4] {1, 2, 3, 4}>() }>
+        y = Add(h, i) }"""
+    model = build(text)
+    before = ir.to_proto(model).SerializeToString()
+    prepared = prepare(model, "m.onnx")
+    for taken in (False, True):
+        arrays = inputs_of(model, taken=taken)
+        np.testing.assert_allclose(run(prepared, arrays)[0], run(before, arrays)[0], atol=1e-6)
