@@ -52,6 +52,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.busy
 	$(BIN)/python -m benchmarks.static_quantization
 	$(BIN)/python -m benchmarks.large_model
+	$(BIN)/python -m benchmarks.layer_norm
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,8 +5,9 @@ import onnx_ir as ir
 from ptq_cli.plan.masks import adds_mask
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
+from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.tensors import constant_size
+from ptq_cli.plan.tensors import constant_size, is_constant
 
 NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -19,7 +20,17 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     reason = requests.reasons.get(name, "")
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
-    return LayerPlan(name, node.op_type, quantized, reason, sum(sizes))
+    written_as = "" if quantized else _float_form(node, requests.rules.target)
+    return LayerPlan(name, node.op_type, quantized, reason, sum(sizes), written_as=written_as)
+
+
+def _float_form(node: ir.Node, target: Target) -> str:
+    rule = target.op.get(node.op_type)
+    if rule is None or not rule.float_form or any(is_constant(value) for value in node.inputs if value):
+        return ""
+    readers = node.outputs[0].uses()
+    merged = any(use.idx == 0 and use.node.op_type in rule.float_form_before for use in readers)
+    return rule.float_form if merged else ""
 
 
 def _float_reason(node: ir.Node, requests: Requests) -> str:

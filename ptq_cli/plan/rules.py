@@ -108,6 +108,10 @@ class OpRule:
         result: a format for the operator's result that is not the target's.
         weights: a format for its weight that is not the target's.
         note: a reason that is shown where ``integer_kernel`` is false, or ``kind`` is ``"apart"``.
+        float_form: another operator that computes the same, as which this one is written where it stays float
+            and one of ``float_form_before`` reads its result: the runtime merges it with them into a slower
+            kernel, and the other not.
+        float_form_before: those operators.
     """
 
     kind: str
@@ -129,6 +133,8 @@ class OpRule:
     result: ActivationRule | None = None
     weights: WeightRule | None = None
     note: str = ""
+    float_form: str = ""
+    float_form_before: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ class LayerPlan:
         reason: why not, or what it does instead; empty for a quantized compute operator.
         parameters: how many constants' elements it reads.
         weight: what its weight is stored as; empty for the target's own integers, or where it has none.
+        written_as: another operator that it is written as in the quantized model, and that computes the same.
     """
 
     name: str
@@ -83,6 +84,7 @@ class LayerPlan:
     reason: str
     parameters: int
     weight: str = ""
+    written_as: str = ""
 
 
 @dataclass(frozen=True)

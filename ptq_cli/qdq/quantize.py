@@ -6,6 +6,7 @@ from ptq_cli.models.prepare import check_model
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.activations import insert_activation_pairs
 from ptq_cli.qdq.constants import store_constants
+from ptq_cli.qdq.float_forms import write_float_forms
 from ptq_cli.qdq.parameters import Parameters
 from ptq_cli.qdq.structure import structure_faults
 
@@ -21,6 +22,7 @@ def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Mo
         RuntimeError: its Q/DQ structure is not well formed, which is a bug in ptq.
     """
     quantized = model.clone()
+    write_float_forms(quantized, plan)
     store_constants(quantized, plan, parameters)
     insert_activation_pairs(quantized, plan, parameters.activations)
     faults = list(structure_faults(quantized))

@@ -1,0 +1,67 @@
+"""What ONNX Runtime's kernel of Add and LayerNormalization in one takes beside the two that it replaces.
+
+python -m benchmarks.layer_norm            print the table
+python -m benchmarks.layer_norm --write    and put it into benchmarks/RESULTS.md
+"""
+
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.report.latency import measure_latency
+from tools.marked import write_part
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+SHAPES = ((1, 64, 256), (8, 64, 256), (1, 64, 768), (8, 64, 768), (8, 256, 768))
+RUNS = 60
+
+
+def main() -> None:
+    """Measure each shape with one thread and with two, and print or write the table."""
+    lines = [
+        f"`python -m benchmarks.layer_norm --write`, {platform.machine()}, onnxruntime "
+        f"{onnxruntime.__version__}: the time of Add and LayerNormalization, which become one kernel, over "
+        "that of Sum and LayerNormalization, which do not.",
+        "",
+        "| batch, length, width | one thread | two threads |",
+        "| --- | --- | --- |",
+    ]
+    for shape in SHAPES:
+        ratios = [f"{_ratio(shape, threads):.1f}" for threads in (1, 2)]
+        lines.append(f"| {', '.join(map(str, shape))} | {' | '.join(ratios)} |")
+        print(lines[-1], flush=True)
+    if "--write" in sys.argv[1:]:
+        write_part(RESULTS, "layer_norm", "\n".join(lines))
+
+
+def _ratio(shape: tuple[int, int, int], threads: int) -> float:
+    random = np.random.default_rng(0)
+    inputs = {name: random.standard_normal(shape).astype(np.float32) for name in ("x", "skip")}
+    models = [_model(operator, shape[-1]) for operator in ("Sum", "Add")]
+    return measure_latency(models, [inputs], threads=threads, runs=RUNS).ratios[0].value
+
+
+def _model(operator: str, width: int) -> bytes:
+    """Return a serialized model: LayerNormalization of two added inputs."""
+    nodes = [
+        helper.make_node(operator, ["x", "skip"], ["added"], "add"),
+        helper.make_node("LayerNormalization", ["added", "scale", "bias"], ["y"], "norm", axis=-1),
+    ]
+    shape = ["batch", "length", width]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "skip")]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
+    constants = [
+        numpy_helper.from_array(np.full(width, value, np.float32), name)
+        for name, value in (("scale", 1), ("bias", 0))
+    ]
+    graph = helper.make_graph(nodes, "add_and_norm", given, made, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return model.SerializeToString()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""Write an operator that stays float as another that computes the same and that the target is faster with."""
+
+import onnx_ir as ir
+
+from ptq_cli.plan.sites import Plan
+
+
+def write_float_forms(model: ir.Model, plan: Plan) -> None:
+    """Change the type of the nodes that the plan says to write as another operator.
+
+    Requires: a plan made for the model. Ensures: names, inputs, outputs and what is computed are as before.
+    """
+    forms = {layer.name: layer.written_as for layer in plan.layers if layer.written_as}
+    for node in model.graph:
+        node.op_type = forms.get(node.name or "", node.op_type)
