@@ -51,7 +51,7 @@ def _model(operator: str, width: int) -> bytes:
         helper.make_node(operator, ["x", "skip"], ["added"], "add"),
         helper.make_node("LayerNormalization", ["added", "scale", "bias"], ["y"], "norm", axis=-1),
     ]
-    shape = ["batch", "length", width]
+    shape: list[str | int | None] = ["batch", "length", width]
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "skip")]
     made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
     constants = [
@@ -60,7 +60,8 @@ def _model(operator: str, width: int) -> bytes:
     ]
     graph = helper.make_graph(nodes, "add_and_norm", given, made, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    return model.SerializeToString()
+    content: bytes = model.SerializeToString()
+    return content
 
 
 if __name__ == "__main__":
