@@ -14,8 +14,8 @@ LABELLED = 5
 """Points that carry their layer's name: the most sensitive ones."""
 CUT = 26
 """Letters of a name in a drawing; the whole of it is in the table."""
-LETTER, LINE = 7.0, 14.0
-"""How much room a label's letter and line take."""
+LETTER, LINE, GAP = 6.6, 12.0, 6.0
+"""How much room a label's letter and line take, and a point beside it."""
 LABEL_TURN = 330.0
 """Points beyond have their label on the left."""
 
@@ -144,18 +144,19 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
 
 
 def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points, the first few with their labels, where no other label stands."""
-    taken: list[tuple[float, float, float]] = []
+    """Return the points, the first few with their labels, where neither a label nor a point stands."""
+    taken = [(point.x, point.x, point.y) for point in points]
     shown = []
     for index, point in enumerate(points):
-        width = LETTER * len(point.label)
-        left = point.x if point.x < LABEL_TURN else point.x - width
-        free = all(
-            abs(point.y - y) >= LINE or left > other + other_width or other > left + width
-            for other, y, other_width in taken
+        start = point.x + GAP if point.x < LABEL_TURN else point.x - GAP - LETTER * len(point.label)
+        end = start + LETTER * len(point.label)
+        free = not any(
+            abs(point.y - y) < LINE and left < end and start < right
+            for left, right, y in taken
+            if (left, right, y) != (point.x, point.x, point.y)
         )
         if index < LABELLED and free:
-            taken.append((left, point.y, width))
+            taken.append((start, end, point.y))
             shown.append(point)
         else:
             shown.append(replace(point, label=""))

@@ -37,7 +37,13 @@ class Column:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer: its cells, whether it computes on integers, and the card of its tensor, 0 for none."""
+    """A layer: its cells, the card of its tensor, 0 for none, and what stands behind its row.
+
+    Attributes:
+        reason: why it stays float.
+        finding: why it loses more than others.
+        remedy: flags to try.
+    """
 
     anchor: int
     name: str
@@ -45,7 +51,13 @@ class LayerRow:
     reason: str
     cells: tuple[Cell, ...]
     card: int
+    finding: str
     remedy: str
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Its reason and its finding, those that there are."""
+        return tuple(filter(None, (self.reason, self.finding)))
 
 
 @dataclass(frozen=True)
@@ -57,8 +69,8 @@ class LayerTable:
 
     @property
     def has_reasons(self) -> bool:
-        """Whether some layer has a reason, or something to try."""
-        return any(row.reason or row.remedy for row in self.rows)
+        """Whether some layer has a reason, a finding, or something to try."""
+        return any(row.notes or row.remedy for row in self.rows)
 
     @property
     def dtype(self) -> int:
@@ -92,6 +104,7 @@ def layer_table(layers: Sequence[Layer], evidence: Evidence, analysis: Analysis 
             item.layer.reason,
             tuple(row[index] for index in used),
             cards.get(item.tensor.name, 0) if item.tensor is not None else 0,
+            item.analysed.finding if item.analysed is not None else "",
             item.analysed.remedy if item.analysed is not None else "",
         )
         for anchor, (item, row) in enumerate(zip(known, cells, strict=True), 1)
@@ -121,8 +134,8 @@ def _columns(analysis: Analysis | None) -> list[tuple[Column, Callable[[_Known],
         (Column("Shape", "of its output", False), _shape),
         (Column("Range", "that the integers of its output cover", True), _range),
         (Column("Clipped", "share of its output's values beyond the range", True), _clipped),
-        (Column("SQNR acc. (dB)", "of its output as the quantized model runs", True), _accumulated),
-        (Column("SQNR isol. (dB)", "of its output's quantization alone", True), _isolated),
+        (Column("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
+        (Column("SQNR isol.", "of its output's quantization alone", True), _isolated),
         (Column("Sensitivity", ranked.meaning, True), lambda item: _sensitivity(item.analysed, ranked)),
         (Column("MACs", "multiply-accumulates of one sample", True), _macs),
     ]
@@ -159,7 +172,7 @@ def _isolated(item: _Known) -> Cell:
 def _decibels(value: float | None) -> Cell:
     if value is None:
         return Cell("", LAST)
-    return Cell(f"{value:.1f}" if math.isfinite(value) else "exact", min(value, LAST / 10))
+    return Cell(f"{value:.1f} dB" if math.isfinite(value) else "exact", min(value, LAST / 10))
 
 
 def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:

@@ -14,8 +14,8 @@ ALL = [
     "Shape",
     "Range",
     "Clipped",
-    "SQNR acc. (dB)",
-    "SQNR isol. (dB)",
+    "SQNR acc.",
+    "SQNR isol.",
     "Sensitivity",
     "MACs",
 ]
@@ -45,13 +45,15 @@ def test_cells_are_texts_and_what_they_are_sorted_by() -> None:
         "[?, 64, 56, 56]",
         "-0.0173 … 6.426",
         "0.0012 %",
-        "40.0",
-        "44.0",
+        "40.0 dB",
+        "44.0 dB",
         "60.0 dB",
         "1k",
     ]
     assert [cell.key for cell in first.cells[-3:]] == [44.0, 60.0, 1000.0]
     assert (first.integer, first.reason, first.card) == (True, "", 1)
+    assert first.notes == (Network().text,), "what the analysis found"
+    assert floating.notes == (Network().text, Network().text)
     assert (floating.integer, floating.reason, floating.card) == (False, Network().text, 0)
     assert [cell.text for cell in floating.cells[4:6]] == ["", ""]
     assert [cell.key for cell in floating.cells[4:6]] == [LAST, LAST]
