@@ -17,6 +17,8 @@ from ptq_cli.report.summary import Table
 from ptq_cli.report.verification import OutputDifference, Verification
 
 MOST_ROWS = 20
+MOST_FAULTS = 5
+"""Of one rule."""
 QUOTED = re.compile(r"'[^']*'")
 DOUBTFUL_DB = 30.0
 """Rounding alone leaves more than that between the two graphs."""
@@ -48,9 +50,12 @@ def _print_kernels(result: Verification) -> None:
         (op, kernel, f"{counts[op, kernel]:,}", format_count(work[op, kernel]) if work[op, kernel] else "")
         for op, kernel in sorted(counts, key=lambda key: (-work[key], key))
     )
-    print_table(
-        Table(("in integers", "kernel", "nodes", "multiply-accumulates"), rows), right=(2, 3), whole=(0, 1, 2)
-    )
+    header = ("in integers", "kernel", "nodes", "multiply-accumulates")
+    if result.runtime:
+        print_table(Table(header, rows), right=(2, 3), whole=(0, 1, 2))
+    else:
+        without = tuple((row[0], *row[2:]) for row in rows)
+        print_table(Table((header[0], *header[2:]), without), right=(1, 2), whole=(0, 1))
 
 
 def _is_notable(item: OperatorProof) -> bool:
@@ -122,10 +127,15 @@ def _print_faults(result: Verification) -> None:
     if not result.faults:
         say(f"structure: right for {result.target} ({', '.join(rule.name for rule in RULES)})")
         return
-    rows = tuple((fault.rule, fault.text) for fault in result.faults[:MOST_ROWS])
-    print_table(Table(("broken rule", "where"), rows), whole=(0,))
-    if len(result.faults) > MOST_ROWS:
-        say(f"and {len(result.faults) - MOST_ROWS:,} more; --json has all of them")
+    by_rule: dict[str, list[str]] = {}
+    for fault in result.faults:
+        by_rule.setdefault(fault.rule, []).append(fault.text)
+    rows = []
+    for rule, texts in by_rule.items():
+        rows += [(rule, text) for text in texts[:MOST_FAULTS]]
+        if len(texts) > MOST_FAULTS:
+            rows.append((rule, f"and {len(texts) - MOST_FAULTS:,} more; --json has all of them"))
+    print_table(Table(("broken rule", "where"), tuple(rows)), whole=(0,))
     say(f"structure: {len(result.faults):,} faults for {result.target}")
 
 

@@ -18,7 +18,7 @@ from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.target_of import target_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.target import Target
+from ptq_cli.plan.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.grids import grid_of, restored_by
 from ptq_cli.qdq.kernels import find_kernels
 from ptq_cli.qdq.operators import prove_operators
@@ -80,7 +80,7 @@ def run_verify(
     graph = open_quantized(path)
     target = target_of(graph, request, recipe)
     _require_opset(graph, target, path)
-    is_run = target.name.startswith("ort-cpu")
+    is_run = target.runtime == ONNXRUNTIME
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
     kernels = find_kernels(graph) if is_run else None
     samples = _samples(graph, recipe, options)

@@ -8,6 +8,8 @@ KINDS = ("compute", "join", "same", "clamp", "apart")
 OUTPUTS = ("always", "asked")
 STORED = ("integers", "pairs")
 BIASES = ("int32", "float")
+ONNXRUNTIME = "onnxruntime"
+RUNTIMES = ("", ONNXRUNTIME)
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Target:
         bias: what a bias is stored as.
         op: a rule for each operator type that it knows; any other stays float.
         floats: why there is no rule for an operator, for the operators of which a user may wonder.
+        runtime: ``"onnxruntime"`` where ONNX Runtime executes it on CPUs: what it makes of a model can be
+            looked at. Without a runtime the table alone says what is integer.
         extends: the name of one of ptq's targets, whose table this one changes key by key; a list takes the
             place of the one there.
 
@@ -168,6 +172,7 @@ class Target:
     op: dict[str, OpRule]
     bias: BiasRule = field(default_factory=BiasRule)
     floats: dict[str, str] = field(default_factory=dict)
+    runtime: str = ""
     extends: str = ""
 
     @property

@@ -9,7 +9,17 @@ from typing import Any
 from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
 from ptq_cli.core.files import require_file
 from ptq_cli.core.formats import BY_NAME
-from ptq_cli.plan.rules import BIASES, KINDS, OUTPUTS, STORED, ActivationRule, OpRule, Target, WeightRule
+from ptq_cli.plan.rules import (
+    BIASES,
+    KINDS,
+    OUTPUTS,
+    RUNTIMES,
+    STORED,
+    ActivationRule,
+    OpRule,
+    Target,
+    WeightRule,
+)
 from ptq_cli.recipe.decode import decode_table, merge_tables
 from ptq_cli.recipe.locations import is_target_file
 
@@ -78,6 +88,7 @@ def _checks(target: Target) -> Said:
     yield bool(target.name.strip()), "'name' is empty", "give the target a name"
     yield target.opset >= OLDEST, f"'opset' is {target.opset}, {OLDEST} or later is wanted", "write 13"
     yield from _one_of("bias.format", target.bias.format, BIASES)
+    yield from _one_of("runtime", target.runtime, RUNTIMES)
     yield from _activation("activation", target.activation, target.opset)
     yield from _weight("weight", target.weight)
     for op_type, rule in target.op.items():

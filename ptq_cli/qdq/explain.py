@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.plan.neighbours import Rules, clamp_behind, is_merged, moved_inputs, rule_of
+from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, is_merged, moved_inputs, rule_of
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal
-from ptq_cli.plan.target import OpRule, Target
+from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.plan.tensors import fits_below, has_fixed_shape, input_at, is_constant, is_vector, only_reader
 from ptq_cli.qdq.grids import (
     Grid,
@@ -19,13 +19,12 @@ from ptq_cli.qdq.grids import (
     stored_integers,
 )
 
-EIGHT_BITS = (ir.DataType.UINT8, ir.DataType.INT8)
-
 
 def float_reason(node: ir.Node, target: Target) -> str:
     """Return why a target computes a node in float, or an empty string where its rules make it integer.
 
-    Unlike the planner's reasons, these are of a graph that holds its Q/DQ already, whoever placed them.
+    Unlike the planner's reasons, these are of a graph that holds its Q/DQ already, whoever placed them. Of a
+    target that ONNX Runtime executes they say, too, what ONNX Runtime was measured to do with a graph.
 
     Args:
         node: of a graph whose constants are initializers.
@@ -51,7 +50,8 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
             yield _input_reason(value, what, target)
     yield _types_reason(node, indices, target)
     output = _output_reason(node, target)
-    yield _bias_reason(node, rule, result_is_float=bool(output))
+    if target.bias.format == "int32":
+        yield _bias_reason(node, rule, result_is_float=bool(output))
     if rule.output == "always":
         yield output
     elif output and (follower := _merging(node, rule, target)):
@@ -74,7 +74,7 @@ def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
     follower = uses[0].node if len(uses) == 1 else None
     behind = rule_of(follower, target)
     if follower is not None and behind is not None and behind.kind == "clamp":
-        return follower if follower.outputs[0].uses() else None
+        return follower if follower.outputs[0].uses() and target.runtime == ONNXRUNTIME else None
     follower = only_reader(node)
     if follower is None or any(_is_int32(value) for value in follower.inputs if value is not None):
         return None  # A vector of int32 becomes the bias of an integer Gemm.
@@ -97,7 +97,8 @@ def _is_int32(value: ir.Value) -> bool:
 
 
 def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
-    values = moved_inputs(node, rule)
+    taken = input_fused_behind(node, rule)
+    values = [value for value in moved_inputs(node, rule) if value is not taken]
     if any(map(_is_int32, values)):
         product = next((value for value in values if not _is_int32(value)), node.outputs[0])
         yield f"adds a bias to '{product.name}', which is float"
@@ -127,7 +128,7 @@ def _clamp(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noq
     reader = float_reader(node.outputs[0], target)
     yield f"its result is not quantized: {reader}" if reader else ""
     for quantizer in quantizers_behind(node.outputs[0], target):
-        yield _cut_reason(node, grid_of(quantizer))
+        yield _cut_reason(node, grid_of(quantizer), target)
 
 
 def _input_reason(value: ir.Value, what: str, target: Target) -> str:
@@ -147,17 +148,27 @@ def _types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
     for grid in grids:
         if grid.blocked:
             return "it has a scale for each block, which no integer kernel reads"
-        if grid.dtype not in EIGHT_BITS:
-            return f"it reads {_name(grid.dtype)}, and integer kernels read 8 bits"
         if grid.scale is None or grid.zero_point is None:
             return "its scale is computed at run time"
+        if _name(grid.dtype) not in _read_formats(target):
+            return (
+                f"it reads {_name(grid.dtype)}, and target {target.name} computes {_read_formats(target)[0]}"
+            )
     names = [_name(grid.dtype) for grid in grids]
-    if names[:2] == ["int8", "uint8"]:
+    if target.runtime == ONNXRUNTIME and names[:2] == ["int8", "uint8"]:
         return "it reads int8 and uint8 in this order, for which there is no integer kernel"
     results = [_name(grid_of(item).dtype) for item in quantizers_behind(node.outputs[0], target)]
     if names and results and results[0] != names[0]:
         return f"it reads {names[0]} and gives {results[0]}"
     return ""
+
+
+def _read_formats(target: Target) -> list[str]:
+    """Return the integers that a target's kernels read, of activations and weights."""
+    if target.runtime == ONNXRUNTIME:
+        return ["8 bits", "uint8", "int8"]
+    results = [rule.result.format for rule in target.op.values() if rule.result is not None]
+    return [target.activation.format, *target.activation.formats, *results, target.weight.format]
 
 
 def _grids(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:
@@ -172,7 +183,7 @@ def _output_reason(node: ir.Node, target: Target) -> str:
     if clamp is not None:
         result = clamp.outputs[0]
         for quantizer in quantizers_behind(result, target):
-            if reason := _cut_reason(clamp, grid_of(quantizer)):
+            if reason := _cut_reason(clamp, grid_of(quantizer), target):
                 return reason
         output = result
     reader = float_reader(output, target)
@@ -181,13 +192,14 @@ def _output_reason(node: ir.Node, target: Target) -> str:
     return f"its result is read as floats, too: {reader}" if reader else ""
 
 
-def _cut_reason(clamp: ir.Node, grid: Grid) -> str:
+def _cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
     """Return why a Relu or Clip is not redundant before a grid, or an empty string where it is.
 
     A bound within half a step of the grid's end cuts nothing that the grid could hold.
     """
     ends = grid.ends
-    if ends is None or grid.scale is None:
+    # Other runtimes have kernels with the clamp inside.
+    if ends is None or grid.scale is None or target.runtime != ONNXRUNTIME:
         return ""
     low, high = (0.0, math.inf) if clamp.op_type == "Relu" else _bounds(clamp)
     half = float(grid.scale.reshape(-1)[0]) / 2

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.explain import float_reason
 from ptq_cli.qdq.grids import is_pair_node
@@ -28,6 +30,24 @@ def test_the_rules_say_what_onnx_runtime_does(name):
             continue
         reason = float_reason(node, TARGET)
         assert (reason == "") == (kernels[node.name].placement == "integer"), f"{node.name}: {reason}"
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "generic"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_rules_of_a_target_that_cannot_run_here_say_what_its_plan_does(name, target):
+    model, rules = build(CASES[name].graph), load_target(target)
+    plan = make_plan(model, rules)
+    planned = {layer.name: layer.quantized for layer in plan.layers}
+    for node in quantized(model, plan).graph:
+        rule = rule_of(node, rules)
+        if rule is not None and rule.kind == "compute":
+            reason = float_reason(node, rules)
+            assert (reason == "") == planned[node.name], f"{node.name}: {reason}"
+
+
+def test_a_target_names_the_integers_that_it_computes():
+    node = next(node for node in conv().graph if node.name == "c")
+    assert float_reason(node, load_target("tensorrt")) == "it reads uint8, and target tensorrt computes int8"
 
 
 NO_PAIR = ("    qr = QuantizeLinear(r, s, zero)\n    dr = DequantizeLinear(qr, s, zero)\n", "")
