@@ -84,7 +84,7 @@ def test_what_is_around_is_integer_and_right(case: str) -> None:
     model, integer = model_of(case)
     before = ir.to_proto(model).SerializeToString()
     prepared = prepare(model, "m.onnx")
-    after = quantized(prepared, seeds=range(60))
+    after = quantized(prepared, seeds=range(300))
     onnx.checker.check_model(ir.to_proto(after), full_check=True)
     counts = count_kernels(serialized(after))
     assert counts.integer["MatMul"] + counts.integer["Gemm"] == integer
