@@ -36,7 +36,8 @@ def fold_lazily(model: ir.Model) -> int:
         move = make(node) if make is not None and not output.is_graph_output() else None
         if move is None:
             continue
-        value = _lazy(tensor, move, f"{output.name}")
+        lazy = lazy_tensor(tensor, move, output.name or "")
+        value = ir.Value(name=lazy.name, shape=lazy.shape, type=ir.TensorType(lazy.dtype), const_value=lazy)
         output.replace_all_uses_with(value)
         model.graph.remove(node, safe=True)
         model.graph.register_initializer(value)
@@ -44,7 +45,8 @@ def fold_lazily(model: ir.Model) -> int:
     return folded
 
 
-def _lazy(tensor: ir.ExternalTensor | ir.LazyTensor, move: Move, name: str) -> ir.Value:
+def lazy_tensor(tensor: ir.ExternalTensor | ir.LazyTensor, move: Move, name: str) -> ir.LazyTensor:
+    """Return what ``move`` makes of a tensor on disk, made when it is asked for."""
     # What a move does to shape and type, it does to an array that takes no memory as well.
     like = move(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), tensor.shape.numpy()))
     dtype = ir.DataType.from_numpy(like.dtype)
@@ -55,8 +57,7 @@ def _lazy(tensor: ir.ExternalTensor | ir.LazyTensor, move: Move, name: str) -> i
         finally:
             release_tensor(tensor)
 
-    lazy = ir.LazyTensor(read, dtype, ir.Shape(like.shape), name=name)
-    return ir.Value(name=name, shape=ir.Shape(like.shape), type=ir.TensorType(dtype), const_value=lazy)
+    return ir.LazyTensor(read, dtype, ir.Shape(like.shape), name=name)
 
 
 def _transpose(node: ir.Node) -> Move:

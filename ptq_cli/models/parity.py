@@ -12,6 +12,10 @@ RELATIVE_TOLERANCE = 1e-3
 """Of the output's largest magnitude. Two float32 runtimes differ by some 1e-6; a wrong graph by far more."""
 
 
+HALF_TOLERANCE = 0.02
+"""Of a float16 model: it keeps 11 bits of each result, and float32 does not round as it does."""
+
+
 @dataclass(frozen=True)
 class Compared:
     """What is compared with what, for messages.
@@ -55,6 +59,7 @@ def require_parity(
     *,
     allow_nan: bool = False,
     compared: Compared = WITH_PYTORCH,
+    tolerance: float = RELATIVE_TOLERANCE,
 ) -> float:
     """Compare the outputs of the source and of the ONNX model on the same batch.
 
@@ -65,12 +70,13 @@ def require_parity(
         what: the source's name, for messages.
         allow_nan: NaN in both outputs at the same place is no difference.
         compared: what is compared, for messages.
+        tolerance: the largest difference that is allowed, relative to the output's largest magnitude.
 
     Returns:
         The largest difference, relative to the largest magnitude of its output.
 
     Raises:
-        ParityError: another number of outputs, another shape, or a larger difference than 0.1 %.
+        ParityError: another number of outputs, another shape, or a larger difference.
 
     Example:
         >>> require_parity([np.ones(2)], [np.ones(2)], ["y"], "model.pt")
@@ -90,29 +96,28 @@ def require_parity(
                 f"{format_shape(got.shape)} in {compared.other}",
                 hint=compared.size_hint,
             )
-        worst = max(worst, _require_close(wanted, got, name, what, allow_nan=allow_nan, compared=compared))
+        relative, largest = _difference(wanted, got, allow_nan=allow_nan)
+        if not relative <= tolerance:
+            raise ParityError(
+                f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
+                f"{largest:.3g} ({relative:.2%} of its largest value, at most {tolerance:.1%} is allowed)",
+                hint=compared.value_hint,
+            )
+        worst = max(worst, relative)
     return worst
 
 
-def _require_close(
-    wanted: Array, got: Array, name: str, what: str, *, allow_nan: bool, compared: Compared
-) -> float:
+def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, float]:
+    """Return the largest difference, relative to the largest magnitude and as it is."""
     if wanted.size == 0:
-        return 0.0
+        return 0.0, 0.0
     reference, other = wanted.astype(np.float64), got.astype(np.float64)
     if allow_nan:
         numbers = ~(np.isnan(reference) & np.isnan(other))
         reference, other = reference[numbers], other[numbers]
-    largest = float(np.max(np.abs(reference), initial=0.0))
-    with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison below says so
+    magnitude = float(np.max(np.abs(reference), initial=0.0))
+    with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison tells
         difference = np.abs(reference - other)
     difference[reference == other] = 0.0
-    relative = float(np.max(difference, initial=0.0)) / max(largest, 1e-6)
-    if not relative <= RELATIVE_TOLERANCE:
-        raise ParityError(
-            f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
-            f"{np.max(difference):.3g} ({relative:.2%} of its largest value, at most "
-            f"{RELATIVE_TOLERANCE:.1%} is allowed)",
-            hint=compared.value_hint,
-        )
-    return relative
+    largest = float(np.max(difference, initial=0.0))
+    return largest / max(magnitude, 1e-6), largest

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.models.half import widen_half
 from ptq_cli.models.names import name_graph
 from ptq_cli.models.nested_outputs import own_nested_outputs
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
@@ -40,6 +41,7 @@ class Prepared:
         simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.
         quantizing: how many nodes were there already that quantize or dequantize; they were kept.
+        widened: it computed in float16, and computes in float32 now.
     """
 
     model: ir.Model
@@ -50,11 +52,12 @@ class Prepared:
     simplified: int
     applied: Mapping[str, int]
     quantizing: int
+    widened: bool
 
     @property
     def is_changed(self) -> bool:
         """Tell whether operators were written that the source does not have."""
-        return self.opset != self.opset_before or any(self.applied.values())
+        return self.widened or self.opset != self.opset_before or any(self.applied.values())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -62,6 +65,10 @@ class Prepared:
         notes = []
         if self.opset != self.opset_before:
             notes.append(f"converted from opset {self.opset_before} to {self.opset}")
+        if self.widened:
+            notes.append(
+                "float16 is computed in float32: weights keep their values, inputs and outputs their type"
+            )
         if self.quantizing:
             notes.append(f"{self.quantizing} nodes quantize or dequantize already, and are kept as they are")
         return tuple(notes)
@@ -96,6 +103,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         model = simplify(raise_opset(model, WRITTEN_OPSET, what))
         simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
         model = passes.ShapeInferencePass()(model).model
+        widened = widen_half(model)
         model = _with_operators_of_forms(model, what)
         applied = run_passes(model, PASSES)
         model = _clean(model)
@@ -113,6 +121,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         simplified,
         applied,
         quantizing,
+        widened,
     )
 
 

@@ -24,7 +24,13 @@ from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.open import open_model
 from ptq_cli.models.opset import opset_of
-from ptq_cli.models.parity import WITH_FILE, WITH_PYTORCH, require_parity
+from ptq_cli.models.parity import (
+    HALF_TOLERANCE,
+    RELATIVE_TOLERANCE,
+    WITH_FILE,
+    WITH_PYTORCH,
+    require_parity,
+)
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
 from ptq_cli.models.stored import StoredModel, data_path, is_large, read_model, store_model
@@ -129,6 +135,7 @@ def make_float_model(
             what,
             allow_nan=allow_nan,
             compared=compared,
+            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
         )
     return FloatModel(source.file, prepared.model, stored, inputs, parity, prepared)
 

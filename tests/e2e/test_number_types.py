@@ -115,6 +115,7 @@ MASK = {"mask": RANDOM.integers(0, 2, (12, 6)).astype(bool)}
 JOBS: dict[str, tuple[Any, dict[str, np.ndarray]]] = {
     "float16 inside": (partly_in(HALF), {"x": X.astype(np.float32)}),
     "float64 inside": (partly_in(DOUBLE), {"x": X.astype(np.float32)}),
+    "float16": (all_in(HALF), {"x": X.astype(np.float16)}),
     "float16 in and out": (between(HALF), {"x": X.astype(np.float16)}),
     "float64 in and out": (between(DOUBLE), {"x": X}),
     "uint8": (images(), {"x": RANDOM.integers(0, 256, X.shape).astype(np.uint8)}),
@@ -155,7 +156,6 @@ def test_the_whole_job(folder: Path, ptq: Any, model: Any, arrays: dict[str, np.
 
 HINT = "export the model in"
 REFUSED = {
-    "float16": (all_in(HALF), np.float16, "PTQ-PLAN-001", "'x' is float16, not float", HINT),
     "float64": (all_in(DOUBLE), np.float64, "PTQ-RUNTIME-001", "an implementation for Conv", HINT),
     "bfloat16 inside": (partly_in(BFLOAT), np.float32, "PTQ-RUNTIME-001", "an implementation for Relu", HINT),
     "bfloat16 before opset 22": (all_in(BFLOAT), np.float32, "PTQ-MODEL-005", "tensor(bfloat16)", None),

@@ -112,27 +112,6 @@ def test_a_reshape_to_a_computed_shape_is_valid_in_opset_13():
     np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 4)})[0], noise(3, 2, 4).reshape(3, 8))
 
 
-def test_a_float16_model_is_prepared_in_float16():
-    text = """(float16[N,3,8,8] x) => (float16[] y) <float16[4,3,3,3] w, float16[4] s, float16[4] v> {
-        c = Conv(x, w)
-        d = BatchNormalization(c, s, s, s, v)
-        e = Cast<to=1>(d)
-        f = Cast<to=10>(e)
-        y = Relu(f) }"""
-    arrays: dict[str, Array] = {
-        "w": noise(4, 3, 3, 3).astype(np.float16),
-        "s": np.array([1, 0.5, 2, 1], np.float16),
-        "v": np.array([1, 2, 3, 4], np.float16),
-    }
-    model = build(text, constants=arrays)
-    inputs: dict[str, Array] = {"x": noise(2, 3, 8, 8).astype(np.float16)}
-    expected = run(model, inputs)[0]
-    after = prepare(model, "m.onnx")
-    assert operators(after) == ["Conv", "Relu"]
-    assert {value.dtype for value in after.graph.initializers.values()} == {ir.DataType.FLOAT16}
-    np.testing.assert_allclose(run(after, inputs)[0], expected, rtol=2e-2, atol=2e-2)
-
-
 QUANTIZED = """(float[N,4] x) => (float[] y) <float s, uint8 z, int8[4,4] w, float ws, float[4,4] w2> {
     q = QuantizeLinear(x, s, z)
     d = DequantizeLinear(q, s, z)
