@@ -1,26 +1,24 @@
 """``analyze``: where a quantized model loses, tensor by tensor and layer by layer, and what to try."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.amax.overrides import matches, nearest_match
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.labels import require_labels
 from ptq_cli.collectors.artifact import Calibration
-from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.export import AMAX_METHOD, WEIGHT_AMAX
-from ptq_cli.pipeline.measure import checked, open_data
+from ptq_cli.pipeline.analysis_subject import Question, make_subject, pieces_of
+from ptq_cli.pipeline.measure import open_data
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.page import page_with
 from ptq_cli.pipeline.provenance import load_run
@@ -36,49 +34,33 @@ from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.kernels import find_kernels
+from ptq_cli.qdq.operators import prove_operators
 from ptq_cli.qdq.reading import Reading
-from ptq_cli.qdq.staged import StagedModel
-from ptq_cli.qdq.stages import cut_stages
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, layer_rows
-from ptq_cli.report.analysis.causes import Settings
 from ptq_cli.report.analysis.document import (
     Analysis,
     Cost,
     MetricSummary,
     Models,
-    Order,
     Samples,
     analysis_to_json,
 )
 from ptq_cli.report.analysis.judge import SQNR
 from ptq_cli.report.analysis.measure import Measured, Subject, measure
+from ptq_cli.report.analysis.ranges import better_activation_method, better_weight_method
+from ptq_cli.report.analysis.tensors import TensorAnalysis
 from ptq_cli.report.document import Layer
 from ptq_cli.report.metrics.registry import requested_label_metrics
 from ptq_cli.report.times import current_time
-from ptq_cli.runtime.pieces import Cutter
 from ptq_cli.runtime.session import usable_cores
 
 DEFAULT_SAMPLES = 256
-PIECE_BYTES = 32 << 20
-"""Float tensors between stages of one piece. They are held beside their quantized twins; a piece ten times as
-large is no faster."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What of an analysis is wanted.
-
-    Attributes:
-        layers: patterns of the layers whose sensitivity is wanted; empty for all.
-        sensitivity: whether any is wanted; without, tensors alone are measured.
-        order: what layers are ranked by.
-    """
-
-    layers: Sequence[str] = ()
-    sensitivity: bool = True
-    order: Order = "sqnr"
+RUN_HERE = "ort-cpu"
+"""How the names of targets begin whose kernels are those of this machine."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +115,19 @@ def run_analyze(
     metric = _metric(recipe, dataset)
     progress(Progress("reading both models", 0, None))
     layers = evaluated_layers(pair, recipe, origin)
-    subject, reading, quantized_proto = _subject(float_proto, pair, layers, question, metric)
+    quantized_proto = pair.quantized_model.proto()
+    reading = Reading(float_proto, quantized_proto)
+    subject = make_subject(reading, (float_proto, quantized_proto), layers, question, metric)
     measured = measure(
         subject,
-        _pieces(dataset, inputs, recipe, subject.staged),
+        pieces_of(dataset, inputs, recipe.evaluation.batch_size, subject.staged),
         threads=recipe.runtime.threads or usable_cores(),
         total=dataset.count,
         progress=progress,
     )
-    settings = _settings(origin, calibration)
-    tensors = (
-        *activation_rows(reading, measured, settings),
-        *constant_rows(reading, quantized_proto, settings),
-    )
+    tensors = _tensors(recipe, calibration, reading, quantized_proto, measured)
     work = multiply_accumulates(ir.from_proto(float_proto), measured.sizes).counts
+    layers = _as_run(layers, quantized_proto, recipe, measured.sizes)
     summary = _metric_summary(metric, measured) if question.sensitivity else None
     analysis = Analysis(
         created=current_time(),
@@ -184,74 +165,40 @@ def _metric(recipe: Recipe, dataset: Dataset) -> str:
     return name
 
 
-def _subject(
-    float_proto: onnx.ModelProto, pair: Pair, layers: Sequence[Layer], question: Question, metric: str
-) -> tuple[Subject, Reading, onnx.ModelProto]:
-    quantized_proto = pair.quantized_model.proto()
-    reading = Reading(float_proto, quantized_proto)
-    integer = {layer.name for layer in layers if layer.integer}
-    stages = cut_stages(float_proto, quantized_proto, reading, integer)
-    outputs = [item.name for item in float_proto.graph.output]
-    staged = StagedModel(stages, reading.pairs, outputs[0])
-    subject = Subject(
-        staged,
-        reading.pairs,
-        _channel_axes(reading),
-        outputs,
-        _chosen(staged, question),
-        metric,
-        requested_label_metrics([metric]),
+def _tensors(
+    recipe: Recipe,
+    calibration: Calibration,
+    reading: Reading,
+    quantized_proto: onnx.ModelProto,
+    measured: Measured,
+) -> tuple[TensorAnalysis, ...]:
+    def better(name: str, parameters: QuantParameters) -> str:
+        return better_activation_method(calibration.statistics.get(name), parameters, recipe.amax)
+
+    return (
+        *activation_rows(reading, measured, better, histograms=calibration.provenance.method == "histogram"),
+        *constant_rows(reading, quantized_proto, lambda weight: better_weight_method(weight, recipe.amax)),
     )
-    return subject, reading, quantized_proto
 
 
-def _chosen(staged: StagedModel, question: Question) -> list[str]:
-    if not question.sensitivity:
-        return []
-    known = list(staged.layers)
-    for pattern in question.layers:
-        if not any(matches(pattern, [name]) for name in known):
-            raise UnknownNameError(
-                f"no quantized layer is called '{pattern}'{nearest_match(pattern, known)}",
-                hint="ptq inspect lists the layers; *, ? and […] match as in a shell",
-            )
-    if not question.layers:
-        return known
-    return [name for name in known if any(matches(pattern, [name]) for pattern in question.layers)]
-
-
-def _channel_axes(reading: Reading) -> dict[str, int]:
-    """Return the axis of the channels of each quantized activation, told by the operators around it."""
-    axes: dict[str, int] = {}
-    for node in reading.float_graph.node:
-        axis = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}.get(node.op_type)
-        if axis is not None:
-            axes.setdefault(node.input[0], axis)
-    for name in reading.pairs:
-        node = next((node for node in reading.float_graph.node if name in node.output), None)
-        if name not in axes and node is not None and node.input and node.input[0] in axes:
-            axes[name] = axes[node.input[0]]
-    return axes
-
-
-def _pieces(
-    dataset: Dataset, inputs: Sequence[TensorSpec], recipe: Recipe, staged: StagedModel
-) -> Iterator[Batch]:
-    fixed = fixed_batch_size(inputs)
-    cutter = Cutter(PIECE_BYTES)
-
-    def sample_bytes(arrays: Mapping[str, Array]) -> int:
-        return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
-
-    for batch in checked(dataset.batches(fixed or recipe.evaluation.batch_size)):
-        yield from (batch,) if fixed else cutter.cut(batch, sample_bytes)
-
-
-def _settings(origin: Mapping[str, str], calibration: Calibration) -> Settings:
-    return Settings(
-        origin.get(AMAX_METHOD, "max"),
-        origin.get(WEIGHT_AMAX, "max"),
-        calibration.provenance.method == "histogram",
+def _as_run(
+    layers: Sequence[Layer],
+    quantized_proto: onnx.ModelProto,
+    recipe: Recipe,
+    sizes: Mapping[str, Sequence[int]],
+) -> tuple[Layer, ...]:
+    """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
+    target = load_target(recipe.quantization.target)
+    if not target.name.startswith(RUN_HERE):
+        return tuple(layers)
+    graph = ir.from_proto(quantized_proto)
+    work = multiply_accumulates(graph, sizes)
+    proofs = {proof.name: proof for proof in prove_operators(graph, target, work, find_kernels(graph))}
+    return tuple(
+        replace(layer, integer=False, reason=proofs[layer.name].reason)
+        if layer.integer and layer.name in proofs and proofs[layer.name].placement == "float"
+        else layer
+        for layer in layers
     )
 
 

@@ -1,16 +1,17 @@
 """From what was measured to the analysis: a row for each tensor and each layer, with causes and ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.qdq.constant_values import ConstantValues, constant_values
 from ptq_cli.qdq.reading import QuantizedConstant, Reading
 from ptq_cli.report.analysis.causes import (
+    GOOD_DB,
     Finding,
-    Settings,
     Use,
     activation_finding,
     layer_finding,
@@ -35,8 +36,17 @@ class Assembled:
     layers: tuple[LayerAnalysis, ...]
 
 
-def activation_rows(reading: Reading, measured: Measured, settings: Settings) -> Iterator[TensorAnalysis]:
-    """Yield a row for each activation pair."""
+def activation_rows(
+    reading: Reading, measured: Measured, better: Callable[[str, QuantParameters], str], *, histograms: bool
+) -> Iterator[TensorAnalysis]:
+    """Yield a row for each activation pair.
+
+    Args:
+        reading: of both models.
+        measured: what samples showed.
+        better: returns which amax method would be better for a tensor; asked of bad ones alone.
+        histograms: the calibration kept them.
+    """
     makers = {name: node.op_type for node in reading.float_graph.node for name in node.output}
     for name, pair in reading.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters
@@ -44,8 +54,11 @@ def activation_rows(reading: Reading, measured: Measured, settings: Settings) ->
         readers = reading.readers_of(pair)
         imbalance, used = channel_imbalance(sums.channel_amax), range_used(sums.integers)
         clipped = sums.clipped / max(1, sums.count)
-        use = Use(sums.sqnr_db, sums.clip_share, clipped, used, imbalance, len(sums.integers), readers)
-        found = activation_finding(use, settings)
+        method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
+        use = Use(
+            sums.sqnr_db, sums.clip_share, clipped, used, imbalance, len(sums.integers), readers, method
+        )
+        found = activation_finding(use, histograms=histograms)
         yield TensorAnalysis(
             name=name,
             kind="activation",
@@ -72,9 +85,15 @@ def activation_rows(reading: Reading, measured: Measured, settings: Settings) ->
 
 
 def constant_rows(
-    reading: Reading, quantized_model: onnx.ModelProto, settings: Settings
+    reading: Reading, quantized_model: onnx.ModelProto, better: Callable[[ConstantValues], str]
 ) -> Iterator[TensorAnalysis]:
-    """Yield a row for each quantized constant; one that several layers share has one row."""
+    """Yield a row for each quantized constant; one that several layers share has one row.
+
+    Args:
+        reading: of both models.
+        quantized_model: which computes the constants.
+        better: returns which amax method would be better for a weight; asked of bad ones alone.
+    """
     biased = {constant.node: constant for constant in reading.constants if _is_bias(reading, constant)}
     seen: dict[tuple[str, str], list[QuantizedConstant]] = {}
     for constant in reading.constants:
@@ -94,21 +113,27 @@ def constant_rows(
             for name in readers
             if not is_bias and use.widened and name in biased
         )
-        found = _constant_finding(values, use, readers, settings, overflow=overflow)
+        found = _constant_finding(values, use, readers, better, overflow=overflow)
         yield _constant_row(
             first.tensor, "bias" if is_bias else "weight", ops[first.node], values, use, readers, found
         )
 
 
 def _constant_finding(
-    values: ConstantValues, use: ConstantUse, readers: Sequence[str], settings: Settings, *, overflow: bool
+    values: ConstantValues,
+    use: ConstantUse,
+    readers: Sequence[str],
+    better: Callable[[ConstantValues], str],
+    *,
+    overflow: bool,
 ) -> Finding:
     if values.dtype == BIAS:
         return Finding()
     shared = use.imbalance if values.axis is None else None
-    numbers = Use(use.sqnr_db, use.clip_share, use.clipped, use.used, shared, use.levels, readers)
+    method = better(values) if use.sqnr_db < GOOD_DB else ""
+    numbers = Use(use.sqnr_db, use.clip_share, use.clipped, use.used, shared, use.levels, readers, method)
     return weight_finding(
-        numbers, settings, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
+        numbers, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
     )
 
 
@@ -160,7 +185,6 @@ def layer_rows(
     """Return a row for each layer of the plan."""
     made = {name: stage.outputs[0] for stage in subject.staged.stages for name in stage.nodes}
     isolated = {name: sums.sqnr_db for name, sums in measured.quantizations.items()}
-    quantized = {name for tensor in tensors if tensor.kind != "activation" for name in tensor.layers}
     sensitivities = _ranked(measured, metric, order) if metric is not None else {}
     rows = []
     for layer in layers:
@@ -174,7 +198,7 @@ def layer_rows(
         gain = None
         if sensitivity is not None and metric is not None:
             gain = sensitivity.sqnr_left_float_db - metric.sqnr_db
-        not_fused = "" if layer.integer or layer.name not in quantized else layer.reason
+        not_fused = "" if layer.integer or layer.name not in subject.staged.layers else layer.reason
         found = layer_finding(layer.name, own, not_fused=not_fused, gain_db=gain)
         noise = measured.noises.get(output)
         rows.append(

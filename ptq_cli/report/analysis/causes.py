@@ -28,21 +28,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How the quantized model at hand was made, as far as a remedy depends on it.
-
-    Attributes:
-        amax: the method that decided the activations' ranges, ``auto`` resolved.
-        weight_amax: that of the weights' ranges.
-        histograms: the calibration kept them, so that other methods can decide from it.
-    """
-
-    amax: str
-    weight_amax: str
-    histograms: bool
-
-
-@dataclass(frozen=True)
 class Use:
     """How an activation or a weight uses its integers.
 
@@ -55,6 +40,7 @@ class Use:
             otherwise None.
         levels: how many values an integer can have; 0 for a codebook.
         readers: the layers that read it.
+        better: the amax method whose range is expected to be better; empty if none is.
     """
 
     sqnr_db: float
@@ -64,46 +50,48 @@ class Use:
     imbalance: float | None
     levels: int
     readers: Sequence[str]
+    better: str = ""
 
 
-def activation_finding(use: Use, settings: Settings) -> Finding:
+def activation_finding(use: Use, *, histograms: bool) -> Finding:
     """Return why an activation loses much, if it does.
 
+    Args:
+        use: of its integers.
+        histograms: the calibration kept them, so that what other methods make of it is known.
+
     Example:
-        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"])
-        >>> activation_finding(use, Settings("max", "max", histograms=True)).remedy
+        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"], better="mse")
+        >>> activation_finding(use, histograms=True).remedy
         '--amax mse'
-        >>> activation_finding(use, Settings("max", "max", histograms=False)).remedy
+        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"])
+        >>> activation_finding(use, histograms=False).remedy
         '--method histogram --amax mse'
-        >>> activation_finding(use, Settings("mse", "max", histograms=True)).remedy
+        >>> activation_finding(use, histograms=True).remedy
         '--exclude fc'
     """
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     if use.clip_share > MOST:
         text = f"{percent(use.clipped)} of the values lie outside the range, and make most of the noise"
-        # A range by max holds all that was calibrated; what lies outside was not in the calibration data.
-        return Finding("clipping", text, "" if settings.amax == "max" else "--amax max")
+        return Finding("clipping", text, _range_remedy(use, histograms=histograms))
     if use.used is not None and use.used < MOST:
         text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
-        if settings.amax in ("mse", "entropy"):
-            return Finding("outliers", text, exclude(use.readers))
-        return Finding("outliers", text, f"{'' if settings.histograms else '--method histogram '}--amax mse")
+        return Finding("outliers", text, _range_remedy(use, histograms=histograms))
     return _common(use)
 
 
-def weight_finding(use: Use, settings: Settings, *, widened: float, quantizer: str = "") -> Finding:
+def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     """Return why a weight loses much, if it does.
 
     Args:
         use: of its integers.
-        settings: of the model.
         widened: share of the channels whose scale followed a large bias.
         quantizer: of a weight whose values are looked up.
 
     Example:
         >>> use = Use(18.0, 0.0, 0.0, 1.0, None, 15, ["fc"])
-        >>> weight_finding(use, Settings("max", "max", histograms=True), widened=0.0).remedy
+        >>> weight_finding(use, widened=0.0).remedy
         '--weight-bits 8'
     """
     if use.sqnr_db >= GOOD_DB:
@@ -116,11 +104,10 @@ def weight_finding(use: Use, settings: Settings, *, widened: float, quantizer: s
         return Finding("bias overflow", text, exclude(use.readers))
     if use.clip_share > MOST:
         text = f"{percent(use.clipped)} of the values lie outside the range"
-        return Finding("clipping", text, "" if settings.weight_amax == "max" else "--weight-amax max")
+        return Finding("clipping", text, _weight_remedy(use))
     if use.used is not None and use.used < MOST:
         text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
-        known = settings.weight_amax in ("mse", "entropy")
-        return Finding("outliers", text, exclude(use.readers) if known else "--weight-amax mse")
+        return Finding("outliers", text, _weight_remedy(use))
     return _common(use)
 
 
@@ -171,6 +158,18 @@ def percent(share: float) -> str:
     """
     value = 100 * share
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
+
+
+def _range_remedy(use: Use, *, histograms: bool) -> str:
+    """Return the method that is expected to be better; where nothing can be expected, what tells; or none."""
+    if use.better:
+        return f"--amax {use.better}"
+    # Of the range alone, max knows no more than that.
+    return exclude(use.readers) if histograms else "--method histogram --amax mse"
+
+
+def _weight_remedy(use: Use) -> str:
+    return f"--weight-amax {use.better}" if use.better else exclude(use.readers)
 
 
 def _few_steps(use: Use, quantizer: str) -> Finding | None:

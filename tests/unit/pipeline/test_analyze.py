@@ -17,7 +17,8 @@ from ptq_cli.core.errors import (
     UnknownNameError,
 )
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.analyze import Question, run_analyze
+from ptq_cli.pipeline.analysis_subject import Question
+from ptq_cli.pipeline.analyze import run_analyze
 from ptq_cli.pipeline.calibrate import run_calibrate
 from ptq_cli.pipeline.evaluate import run_evaluate
 from ptq_cli.pipeline.export import run_export

@@ -6,64 +6,56 @@ import pytest
 
 from ptq_cli.report.analysis.causes import (
     Finding,
-    Settings,
     Use,
     activation_finding,
     layer_finding,
     weight_finding,
 )
 
-SETTINGS = Settings("percentile", "max", histograms=True)
 GOOD = Use(38.0, 0.1, 0.0, 0.9, 2.0, 256, ("fc",))
 BAD = replace(GOOD, sqnr_db=20.0)
 
 
 @pytest.mark.parametrize(
-    ("use", "settings", "cause", "remedy"),
+    ("use", "histograms", "cause", "remedy"),
     [
-        (replace(GOOD, used=0.01, imbalance=50.0), SETTINGS, "", ""),
-        (BAD, SETTINGS, "", ""),
-        (replace(BAD, used=0.1), SETTINGS, "outliers", "--amax mse"),
-        (replace(BAD, used=0.1), replace(SETTINGS, amax="entropy"), "outliers", "--exclude fc"),
+        (replace(GOOD, used=0.01, imbalance=50.0), True, "", ""),
+        (BAD, True, "", ""),
+        (replace(BAD, used=0.1, better="entropy"), True, "outliers", "--amax entropy"),
+        (replace(BAD, used=0.1), True, "outliers", "--exclude fc"),
         (
             replace(BAD, used=0.1),
-            Settings("max", "max", histograms=False),
+            False,
             "outliers",
             "--method histogram --amax mse",
         ),
-        (replace(BAD, clip_share=0.8, used=0.1), SETTINGS, "clipping", "--amax max"),
-        (replace(BAD, clip_share=0.8), replace(SETTINGS, amax="max"), "clipping", ""),
-        (replace(BAD, imbalance=4.0), SETTINGS, "channel imbalance", "--exclude fc"),
-        (replace(BAD, imbalance=3.9), SETTINGS, "", ""),
+        (replace(BAD, clip_share=0.8, used=0.1, better="max"), True, "clipping", "--amax max"),
+        (replace(BAD, clip_share=0.8), True, "clipping", "--exclude fc"),
+        (replace(BAD, imbalance=4.0), True, "channel imbalance", "--exclude fc"),
+        (replace(BAD, imbalance=3.9), True, "", ""),
     ],
 )
-def test_activations(use: Use, settings: Settings, cause: str, remedy: str) -> None:
-    found = activation_finding(use, settings)
+def test_activations(use: Use, histograms: bool, cause: str, remedy: str) -> None:
+    found = activation_finding(use, histograms=histograms)
     assert (found.cause, found.remedy) == (cause, remedy)
     assert bool(found.finding) == bool(cause)
 
 
 @pytest.mark.parametrize(
-    ("use", "settings", "widened", "cause", "remedy"),
+    ("use", "widened", "cause", "remedy"),
     [
-        (replace(GOOD, levels=15), SETTINGS, 1.0, "", ""),
-        (replace(BAD, levels=15), SETTINGS, 0.0, "few steps", "--weight-bits 8"),
-        (replace(BAD, levels=0), SETTINGS, 0.0, "few steps", "--weight-quantizer scaled"),
-        (BAD, SETTINGS, 0.25, "bias overflow", "--exclude fc"),
-        (replace(BAD, used=0.2), SETTINGS, 0.0, "outliers", "--weight-amax mse"),
-        (replace(BAD, used=0.2), replace(SETTINGS, weight_amax="mse"), 0.0, "outliers", "--exclude fc"),
-        (
-            replace(BAD, clip_share=0.9),
-            replace(SETTINGS, weight_amax="percentile"),
-            0.0,
-            "clipping",
-            "--weight-amax max",
-        ),
-        (replace(BAD, imbalance=9.0), SETTINGS, 0.0, "channel imbalance", "--exclude fc"),
+        (replace(GOOD, levels=15), 1.0, "", ""),
+        (replace(BAD, levels=15), 0.0, "few steps", "--weight-bits 8"),
+        (replace(BAD, levels=0), 0.0, "few steps", "--weight-quantizer scaled"),
+        (BAD, 0.25, "bias overflow", "--exclude fc"),
+        (replace(BAD, used=0.2, better="mse"), 0.0, "outliers", "--weight-amax mse"),
+        (replace(BAD, used=0.2), 0.0, "outliers", "--exclude fc"),
+        (replace(BAD, clip_share=0.9, better="max"), 0.0, "clipping", "--weight-amax max"),
+        (replace(BAD, imbalance=9.0), 0.0, "channel imbalance", "--exclude fc"),
     ],
 )
-def test_weights(use: Use, settings: Settings, widened: float, cause: str, remedy: str) -> None:
-    found = weight_finding(use, settings, widened=widened, quantizer="looked up")
+def test_weights(use: Use, widened: float, cause: str, remedy: str) -> None:
+    found = weight_finding(use, widened=widened, quantizer="looked up")
     assert (found.cause, found.remedy) == (cause, remedy)
 
 

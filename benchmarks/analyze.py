@@ -1,0 +1,177 @@
+"""What an analysis takes, beside plain forward passes over the same images and beside a session a variant.
+
+python -m benchmarks.analyze            print the table
+python -m benchmarks.analyze --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.timing import Work, peak_bytes, run_ptq
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.pipeline.analyze import run_analyze
+from ptq_cli.pipeline.measure import open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.report.analysis.document import read_analysis
+from ptq_cli.runtime.session import Session, usable_cores
+from tools.marked import write_part
+
+ROOT = Path(__file__).parent.parent
+CNN = ROOT / "sample_models" / "cifar10_cnn"
+SPEECH = ROOT / "sample_models" / "spoken_digits_transformer"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+ROUNDS = 3
+BATCH = 32
+IMAGES = 256
+HUNDRED = 100
+DEEP_BLOCKS = (6, 6, 8, 8)
+"""Of the sample's stages, which has 2, 2, 2 and 3: then it has 101 layers that are quantized."""
+
+DEEPER = """
+
+def build() -> nn.Module:
+    from dataclasses import replace
+    stages = [replace(stage, blocks=count) for stage, count in zip(STAGES, {blocks}, strict=True)]
+    return InvertedResidualNet(stages)
+"""
+SAVE = "import torch, model; torch.manual_seed(0); torch.save(model.build().state_dict(), 'model.pt')"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of one turn."""
+
+    wall: float
+    processor: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A sample model with a finished run in a folder of its own."""
+
+    name: str
+    folder: Path
+    run: RunDirectory
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure what an analysis takes.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as scratch:
+        text = "\n".join(page(Path(scratch)))
+    print(text)
+    if write:
+        write_part(RESULTS, "analyze", text)
+
+
+def page(scratch: Path) -> Iterator[str]:
+    """Measure, and yield the lines."""
+    subjects = [
+        prepared("CNN sample", CNN, scratch / "cnn"),
+        prepared("CNN sample, deeper", deeper(scratch / "deep"), scratch / "deep-run"),
+        prepared("transformer sample", SPEECH, scratch / "speech"),
+    ]
+    yield (
+        f"`python -m benchmarks.analyze --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"{os.getloadavg()[0]:.1f} at the start; {IMAGES} samples, {ROUNDS} rounds in which the candidates "
+        "take turns. The time by the clock is the least, processor times are medians. A layer is one with a "
+        "sensitivity, and so two models. The work is in forward passes by multiply-accumulates; beside it is "
+        "processor time over that of a plain pass, the mean of the float and the int8 model's. *A session "
+        "each* opens and runs a whole model for each of these."
+    )
+    yield ""
+    header = ("model", "layers", "analyze", "asked", "processor time", "work", "over a pass")
+    yield f"| {' | '.join(header)} | a session each | peak memory |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for subject in subjects:
+        yield f"| {' | '.join(row(subject))} |"
+
+
+def prepared(name: str, folder: Path, run: Path) -> Subject:
+    """Quantize a model in its folder, and return it."""
+    run_ptq(["quantize", "--run", str(run)], folder)
+    return Subject(name, folder, RunDirectory(run))
+
+
+def deeper(folder: Path) -> Path:
+    """Make the CNN sample's folder with more blocks of the same kinds, and random weights."""
+    shutil.copytree(CNN, folder, ignore=shutil.ignore_patterns("ptq-run", "__pycache__", "model.pt"))
+    with (folder / "model.py").open("a", encoding="utf-8") as file:
+        file.write(DEEPER.format(blocks=DEEP_BLOCKS))
+    subprocess.run([sys.executable, "-c", SAVE], cwd=folder, check=True)
+    return folder
+
+
+def row(subject: Subject) -> Sequence[str]:
+    """Measure one model."""
+    request = Request({"eval_samples": IMAGES}, folder=subject.folder)
+    recipe = resolve(request)
+    paths = (subject.run.float_model, subject.run.quantized_model)
+    sessions = [Session(path) for path in paths]
+    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    batches = list(bind_inputs(dataset, sessions[0].inputs).batches(BATCH))
+
+    def passes() -> None:
+        for session in sessions:
+            for batch in batches:
+                session.run(batch.inputs)
+
+    def a_session_each() -> None:
+        for path in paths:
+            session = Session(path)
+            for batch in batches:
+                session.run(batch.inputs)
+
+    def analyze() -> None:
+        run_analyze(request, subject.run)
+
+    both, each, whole = (
+        [Taken(*pair) for pair in zip(*columns, strict=True)]
+        for columns in take_turns_by_both((passes, a_session_each, analyze))
+    )
+    cost = read_analysis(subject.run.analysis).cost
+    layers = cost.variants // 2
+    ratio = median(2 * taken.processor / pair.processor for taken, pair in zip(whole, both, strict=True))
+    words = ["analyze", "--run", str(subject.run.path), "--samples", str(IMAGES)]
+    return (
+        subject.name,
+        str(layers),
+        f"{min(taken.wall for taken in whole):.1f} s",
+        "at most 60 s" if layers >= HUNDRED else "",
+        f"{median(taken.processor for taken in whole):.1f} s",
+        f"{cost.forward_passes:.1f}",
+        f"{ratio:.1f}",
+        f"{layers * median(taken.processor for taken in each):.1f} s",
+        f"{peak_bytes(words, subject.folder) / 1e6:.0f} MB",
+    )
+
+
+def take_turns_by_both(works: Sequence[Work]) -> list[tuple[list[float], list[float]]]:
+    """Return the seconds of each piece of work in each round, by the clock and of processor time."""
+    for work in works:
+        work()
+    times: list[tuple[list[float], list[float]]] = [([], []) for _ in works]
+    for _ in range(ROUNDS):
+        for work, (wall, processor) in zip(works, times, strict=True):
+            began, used = time.perf_counter(), time.process_time()
+            work()
+            wall.append(time.perf_counter() - began)
+            processor.append(time.process_time() - used)
+    return times
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Each flag that ``ptq analyze`` proposes is run as it is printed, on a model made to show its cause."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.report.analysis.document import Analysis, read_analysis
+from tests.e2e.conftest import Ptq
+
+RECIPE = """\
+[model]
+path = "model.onnx"
+[calibration]
+data = "calib.npz"
+[evaluation]
+data = "eval.npz"
+"""
+WIDTH = 256
+
+Arrays = dict[str, np.ndarray]
+
+
+def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def usual() -> tuple[Arrays, np.ndarray, np.ndarray]:
+    """Weights, calibration data and evaluation data in which nothing stands out."""
+    weights = {"w0": normal((WIDTH, 64), 0) / 16, "w1": normal((64, 8), 1) / 8}
+    return weights, normal((1024, WIDTH), 2), normal((64, WIDTH), 3)
+
+
+def rare_outlier() -> tuple[Arrays, np.ndarray, np.ndarray]:
+    weights, calibration, evaluation = usual()
+    calibration = np.tile(calibration, (8, 1))
+    calibration[5, 7] = 150.0
+    return weights, calibration, evaluation
+
+
+def wide_channel() -> tuple[Arrays, np.ndarray, np.ndarray]:
+    """Half a percent of the channels is 200 times as wide, which the weights undo."""
+    weights, calibration, evaluation = usual()
+    for data in (calibration, evaluation):
+        data[:, :2] *= 200
+    weights["w0"][:2] /= 200
+    return weights, calibration, evaluation
+
+
+def write_model(weights: Arrays) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], "first"),
+        helper.make_node("MatMul", ["h", "w1"], ["y"], "second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "two",
+        [value("x", TensorProto.FLOAT, ["n", WIDTH])],
+        [value("y", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that shows a cause."""
+
+    make: Callable[[], tuple[Arrays, np.ndarray, np.ndarray]]
+    settings: str
+    cause: str
+    remedy: str
+    gain_db: float = 3.0
+
+
+CASES = {
+    "outliers": Case(rare_outlier, "--amax max", "outliers", r"ptq export --amax (mse|entropy|percentile)"),
+    "outliers, no histograms": Case(
+        rare_outlier, "--method max", "outliers", "ptq quantize --method histogram --amax mse"
+    ),
+    "clipping": Case(usual, "--percentile 90", "clipping", r"ptq export --amax (max|mse)"),
+    "clipped weights": Case(
+        usual,
+        "--weight-amax percentile --percentile 90 --amax max",
+        "clipping",
+        r"ptq export --weight-amax (max|mse)",
+    ),
+    "few steps": Case(usual, "--weight-bits 3", "few steps", "ptq export --weight-bits 8"),
+}
+
+
+def analyzed(ptq: Ptq, *more: str) -> tuple[Analysis, str]:
+    outcome = ptq("analyze", *more)
+    assert outcome.status == 0, outcome
+    return read_analysis(Path("ptq-run/analysis.json")), outcome.out
+
+
+def worst(analysis: Analysis) -> float:
+    return min(tensor.sqnr_isolated_db for tensor in analysis.tensors)
+
+
+def sqnr_db(analysis: Analysis) -> float:
+    assert analysis.metric is not None
+    return analysis.metric.sqnr_db
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_proposed_helps(name: str, ptq: Ptq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = CASES[name]
+    weights, calibration, evaluation = case.make()
+    write_model(weights)
+    np.savez("calib.npz", x=calibration)
+    np.savez("eval.npz", x=evaluation)
+    Path("ptq.toml").write_text(RECIPE)
+    assert ptq(f"quantize {case.settings}").status == 0
+    before, said = analyzed(ptq)
+    assert case.cause in {layer.cause for layer in before.layers}, said
+    printed = re.search(r"^to try: (.+)$", said, re.MULTILINE)
+    assert printed is not None and re.fullmatch(case.remedy, printed.group(1)), said
+    outcome = ptq(printed.group(1).removeprefix("ptq "))
+    assert outcome.status == 0, outcome
+    after, _ = analyzed(ptq)
+    assert sqnr_db(after) > sqnr_db(before) + case.gain_db
+    assert worst(after) > worst(before)
+
+
+def test_a_codebook_is_proposed_to_be_left(ptq: Ptq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights, calibration, evaluation = usual()
+    write_model(weights)
+    np.savez("calib.npz", x=calibration)
+    np.savez("eval.npz", x=evaluation)
+    Path("ptq.toml").write_text(RECIPE)
+    assert ptq("quantize --weight-quantizer centers --weight-centers 4").status == 0
+    before, said = analyzed(ptq, "--tensors")
+    assert "to try: ptq export --weight-quantizer scaled" in said
+    assert {layer.cause for layer in before.layers} == {"not fused"}
+    assert ptq("export --weight-quantizer scaled").status == 0
+    after, _ = analyzed(ptq)
+    assert sqnr_db(after) > sqnr_db(before) + 10
+    assert all(layer.integer for layer in after.layers)
