@@ -4,21 +4,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
+import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.labels import require_labels
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.pipeline.evaluation_set import class_counts, has_classes
 from ptq_cli.pipeline.measure import checked
 from ptq_cli.qdq.reading import Reading
 from ptq_cli.qdq.staged import StagedModel
 from ptq_cli.qdq.stages import cut_stages
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.document import Order
+from ptq_cli.report.analysis.judge import SQNR, Yardstick
 from ptq_cli.report.analysis.measure import Subject
 from ptq_cli.report.document import Layer
-from ptq_cli.report.metrics.registry import requested_label_metrics
+from ptq_cli.report.evaluator import judged_metrics
+from ptq_cli.report.metrics.registry import PAIR_METRICS
+from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.runtime.pieces import Cutter
 
 PIECE_BYTES = 32 << 20
@@ -59,7 +66,7 @@ def make_subject(
     models: tuple[onnx.ModelProto, onnx.ModelProto],
     layers: Sequence[Layer],
     question: Question,
-    metric: str,
+    yardstick: Yardstick,
 ) -> Subject:
     """Cut both models into stages, and open a session for each.
 
@@ -68,7 +75,7 @@ def make_subject(
         models: the float and the quantized one.
         layers: where each layer runs.
         question: which sensitivities are wanted.
-        metric: that variants are judged by.
+        yardstick: what variants are judged by.
 
     Raises:
         InvalidOnnxError: the quantized model has not the operators of the float one.
@@ -77,16 +84,40 @@ def make_subject(
     """
     stages = cut_stages(*models, reading, {layer.name for layer in layers if layer.integer})
     outputs = [item.name for item in models[0].graph.output]
-    staged = StagedModel(stages, reading.pairs, outputs[0])
+    staged = StagedModel(stages, reading.pairs, yardstick.output_name)
     return Subject(
         staged,
         reading.pairs,
         channel_axes(reading.float_graph),
         outputs,
         _chosen(staged, question),
-        metric,
-        requested_label_metrics([metric]),
+        yardstick,
     )
+
+
+def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick:
+    """Return what variants are judged by: the first metric named or defined, or top-1 where labels allow.
+
+    Raises:
+        UnknownNameError, EntryPointError, MetricError: the metric does not exist, or cannot be made.
+        LabelError: it needs labels, and there are none.
+    """
+    outputs = [value.name or "" for value in model.graph.outputs]
+    named = recipe.evaluation.metrics[0] if recipe.evaluation.metrics else ""
+    metric, output = split_output(named)
+    index = outputs.index(output) if output in outputs else 0
+    if metric in PAIR_METRICS:
+        pair = None if metric == SQNR else PAIR_METRICS[metric]
+        return Yardstick(named, index, outputs[index], None, pair)
+    specs = metric_specs([named] if named else [], recipe.metric)
+    if not specs and has_classes(dataset, recipe.evaluation.batch_size):
+        specs = (MetricSpec("top1", "top1"),)
+    if not specs:
+        return Yardstick(SQNR, 0, outputs[0])
+    spec = next((item for item in specs if named in (item.name, item.metric)), specs[0])
+    require_labels(dataset, f"metric '{spec.name}'")
+    judged = judged_metrics([spec], outputs, class_counts(model))[0]
+    return Yardstick(spec.name, judged.output, judged.output_name, judged)
 
 
 def _chosen(staged: StagedModel, question: Question) -> list[str]:

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.calibdata.labels import require_labels
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import write_together
@@ -17,7 +16,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.analysis_subject import Question, make_subject, pieces_of
+from ptq_cli.pipeline.analysis_subject import Question, make_subject, pieces_of, yardstick_of
 from ptq_cli.pipeline.measure import open_data
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.page import page_with
@@ -49,12 +48,11 @@ from ptq_cli.report.analysis.document import (
     Samples,
     analysis_to_json,
 )
-from ptq_cli.report.analysis.judge import SQNR
+from ptq_cli.report.analysis.judge import Yardstick
 from ptq_cli.report.analysis.measure import Measured, Subject, measure
 from ptq_cli.report.analysis.ranges import better_activation_method, better_weight_method
 from ptq_cli.report.analysis.tensors import TensorAnalysis
 from ptq_cli.report.document import Layer
-from ptq_cli.report.metrics.registry import requested_label_metrics
 from ptq_cli.report.times import current_time
 from ptq_cli.runtime.session import usable_cores
 
@@ -110,14 +108,15 @@ def run_analyze(
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     float_proto = pair.float_model.proto()
-    inputs = input_specs(ir.from_proto(float_proto))
+    float_graph = ir.from_proto(float_proto)
+    inputs = input_specs(float_graph)
     dataset = _open_samples(recipe, inputs)
-    metric = _metric(recipe, dataset)
+    yardstick = yardstick_of(recipe, dataset, float_graph)
     progress(Progress("reading both models", 0, None))
     layers = evaluated_layers(pair, recipe, origin)
     quantized_proto = pair.quantized_model.proto()
     reading = Reading(float_proto, quantized_proto)
-    subject = make_subject(reading, (float_proto, quantized_proto), layers, question, metric)
+    subject = make_subject(reading, (float_proto, quantized_proto), layers, question, yardstick)
     measured = measure(
         subject,
         pieces_of(dataset, inputs, recipe.evaluation.batch_size, subject.staged),
@@ -126,9 +125,9 @@ def run_analyze(
         progress=progress,
     )
     tensors = _tensors(recipe, calibration, reading, quantized_proto, measured)
-    work = multiply_accumulates(ir.from_proto(float_proto), measured.sizes).counts
+    work = multiply_accumulates(float_graph, measured.sizes).counts
     layers = _as_run(layers, quantized_proto, recipe, measured.sizes)
-    summary = _metric_summary(metric, measured) if question.sensitivity else None
+    summary = _metric_summary(yardstick, measured) if question.sensitivity else None
     analysis = Analysis(
         created=current_time(),
         versions=library_versions(),
@@ -153,16 +152,6 @@ def _open_samples(recipe: Recipe, inputs: Sequence[TensorSpec]) -> Dataset:
     if settings.samples is None:
         settings = replace(settings, samples=DEFAULT_SAMPLES)
     return bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
-
-
-def _metric(recipe: Recipe, dataset: Dataset) -> str:
-    """Return what variants are judged by: the first metric named, or top-1 where there are labels."""
-    if not recipe.evaluation.metrics:
-        return "top1" if dataset.has_labels else SQNR
-    name = recipe.evaluation.metrics[0]
-    if requested_label_metrics([name]):
-        require_labels(dataset, f"metric '{name}'")
-    return name
 
 
 def _tensors(
@@ -202,8 +191,8 @@ def _as_run(
     )
 
 
-def _metric_summary(name: str, measured: Measured) -> MetricSummary:
-    found = next(item for item in measured.evaluation.measurements if item.name == name)
+def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
+    found = next(item for item in measured.evaluation.measurements if item.name == yardstick.name)
     return MetricSummary(
         found.name,
         found.unit,

@@ -64,12 +64,12 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     check_limits(recipe.gate)
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
-    if not specs and _has_classes(bound, batch_size):
+    if not specs and has_classes(bound, batch_size):
         specs = (MetricSpec("top1", "top1"),)
     if specs:
         require_labels(dataset, f"metric '{specs[0].name}'")
     _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
-    metrics = judged_metrics(specs, outputs, _class_counts(model))
+    metrics = judged_metrics(specs, outputs, class_counts(model))
     return EvaluationSet(bound, batch_size, outputs, metrics, read_baseline(recipe.gate))
 
 
@@ -77,7 +77,7 @@ def _limited(gate: GateSettings) -> list[str]:
     return [*gate.max_drop, *gate.min, *gate.max_regression]
 
 
-def _has_classes(dataset: Dataset, batch_size: int) -> bool:
+def has_classes(dataset: Dataset, batch_size: int) -> bool:
     """Say whether labels are classes, so that top-1 is meant where no metric is named."""
     if not dataset.has_labels:
         return False
@@ -97,7 +97,8 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterabl
             )
 
 
-def _class_counts(model: ir.Model) -> Mapping[str, int]:
+def class_counts(model: ir.Model) -> Mapping[str, int]:
+    """Return the size of the second axis of each output, where it is known."""
     shapes = {value.name or "": value.shape for value in model.graph.outputs}
     return {
         name: shape[1]

@@ -65,7 +65,7 @@ class MetricSummary:
         higher_is_better: false for errors.
         float_value: the float model's; null for one that compares two models.
         quantized_value: the quantized model's.
-        sqnr_db: SQNR of the quantized model's first output. Decibels.
+        sqnr_db: SQNR of the quantized model's output that the metric reads. Decibels.
     """
 
     name: str

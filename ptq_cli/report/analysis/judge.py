@@ -1,65 +1,90 @@
-"""How well a model does on samples that stream by: the metric asked for, and the first output's SQNR."""
+"""How well a model does on samples that stream by: the metric asked for, and the SQNR of the same output."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums
-from ptq_cli.report.metrics.base import LabelMetric, Labels, PairMetric
-from ptq_cli.report.metrics.registry import PAIR_METRICS, is_label_metric, make_label_metric
+from ptq_cli.report.evaluator import Judged
+from ptq_cli.report.metrics.base import LabelMetric, PairMetric
+from ptq_cli.report.outputs import Place
+from ptq_cli.report.targets import fitting_targets
 
 SQNR = "sqnr_db"
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What models are judged by, and which of their outputs.
+
+    Attributes:
+        name: of the metric, as the report calls it.
+        output: index of the output.
+        output_name: its name.
+        judged: the metric, if it needs labels.
+        pair: the metric, if it compares the two models; ``sqnr_db`` is neither, and always measured.
+    """
+
+    name: str
+    output: int
+    output_name: str
+    judged: Judged | None = None
+    pair: type[PairMetric] | None = None
 
 
 class Judge:
     """Judges a variant of a model beside the float model.
 
     Example:
-        >>> judge = Judge("top1")
+        >>> from ptq_cli.calibdata.batch import Batch
+        >>> from ptq_cli.report.evaluator import judged_metrics
+        >>> from ptq_cli.report.metrics.spec import MetricSpec
+        >>> top1 = judged_metrics([MetricSpec("top1", "top1")], ["scores"])[0]
+        >>> judge = Judge(Yardstick("top1", 0, "scores", top1))
         >>> scores = np.float32([[2.0, 1.0], [0.0, 1.0]])
-        >>> judge.update(scores, scores / 2, np.array([0, 0]), "the model with one layer changed")
+        >>> place = Place(Batch({}, np.array([0, 0]), ("a", "b")), 0)
+        >>> judge.update(scores, scores / 2, place, "the model with one layer changed")
         >>> judge.value, round(judge.sqnr_db, 2)
         (0.5, 6.02)
     """
 
-    def __init__(self, metric: str) -> None:
-        """Begin with no sample.
-
-        Args:
-            metric: its name; ``sqnr_db`` is always measured.
-        """
+    def __init__(self, yardstick: Yardstick) -> None:
+        """Begin with no sample."""
+        self._yardstick = yardstick
         self._noise = NoiseSums()
-        self._label_metric: LabelMetric | None = (
-            make_label_metric(metric, {}) if is_label_metric(metric) else None
-        )
-        self._pair_metric: PairMetric | None = (
-            PAIR_METRICS[metric]() if metric in PAIR_METRICS and metric != SQNR else None
-        )
+        judged, pair = yardstick.judged, yardstick.pair
+        self._label_metric: LabelMetric | None = judged.make() if judged is not None else None
+        self._pair_metric: PairMetric | None = pair() if pair is not None else None
 
-    def update(self, wanted: Array, found: Array, labels: Labels | None, what: str) -> None:
+    def update(self, wanted: Array, found: Array, place: Place, what: str) -> None:
         """Add some samples.
 
         Args:
             wanted: the float model's output, found finite before.
             found: the variant's.
-            labels: where the metric needs them.
+            place: the samples, with their labels.
             what: the variant, for the message.
 
         Raises:
             MetricError: the variant's output holds NaN or Inf, or does not fit the metric.
+            LabelError: labels do not fit.
         """
         if not np.isfinite(found).all():
             raise MetricError(
-                f"the output of {what} holds NaN or Inf",
+                f"the output of {what} holds NaN or Inf at {place.whole()}",
                 hint="look at the layer's arithmetic, or leave it out with --layers",
             )
-        samples = len(wanted) if wanted.ndim else 1
+        samples = place.batch.size
         self._noise.update(wanted, found, samples)
-        if self._label_metric is not None and labels is not None:
-            self._label_metric.update(found, labels)
+        if self._label_metric is not None:
+            self._label_metric.update(
+                *fitting_targets(self._label_metric, self._yardstick.name, found, place)
+            )
         if self._pair_metric is not None:
+            self._require_fit(self._pair_metric, wanted, samples)
             self._pair_metric.update(wanted, found)
 
     @property
@@ -72,6 +97,13 @@ class Judge:
         """The metric so far."""
         metric = self._label_metric or self._pair_metric
         return self.sqnr_db if metric is None else metric.compute()
+
+    def _require_fit(self, metric: PairMetric, output: Array, samples: int) -> None:
+        if not metric.accepts(output, samples):
+            raise MetricError(
+                f"{self._yardstick.name} has no meaning for output '{self._yardstick.output_name}'",
+                hint="--metric sqnr_db has one for every output",
+            )
 
 
 def drop(float_value: float | None, value: float, *, higher_is_better: bool) -> float | None:

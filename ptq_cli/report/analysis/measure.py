@@ -16,9 +16,10 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.reading import ActivationPair
 from ptq_cli.qdq.staged import Held, StagedModel, Tensors
-from ptq_cli.report.analysis.judge import Judge
+from ptq_cli.report.analysis.judge import Judge, Yardstick
 from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums
-from ptq_cli.report.evaluate import Evaluation, evaluate_models
+from ptq_cli.report.evaluate import Runs, run_evaluator
+from ptq_cli.report.evaluator import Evaluation, Evaluator
 from ptq_cli.report.outputs import Place
 
 STAGE = "analyze"
@@ -65,8 +66,7 @@ class Subject:
         channel_axes: the axis of the channels of those that have them.
         outputs: names of the models' outputs.
         layers: whose sensitivity is wanted.
-        metric: that variants are judged by.
-        metrics: the same, if it needs labels.
+        yardstick: what variants are judged by.
     """
 
     staged: StagedModel
@@ -74,8 +74,7 @@ class Subject:
     channel_axes: Mapping[str, int]
     outputs: Sequence[str]
     layers: Sequence[str]
-    metric: str
-    metrics: Sequence[str]
+    yardstick: Yardstick
 
 
 def measure(
@@ -100,22 +99,20 @@ def measure(
 
     Raises:
         NonFiniteActivationError: a tensor holds NaN or Inf.
-        PtqError: as ``evaluate_models`` does.
+        LabelError, MetricError: as ``run_evaluator`` does, and where an output holds NaN or Inf.
+        EmptyDataError: there is no sample.
     """
     with ThreadPoolExecutor(threads, STAGE) as pool:
-        run = _Run(subject, pool)
+        judged = subject.yardstick.judged
+        evaluator = Evaluator(subject.outputs, (judged,) if judged is not None else ())
+        run = _Run(subject, pool, evaluator)
         try:
-            evaluation = evaluate_models(
-                run.float_outputs,
-                run.quantized_outputs,
-                run.over(pieces, total, progress),
-                output_names=subject.outputs,
-                metrics=subject.metrics,
-            )
+            both = Runs(run.float_outputs, (run.quantized_outputs,))
+            run_evaluator(evaluator, both, run.over(pieces, total, progress))
         finally:
             # Whoever interrupts waits for no variant that has not begun.
             pool.shutdown(wait=False, cancel_futures=True)
-    return run.measured(evaluation)
+    return run.measured(evaluator.evaluations()[0])
 
 
 @dataclass
@@ -124,12 +121,13 @@ class _Run:
 
     subject: Subject
     pool: ThreadPoolExecutor
+    evaluator: Evaluator
     floats: Tensors = field(default_factory=dict)
     quantized: Tensors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         subject = self.subject
-        self.output = Judge(subject.metric)
+        self.output = Judge(subject.yardstick)
         self.quantizations = {
             name: QuantizationSums(pair.parameters, subject.channel_axes.get(name))
             for name, pair in subject.pairs.items()
@@ -138,7 +136,9 @@ class _Run:
         self.noises = {name: NoiseSums() for name in [*subject.pairs, *sorted(made - set(subject.pairs))]}
         self.shapes: dict[str, tuple[int | None, ...]] = {}
         self.sizes: dict[str, tuple[int, ...]] = {}
-        self.judged = {name: Judged(Judge(subject.metric), Judge(subject.metric)) for name in subject.layers}
+        self.judged = {
+            name: Judged(Judge(subject.yardstick), Judge(subject.yardstick)) for name in subject.layers
+        }
 
     def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
         """Run both models, and return the outputs of the float one."""
@@ -153,11 +153,13 @@ class _Run:
         return self._outputs(self.quantized)
 
     def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
-        """Yield the pieces; each is analyzed once ``evaluate_models`` has found its outputs to be right."""
+        """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
         done = 0
         progress(Progress(STAGE, 0, total))
         for piece in pieces:
             yield piece
+            if self.evaluator.is_refused:
+                return  # It says of which sample, and why.
             self._analyze(piece, done)
             self.floats = self.quantized = {}
             done += piece.size
@@ -173,20 +175,20 @@ class _Run:
         return [self.subject.staged.floats(name, tensors[name]) for name in self.subject.outputs]
 
     def _analyze(self, piece: Batch, first: int) -> None:
-        wanted = self._outputs(self.floats)[0]
-        self.output.update(wanted, self._outputs(self.quantized)[0], piece.labels, "the quantized model")
+        place, index = Place(piece, first), self.subject.yardstick.output
+        wanted = self._outputs(self.floats)[index]
+        self.output.update(wanted, self._outputs(self.quantized)[index], place, "the quantized model")
         self.sizes = self.sizes or {name: (1, *array.shape[1:]) for name, array in piece.inputs.items()}
-        place = Place(piece, first)
         tensors = [self._tensor(name, place) for name in self.noises]
         work: list[Callable[[], None]] = []
         for layer in self.subject.layers:
-            work += [self._variant(layer, form, wanted, piece) for form in (True, False)]
+            work += [self._variant(layer, form, wanted, place) for form in (True, False)]
         work += tensors
         futures: list[Future[None]] = [self.pool.submit(task) for task in work]
         for future in futures:
             future.result()
 
-    def _variant(self, layer: str, quantized: bool, wanted: Array, piece: Batch) -> Callable[[], None]:
+    def _variant(self, layer: str, quantized: bool, wanted: Array, place: Place) -> Callable[[], None]:
         judged = self.judged[layer]
         judge, base = (
             (judged.only_quantized, self.floats) if quantized else (judged.left_float, self.quantized)
@@ -195,7 +197,7 @@ class _Run:
 
         def run() -> None:
             found = self.subject.staged.changed(layer, base, quantized=quantized)
-            judge.update(wanted, found, piece.labels, what)
+            judge.update(wanted, found, place, what)
 
         return run
 

@@ -76,7 +76,10 @@ class TensorAnalysis:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one layer's quantization does to the model's first output.
+    """What one layer's quantization does to the output that the metric reads.
+
+    A layer's quantization is that of its weight and bias, of what it reads, and of what it gives where that
+    is quantized.
 
     Attributes:
         metric_only_quantized: the metric of a model in which only this layer is quantized.
@@ -84,8 +87,8 @@ class Sensitivity:
         drop_only_quantized: how much worse than the float model the first of them is; null for a metric that
             compares the two models, as an SQNR does.
         drop_left_float: how much worse than the float model the second is; null likewise.
-        sqnr_only_quantized_db: SQNR of the first output where only this layer is quantized. Decibels.
-        sqnr_left_float_db: SQNR of the first output where only this layer is left float. Decibels.
+        sqnr_only_quantized_db: SQNR of the output where only this layer is quantized. Decibels.
+        sqnr_left_float_db: SQNR of the output where only this layer is left float. Decibels.
         rank: place among the layers, 1 for the one that costs most.
     """
 

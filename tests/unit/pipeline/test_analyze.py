@@ -11,7 +11,9 @@ from onnx import numpy_helper
 
 from ptq_cli.core.errors import (
     LabelError,
+    MetricError,
     MissingStageError,
+    NonFiniteActivationError,
     NonFiniteDataError,
     StaleCalibrationError,
     UnknownNameError,
@@ -234,3 +236,25 @@ def test_names_from_the_model_stay_text(deep: RunDirectory) -> None:
     text = deep.path / "analysis.json"
     analyze(deep)
     assert json.loads(text.read_text(encoding="ascii"))["format"] == "ptq.analysis"
+
+
+def test_ones_own_metric_judges_the_variants(deep: RunDirectory) -> None:
+    Path("own.py").write_text("def close(output, labels):\n    return (output.argmax(1) == labels) * 0.5\n")
+    analysis = analyze(deep, metric=["own.py:close"])
+    top1 = analyze(deep, metric=["top1"])
+    assert analysis.metric is not None and top1.metric is not None
+    assert analysis.metric.name == "close"
+    assert analysis.metric.quantized_value == pytest.approx(top1.metric.quantized_value / 2)
+    found = [layer.sensitivity for layer in analysis.layers if layer.sensitivity]
+    expected = [layer.sensitivity for layer in top1.layers if layer.sensitivity]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.metric_left_float == pytest.approx(theirs.metric_left_float / 2)
+
+
+def test_nan_in_an_output_names_the_sample(deep: RunDirectory) -> None:
+    x = np.ones((4, 8), np.float32)
+    x[3] = 3e38
+    np.savez("large.npz", x=x)
+    with pytest.raises((MetricError, NonFiniteActivationError), match=r"large.npz\[3\]"):
+        analyze(deep, eval_data="large.npz")
+    assert not deep.analysis.exists()
