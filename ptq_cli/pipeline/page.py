@@ -110,12 +110,18 @@ def in_memory(
 
 def _read_material(report: Report, run: RunDirectory) -> Material:
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
-    calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
+    calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:
         raise StaleCalibrationError("the run's calibration is of another model than the report")
     models = report.model.float_model, report.model.quantized_model
-    contents = [_read_model(run.path / model.name, model) for model in models]
+    contents = [_read_model(_at_hand(run, model.name), model) for model in models]
     return in_memory(contents[0], contents[1], calibration, recipe)
+
+
+def _at_hand(run: RunDirectory, name: str) -> Path:
+    """Return a file of a run; reports of several models lie in folders of the run that they share."""
+    above = run.path.parent / name
+    return above if above.is_file() and not (run.path / name).is_file() else run.path / name
 
 
 def _read_model(path: Path, model: ModelFile) -> StoredModel:

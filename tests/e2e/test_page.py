@@ -95,14 +95,25 @@ def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any) -> None:
 
 
 def test_a_model_from_elsewhere_is_told(folder: Path, ptq: Any) -> None:
-    assert ptq("export --amax max --output other.onnx").status == 0
+    assert ptq("export --amax max --output elsewhere/other.onnx").status == 0
     assert ptq("export").status == 0
-    assert ptq("evaluate other.onnx").status == 0
+    assert ptq("evaluate elsewhere/other.onnx").status == 0
     text = page_of(folder / "ptq-run")
     assert "in the file (max)" in text
     outcome = ptq("report")
     assert outcome.status == 0
     assert "note: No histograms: 'other.onnx' of the report is not in the run directory" in outcome.out
+
+
+def test_each_of_several_models_has_its_page(folder: Path, ptq: Any) -> None:
+    for method in ("max", "mse"):
+        assert ptq(f"export --amax {method} --output ptq-run/{method}.onnx").status == 0
+    assert ptq("evaluate --model ptq-run/max.onnx --model ptq-run/mse.onnx").status == 0
+    for method in ("max", "mse"):
+        text = page_of(folder / "ptq-run" / method)
+        assert f"in the file ({method})" in text
+        outcome = ptq(f"report --run ptq-run/{method}")
+        assert (outcome.status, page_of(folder / "ptq-run" / method)) == (0, text)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ptq_cli.report.measurement import Measurement
 from ptq_cli.report.summary import format_drop, format_interval, format_value
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
+MOST_CLASSES = 100
 Domain = tuple[float, float]
 
 
@@ -49,7 +50,9 @@ class MetricRow:
     note: str
     strip: Strip | None
     pytorch_value: str = ""
+    made_by: str = ""
     classes: tuple["MetricRow", ...] = ()
+    classes_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,16 @@ class GateRow:
 def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow, ...]]:
     """Return the metrics that both models have, and those that compare the two.
 
-    Drops of one unit share a scale, on which no drop is marked; comparisons have each their own.
+    Drops of shares have one scale, on which no drop is marked; all else has a scale of its own.
     """
     paired = [metric for metric in report.metrics if metric.drop is not None]
-    domains = {unit: _drop_domain(paired, unit) for unit in {metric.unit for metric in paired}}
+    shares = _drop_domain([metric for metric in paired if metric.unit == "share"])
     compared = [metric for metric in report.metrics if metric.drop is None]
     return (
-        tuple(_paired_row(metric, domains[metric.unit]) for metric in paired),
+        tuple(
+            _paired_row(metric, shares if metric.unit == "share" else _drop_domain([metric]))
+            for metric in paired
+        ),
         tuple(_compared_row(metric) for metric in compared),
     )
 
@@ -100,12 +106,24 @@ def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
         metric.no_interval if metric.flips is None else _flips_text(metric.flips),
         _strip(drop, metric.drop_interval, domain, interval, reference=0.0),
         format_value(pytorch, metric.unit) if pytorch is not None else "",
+        _made_by(metric),
         _class_rows(metric),
+        max(len(metric.by_class) - MOST_CLASSES, 0),
     )
 
 
+def _made_by(metric: Measurement) -> str:
+    """Say which class or function of the user's measured it, with its arguments."""
+    if metric.computed_by is None:
+        return ""
+    arguments = ", ".join(f"{name} = {value}" for name, value in sorted(metric.arguments.items()))
+    return f"{metric.computed_by} ({arguments})" if arguments else metric.computed_by
+
+
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
-    found = [(one, one.drop_interval) for one in metric.by_class]
+    """Return the classes that lost most, the worst first."""
+    worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
+    found = [(one, one.drop_interval) for one in worst]
     ends = [end for _, interval in found if interval is not None for end in (interval.low, interval.high)]
     domain = _domain([0.0, *ends, *(one.drop for one, _ in found)])
     return tuple(
@@ -166,14 +184,14 @@ def _strip(
     return Strip(scale.at(value), scale.at(low), scale.at(high), place, None, text)
 
 
-def _drop_domain(metrics: Sequence[Measurement], unit: str) -> Domain | None:
-    return _domain(_drop_ends(metrics, unit))
+def _drop_domain(metrics: Sequence[Measurement]) -> Domain | None:
+    return _domain(_drop_ends(metrics))
 
 
-def _drop_ends(metrics: Sequence[Measurement], unit: str) -> Iterable[float]:
+def _drop_ends(metrics: Sequence[Measurement]) -> Iterable[float]:
     yield 0.0
     for metric in metrics:
-        if metric.unit == unit and metric.drop is not None:
+        if metric.drop is not None:
             yield metric.drop
             if metric.drop_interval is not None:
                 yield from (metric.drop_interval.low, metric.drop_interval.high)

@@ -56,13 +56,53 @@ def test_a_drop_lies_between_the_ends_of_its_interval_and_no_drop_is_marked() ->
     assert [one.drop for one in row.classes] == ["25.00 points"]
 
 
-def test_drops_of_one_unit_share_a_scale() -> None:
+def test_drops_of_shares_have_one_scale() -> None:
     wide = replace(REPORT.metrics[0], name="top5", drop_interval=Interval(-0.1, 0.1, "score"))
     rows, _ = metric_rows(replace(REPORT, metrics=(REPORT.metrics[0], wide)))
     first, second = rows[0].strip, rows[1].strip
     assert first is not None and second is not None
     assert first.reference == second.reference
     assert second.low < first.low < first.high < second.high
+
+
+def test_other_drops_have_a_scale_of_their_own() -> None:
+    small, large = (
+        Measurement(
+            name, "number", True, False, 2 * size, size, drop_interval=Interval(0.0, 2 * size, "bootstrap")
+        )
+        for name, size in (("mse", 1e-6), ("mae", 1e3))
+    )
+    rows, _ = metric_rows(replace(REPORT, metrics=(small, large)))
+    first, second = rows[0].strip, rows[1].strip
+    assert first is not None and second is not None
+    assert (first.low, first.value, first.high) == (second.low, second.value, second.high)
+
+
+def test_a_metric_of_the_users_says_what_it_is_and_why_it_has_no_interval() -> None:
+    metric = replace(
+        REPORT.metrics[0],
+        drop_interval=None,
+        flips=None,
+        no_interval="it is no mean over samples",
+        computed_by="torchmetrics.classification:MulticlassF1Score",
+        arguments={"num_classes": "10", "average": '"macro"'},
+    )
+    (row,), _ = metric_rows(replace(REPORT, metrics=(metric,)))
+    assert row.note == "it is no mean over samples"
+    assert (
+        row.made_by == 'torchmetrics.classification:MulticlassF1Score (average = "macro", num_classes = 10)'
+    )
+    assert row.strip is not None and row.strip.low == row.strip.high == row.strip.value
+
+
+def test_of_many_classes_those_that_lost_most_are_shown() -> None:
+    (one,) = REPORT.metrics[0].by_class
+    many = tuple(
+        replace(one, label=index, name="", quantized_value=0.75 - index / 1000) for index in range(250)
+    )
+    (row,), _ = metric_rows(replace(REPORT, metrics=(replace(REPORT.metrics[0], by_class=many),)))
+    assert [found.name for found in row.classes] == [str(index) for index in range(249, 149, -1)]
+    assert row.classes_left_out == 150
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
