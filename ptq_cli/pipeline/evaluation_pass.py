@@ -66,7 +66,7 @@ def evaluate_pass(
         tuple(Session(model, threads=threads).run for model in models.quantized.values()),
         _pytorch_run(recipe),
     )
-    identity = _identity(recipe, models, evaluation_set)
+    identity = _identity(recipe, models, evaluation_set, watches)
     evaluator = continued(
         run.evaluation_checkpoint, identity, lambda: _evaluator(recipe, models, evaluation_set, watches), tell
     )
@@ -109,7 +109,9 @@ def _pytorch_run(recipe: Recipe) -> Run | None:
     return lambda inputs: source.run(inputs) or ()
 
 
-def _identity(recipe: Recipe, models: Models, evaluation_set: EvaluationSet) -> Identity:
+def _identity(
+    recipe: Recipe, models: Models, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+) -> Identity:
     """Return what a checkpoint must be of, each part under the name that a message gives it."""
     specs = [judged.spec for judged in evaluation_set.metrics]
     files = {spec.metric.rpartition(":")[0] for spec in specs if is_entry_point(spec.metric)}
@@ -127,6 +129,7 @@ def _identity(recipe: Recipe, models: Models, evaluation_set: EvaluationSet) -> 
         "the metrics' code": repr(
             sorted((file, sha256_file(Path(file))) for file in files if file.endswith(".py"))
         ),
+        "--thumbnails": repr([watch.identity for watch in watches]),
         "with_pytorch": str(recipe.evaluation.with_pytorch),
         "the version of a library": repr(sorted(library_versions().items())),
     }

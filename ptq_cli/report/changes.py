@@ -42,6 +42,11 @@ class ChangeCollector:
         self._samples: list[ChangedSample] = []
         self._applies = True
 
+    @property
+    def identity(self) -> str:
+        """Whether it makes pictures: one that does not cannot go on for one that does."""
+        return "with pictures" if self._paint is not None else "without pictures"
+
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
         """Compare a batch's first outputs.
 

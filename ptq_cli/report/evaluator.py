@@ -62,6 +62,11 @@ class ModelOutputs:
 class Watch(Protocol):
     """Sees the first outputs of the float and of a quantized model, after they were found finite."""
 
+    @property
+    def identity(self) -> str:
+        """What its notes depend on besides models and data; a checkpoint of another is passed over."""
+        ...
+
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
         """Look at one batch."""
         ...

@@ -67,3 +67,18 @@ def test_what_is_kept_is_bounded_and_what_is_counted_is_not(monkeypatch: pytest.
     assert (found.total, len(found.samples)) == (5, 3)
     assert [item.picture for item in found.samples] == ["", "anBlZw==", "anBlZw=="]
     assert seen[1] == [4.0, 5.0, 6.0, 7.0], "the sample's own input"
+
+
+def test_a_collector_goes_on_where_another_was_ended() -> None:
+    whole, first = ChangeCollector(lambda _: b"jpeg"), ChangeCollector(lambda _: b"jpeg")
+    batches = [(scores(0, 1), scores(0, 2), place(2)), (scores(2, 1), scores(1, 1), place(2, first=2))]
+    for batch in batches:
+        whole.update(*batch)
+    first.update(*batches[0])
+    second = ChangeCollector(lambda _: b"jpeg")
+    second.load_state(first.state())
+    second.update(*batches[1])
+    assert second.changes(("a",)) == whole.changes(("a",))
+    assert second.identity == first.identity != ChangeCollector().identity, (
+        "it has pictures of all or of none"
+    )
