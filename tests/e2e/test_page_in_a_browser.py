@@ -21,6 +21,8 @@ from ptq_cli.report.html.page import render_page
 from tests.pages import Network
 
 PHONE, DESK = 390, 1280
+PAPER = 794
+"""Pixels across a sheet of A4."""
 WIDTHS = {"phone": PHONE, "desk": DESK}
 LAYERS = 24
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -229,7 +231,8 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(show: Open) -> None:
 
 
 def test_printed_it_shows_the_whole_table_in_black_on_white(show: Open) -> None:
-    browser = show(scheme="dark", media="print")
+    browser = show(width=PAPER, scheme="dark", media="print")
+    assert browser.execute_script("return document.documentElement.scrollWidth") == PAPER
     region = browser.find_element(By.CSS_SELECTOR, "#layers .scroll")
     assert region.value_of_css_property("max-height") == "none"
     assert region.value_of_css_property("overflow-x") == "visible"

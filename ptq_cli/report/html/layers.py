@@ -56,8 +56,9 @@ class LayerRow:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Its reason and its finding, those that there are."""
-        return tuple(filter(None, (self.reason, self.finding)))
+        """Its reason and its finding, those that there are; a finding may say the reason again."""
+        said = self.reason in self.finding
+        return tuple(filter(None, ("" if said else self.reason, self.finding)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ptq_cli.report.analysis.document import Analysis
 from ptq_cli.report.details import Changes
@@ -23,6 +23,8 @@ from ptq_cli.report.html.tensors import TensorCard, tensor_cards
 from ptq_cli.report.summary import Row, format_bytes, placement_line, share_of_float, verdict_line
 
 MOST_LAYERS = 3000
+MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
+"""Letters that are shown; ONNX sets no limit to names, and the page has one."""
 NOT_ANALYSED = "Which layers lose how much is not known yet. This finds it out and writes this page again:"
 
 
@@ -147,8 +149,10 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_bounded,
     )
     environment.filters["breakable"] = breakable
+    environment.filters["whole"] = escape
     return environment
 
 
@@ -159,7 +163,16 @@ def breakable(name: str) -> Markup:
         >>> str(breakable("<b>/Conv"))
         '&lt;b&gt;/<wbr>Conv'
     """
-    return Markup("<wbr>").join(re.findall(r"[^./]*[./]|[^./]+", name))
+    return Markup("<wbr>").join(re.findall(r"[^./]*[./]|[^./]+", _cut(name, MOST_OF_A_NAME)))
+
+
+def _bounded(value: Any) -> Any:
+    """Cut a text; what is escaped already, as ``whole`` gives it, stays as it is."""
+    return _cut(value, MOST_OF_A_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _asset(environment: Environment, name: str) -> str:

@@ -53,7 +53,8 @@ def test_cells_are_texts_and_what_they_are_sorted_by() -> None:
     assert [cell.key for cell in first.cells[-3:]] == [44.0, 60.0, 1000.0]
     assert (first.integer, first.reason, first.card) == (True, "", 1)
     assert first.notes == (Network().text,), "what the analysis found"
-    assert floating.notes == (Network().text, Network().text)
+    assert floating.notes == (Network().text,), "a finding that says the reason again"
+    assert replace(floating, finding="and more").notes == (Network().text, "and more")
     assert (floating.integer, floating.reason, floating.card) == (False, Network().text, 0)
     assert [cell.text for cell in floating.cells[4:6]] == ["", ""]
     assert [cell.key for cell in floating.cells[4:6]] == [LAST, LAST]

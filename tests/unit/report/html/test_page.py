@@ -60,6 +60,20 @@ def test_a_page_of_300_layers_is_small() -> None:
     assert 300_000 < len(text.encode()) <= LIMIT
 
 
+def test_names_without_an_end_do_not_make_the_page_large() -> None:
+    text = render_page(Network(300, name=lambda index: f"{index}/" + "x" * 20_000).page_input())
+    assert len(text.encode()) <= LIMIT
+    assert f"299/<wbr>{'x' * 155}…" in text
+
+
+def test_long_texts_of_its_own_are_whole() -> None:
+    found = Network(300).page_input()
+    text = render_page(found)
+    assert max(map(len, re.findall(' d="([^"]*)"', text))) > 2_000, "the line along the depth"
+    long = replace(found, evidence=replace(found.evidence, origin=Origin("ptq " + "a" * 500, "b" * 5_000)))
+    assert "a" * 500 in render_page(long) and "b" * 5_000 in render_page(long)
+
+
 @pytest.mark.parametrize("analysed", [True, False])
 def test_no_text_of_a_model_becomes_markup(analysed: bool) -> None:
     plain = Elements(
