@@ -105,7 +105,7 @@ def discard_evaluation_checkpoint(path: Path) -> None:
 
 
 def _content(evaluator: Evaluator, identity: Identity) -> bytes:
-    arrays = {key: np.ascontiguousarray(array) for key, array in evaluator.state().items()}
+    arrays = {key: np.asarray(array, order="C") for key, array in evaluator.state().items()}
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

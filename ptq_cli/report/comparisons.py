@@ -75,13 +75,14 @@ class Comparisons:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        self._by_output = [{} for _ in self._output_names]
-        for path in state:
-            index, name, _ = path.split("/")
-            self._by_output[int(index)].setdefault(name, PAIR_METRICS[name]())
-        for number, metrics in enumerate(self._by_output):
+        known = {tuple(path.split("/")[:2]) for path in state}
+        self._by_output = [
+            {name: metric() for name, metric in PAIR_METRICS.items() if (str(index), name) in known}
+            for index in range(len(self._output_names) if state else 0)
+        ]
+        for index, metrics in enumerate(self._by_output):
             for name, metric in metrics.items():
-                prefix = f"{number}/{name}/"
+                prefix = f"{index}/{name}/"
                 metric.load_state(
                     {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
                 )

@@ -104,8 +104,7 @@ class PairSpearman:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        if state["pairs"].size:
-            self._pairs.load_state({"rows": state["pairs"]})
+        self._pairs.load_state({"rows": state["pairs"]})
         self._waiting = [(state["waiting"], state["waiting_label"])] if "waiting" in state else []
 
 

@@ -50,7 +50,8 @@ class Recorder:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        self._parts, self._count = [state["rows"]], len(state["rows"])
+        rows = state["rows"]
+        self._parts, self._count = ([rows] if len(rows) else []), len(rows)
 
 
 class Recorded:

@@ -1,0 +1,227 @@
+"""``ptq evaluate`` with metrics of all kinds, several models, PyTorch, a kill, and what it refuses."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+F1 = "torchmetrics.classification:MulticlassF1Score"
+OWN = """\
+import numpy as np
+
+
+def margin(output, labels):
+    ordered = np.sort(output, axis=1)
+    return ordered[:, -1] - ordered[:, -2]
+
+
+class Mean:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, output, labels):
+        self.sum, self.count = self.sum + float(output.sum()), self.count + output.size
+
+    def compute(self):
+        return self.sum / self.count
+"""
+KILLED_DATA = """\
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+
+def batches():
+    arrays = np.load("eval.npz")
+    end = int(Path("end").read_text())
+    for index in range(10):
+        if index == end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows = slice(index * 2, index * 2 + 2)
+        yield {"x": arrays["x"][rows], "label": arrays["label"][rows]}
+"""
+
+
+def report_of(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((folder / run / "report.json").read_text())
+    return values
+
+
+def without_times(folder: Path, run: str) -> dict[str, Any]:
+    values = report_of(folder, run)
+    del values["times"]
+    return values
+
+
+def by_name(report: dict[str, Any]) -> dict[str, Any]:
+    return {metric["name"]: metric for metric in report["metrics"]}
+
+
+def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
+    (folder / "own.py").write_text(OWN)
+    (folder / "ptq.toml").write_text(
+        f'[[metric]]\nname = "micro"\nmetric = "{F1}"\narguments = {{ average = "micro" }}\n'
+    )
+    named = ("top1", F1, "own.py:margin", "own.py:Mean", "class_accuracy")
+    words = "evaluate" + "".join(f" --metric {name}" for name in named)
+    outcome = ptq(words + " --model ptq-run/model.int8.onnx --eval-data eval.npz")
+    assert outcome.status == 0, outcome
+    found = by_name(report_of(folder))
+    assert list(found)[:5] == ["top1", "margin", "Mean", "class_accuracy", "micro"]
+    assert found["micro"]["quantized_value"] == pytest.approx(found["top1"]["quantized_value"])
+    assert (found["micro"]["computed_by"], found["micro"]["arguments"]) == (F1, {"average": '"micro"'})
+    assert found["margin"]["computed_by"] == "own.py:margin"
+    assert found["margin"]["drop_interval"]["method"] == "bootstrap"
+    assert "does not say what each sample adds" in found["Mean"]["no_interval"]
+    assert [item["label"] for item in found["class_accuracy"]["by_class"]] == [0, 1, 2, 3, 4]
+    assert "note: the drop of Mean has no interval" in outcome.out
+    assert "no checkpoints are written: Mean cannot go on from one" in outcome.err
+
+
+def test_torchmetrics_by_its_flag_alone(folder: Path, ptq: Any) -> None:
+    assert ptq(f"evaluate --metric {F1} --max-drop MulticlassF1Score=1").status == 0
+    report = report_of(folder)
+    assert [metric["name"] for metric in report["metrics"] if metric["needs_labels"]] == ["MulticlassF1Score"]
+    assert report["gates"][0]["verdict"] == "pass"
+
+
+def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert ptq("export --onnx --amax max -o max.onnx").status == 0
+    shutil.copy("ptq-run/model.int8.onnx", "auto.onnx")
+    assert ptq("evaluate auto.onnx --max-drop top1=0.5").status == 0
+    alone = without_times(folder, "ptq-run")
+    outcome = ptq("evaluate --model auto.onnx --model max.onnx --max-drop top1=0.5")
+    assert outcome.status == 0, outcome
+    assert "float   auto.onnx   max.onnx" in outcome.out
+    assert without_times(folder, "ptq-run/auto") == alone
+    assert report_of(folder, "ptq-run/max")["model"]["quantized_model"]["name"] == "max.onnx"
+    printed = json.loads(ptq("evaluate --model auto.onnx --model max.onnx --json").out)
+    assert [item["model"]["quantized_model"]["name"] for item in printed["reports"]] == [
+        "auto.onnx",
+        "max.onnx",
+    ]
+    missed = ptq("evaluate --model auto.onnx --model max.onnx --min sqnr_db=1000")
+    assert missed.status == 3
+
+
+def test_pytorch_is_evaluated_in_the_same_pass(folder: Path, ptq: Any) -> None:
+    data = "--data calib.npz --eval-data eval.npz"
+    words = f"quantize model.pt --arch model.py:build {data} --evaluate --with-pytorch --run torch"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome
+    assert "PyTorch" in outcome.out
+    top1 = by_name(report_of(folder, "torch"))["top1"]
+    assert top1["pytorch_value"] == top1["float_value"]
+
+
+def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, ptq: Any) -> None:
+    (folder / "data.py").write_text(KILLED_DATA)
+    (folder / "end").write_text("-1")
+    words = (
+        f"evaluate --eval-data data.py:batches --batch-size 2 --checkpoint-every 0 --metric f1 --metric {F1}"
+    )
+    assert ptq(words).status == 0
+    whole = without_times(folder, "ptq-run")
+    (folder / "end").write_text("6")
+    command = [sys.executable, "-m", "ptq_cli", *words.split()]
+    killed = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert (folder / "ptq-run" / "evaluation.partial.safetensors").is_file()
+    (folder / "end").write_text("-1")
+    outcome = ptq(words)
+    assert "note: continuing an earlier evaluation after " in outcome.err
+    assert without_times(folder, "ptq-run") == whole
+    assert not (folder / "ptq-run" / "evaluation.partial.safetensors").exists()
+
+
+@pytest.mark.parametrize("odd", ["damaged", "of another batch size", "restart"])
+def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> None:
+    (folder / "data.py").write_text(KILLED_DATA)
+    words = "evaluate --eval-data data.py:batches --checkpoint-every 0 --batch-size "
+    (folder / "end").write_text("6")
+    command = [sys.executable, "-m", "ptq_cli", *f"{words}2".split()]
+    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    checkpoint = folder / "ptq-run" / "evaluation.partial.safetensors"
+    content = checkpoint.read_bytes()
+    (folder / "end").write_text("-1")
+    if odd == "damaged":
+        checkpoint.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    outcome = ptq(f"{words}{4 if 'size' in odd else 2}{' --restart' if odd == 'restart' else ''}")
+    said = {
+        "damaged": "it is damaged",
+        "of another batch size": "the batch size changed since",
+        "restart": "",
+    }[odd]
+    assert outcome.status == 0
+    assert ("beginning anew" in outcome.err) == bool(said)
+    assert said in outcome.err
+    assert report_of(folder)["evaluation"]["samples"] == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says", "hint"),
+    [
+        (
+            "--metric torchmetrics.classification:MulticlassF1Scor",
+            "PTQ-ENTRY-001",
+            "did you mean 'MulticlassF1Score'",
+            None,
+        ),
+        ("--metric own.py:margins", "PTQ-ENTRY-001", "(did you mean 'margin'?)", "margin"),
+        ("--metric torchmetrics.classification:MulticlassFBetaScore", "PTQ-METRIC-001", "beta", "[[metric]]"),
+        ("--metric top1[logits]", "PTQ-METRIC-001", "the model has no output 'logits'", "scores"),
+        ("--metric top7", "PTQ-METRIC-001", "top7 needs an output with 7 classes or more, got 5", None),
+        ("--metric mean_iou", "PTQ-METRIC-001", "mean_iou needs an output of shape", "mean_iou[OUTPUT]"),
+        ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
+        ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is no number", "top1=0.01"),
+        ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is no ratio", "0.8"),
+        ("--with-pytorch", "PTQ-USAGE-001", "--with-pytorch needs a model that PyTorch loads", None),
+        (
+            "--model ptq-run/model.int8.onnx --model copy/model.int8.onnx",
+            "PTQ-USAGE-001",
+            "'model.int8'",
+            "name",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    folder: Path, refuse: Any, words: str, code: str, says: str, hint: str | None
+) -> None:
+    (folder / "own.py").write_text(OWN)
+    (folder / "copy").mkdir()
+    shutil.copy("ptq-run/model.int8.onnx", "copy/model.int8.onnx")
+    refuse(f"evaluate {words}", code, says, hint=hint)
+
+
+def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) -> None:
+    arrays = dict(np.load("eval.npz"))
+    arrays["x"][[3, 7]] = 3e38
+    np.savez("huge.npz", **arrays)
+    says = "the float model's output 'scores' holds "
+    refuse(
+        "evaluate --eval-data huge.npz",
+        "PTQ-METRIC-001",
+        says,
+        "sample 3 (huge.npz[3]); 2 of 20 samples have",
+    )
+
+
+def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("ptq_cli.pipeline.evaluate.LATENCY_SECONDS", 0.2)
+    assert ptq("evaluate --max-latency-ratio 1000").status == 0
+    report = report_of(folder)
+    latency, (gate,) = report["times"]["latency"], report["gates"]
+    assert (gate["kind"], gate["limit"], gate["passed"]) == ("max_latency_ratio", 1000.0, True)
+    assert gate["value"] == latency["ratio"] > 0
+    assert ptq("gate ptq-run/report.json --max-latency-ratio 0.000001").status == 3
+    assert ptq("evaluate").status == 0
+    assert "the report has no latency" in ptq("gate ptq-run/report.json --max-latency-ratio 1").err
