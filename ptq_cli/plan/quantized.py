@@ -1,9 +1,11 @@
 """What a model holds quantized already: it is kept, and nothing is quantized twice."""
 
+import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.prepare import QUANTIZING
+from ptq_cli.plan.tensors import input_at
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
@@ -36,14 +38,23 @@ def is_paired(node: ir.Node) -> bool:
     if node.op_type == "QuantizeLinear":
         readers = [use.node for use in node.outputs[0].uses()]
         return bool(readers) and all(
-            reader.op_type == "DequantizeLinear" and list(reader.inputs[1:]) == list(node.inputs[1:])
-            for reader in readers
+            reader.op_type == "DequantizeLinear" and has_parameters_of(node, reader) for reader in readers
         )
     if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
         return False
     producer = node.inputs[0].producer()
     is_constant = node.inputs[0].const_value is not None
     return is_constant or (producer is not None and producer.op_type == "QuantizeLinear")
+
+
+def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
+    """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point, or leaves out one of 0."""
+    if list(dequantize.inputs[1:]) == list(quantize.inputs[1:]):
+        return True
+    zeros = input_at(quantize, 2)
+    known = zeros.const_value if zeros is not None else None
+    is_zero = known is not None and not np.any(known.numpy())
+    return is_zero and input_at(dequantize, 2) is None and dequantize.inputs[1] is quantize.inputs[1]
 
 
 def dequantized_refusal(value: ir.Value) -> str:

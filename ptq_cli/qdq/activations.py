@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
@@ -11,6 +12,8 @@ from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
 
 Constants = tuple[ir.Value, ir.Value]
 """Scale and zero point."""
+OPSET_OF_OUTPUT_TYPES = 21
+"""QuantizeLinear got ``output_dtype``."""
 
 
 def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]) -> None:
@@ -51,8 +54,12 @@ def _insert_pair(
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
     quantize = make_quantize(value, *constants, names.claim(f"{value.name}/QuantizeLinear"))
+    scale, zero_point = constants
     dequantize = make_dequantize(
-        quantize.outputs[0], *constants, names.claim(f"{value.name}/DequantizeLinear")
+        quantize.outputs[0],
+        scale,
+        None if _may_be_left_out(graph, zero_point) else zero_point,
+        names.claim(f"{value.name}/DequantizeLinear"),
     )
     if producer is None:
         graph.insert_before(next(iter(graph)), [quantize, dequantize])
@@ -63,6 +70,18 @@ def _insert_pair(
         reader.replace_input_with(index, restored)
     if from_integers:
         _keep_output_name(graph, value, restored, names)
+
+
+def _may_be_left_out(graph: ir.Graph, zero_point: ir.Value) -> bool:
+    """Tell whether a DequantizeLinear says nothing of its zero point, which is 0 then.
+
+    From opset 21 on ONNX Runtime 1.31 cannot load a model in which a Reshape, Squeeze or their like reads an
+    int8 DequantizeLinear with one: it moves the pair behind the Reshape, and gives its QuantizeLinear a type
+    that does not fit. Before opset 21 it is the other way round: without a zero point that pair is uint8.
+    """
+    array = zero_point.const_value.numpy() if zero_point.const_value is not None else None
+    is_plain = array is not None and array.dtype == np.int8 and not array.any()
+    return is_plain and graph.opset_imports.get("", 0) >= OPSET_OF_OUTPUT_TYPES
 
 
 def _keep_output_name(graph: ir.Graph, value: ir.Value, restored: ir.Value, names: FreshNames) -> None:

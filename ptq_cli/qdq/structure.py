@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ptq_cli.plan.quantized import has_parameters_of
+
 UNPACKING = ("Cast", "Gather")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
 
@@ -29,7 +31,7 @@ def _quantize_faults(node: ir.Node) -> Iterator[str]:
     for reader in readers:
         if reader.op_type != "DequantizeLinear":
             yield f"'{node.name}' is read by {reader.op_type} '{reader.name}', not by a DequantizeLinear"
-        elif list(reader.inputs[1:]) != list(node.inputs[1:]):
+        elif not has_parameters_of(node, reader):
             yield f"'{reader.name}' has other parameters than '{node.name}'"
 
 

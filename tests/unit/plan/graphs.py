@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.parameters import decide_all
+from ptq_cli.qdq.parameters import Parameters, decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
@@ -82,7 +82,12 @@ def ranges(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> dict
 
 def quantized(model: ir.Model, plan: Plan | None = None, seeds: range = range(10)) -> ir.Model:
     plan = plan or make_plan(model, load_target("ort-cpu"))
-    found = ranges(model, plan, [sample(model, seed) for seed in seeds])
+    return quantize_model(model, plan, parameters(model, plan, [sample(model, seed) for seed in seeds]))
+
+
+def parameters(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> Parameters:
+    """From the smallest and the largest value of the batches."""
+    found = ranges(model, plan, batches)
 
     def decide(site: ActivationSite) -> QuantParameters:
         low, high = found[site.source]
@@ -91,7 +96,7 @@ def quantized(model: ir.Model, plan: Plan | None = None, seeds: range = range(10
         scale = scale_from_amax(max(-low, high, 0.0), site.format)
         return QuantParameters(np.asarray(scale), np.asarray(0, np.int64), site.format)
 
-    return quantize_model(model, plan, decide_all(model, plan, decide))
+    return decide_all(model, plan, decide)
 
 
 def serialized(model: ir.Model) -> bytes:

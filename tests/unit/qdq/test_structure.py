@@ -71,3 +71,10 @@ def test_a_bug_in_ptq_is_no_error_of_the_user(monkeypatch):
     model: ir.Model = build("(float[N,4] x) => (float[] y) { y = Relu(x) }")
     with pytest.raises(RuntimeError, match="the quantized graph is malformed: 'q' is read by nobody"):
         quantize_model(model, Plan("ort-cpu", {}, (), (), ()), Parameters({}, {}, {}))
+
+
+def test_a_zero_point_of_0_may_be_left_out_behind():
+    text = PAIR.replace("uint8 z = {3}", "int8 z = {0}").replace("(q, s, z)", "(q, s)")
+    assert list(structure_faults(build(text))) == []
+    text = PAIR.replace("uint8 z = {3}", "int8 z = {3}").replace("(q, s, z)", "(q, s)")
+    assert list(structure_faults(build(text))) == ["'d' has other parameters than 'q'"]
