@@ -66,7 +66,7 @@ def load_onnx(path: Path) -> ir.Model:
     _require_opset(proto, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
-        return _load(path, external_files(proto, path.parent))
+        model = _load(path, external_files(proto, path.parent))
     except UnicodeDecodeError as error:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
@@ -76,6 +76,26 @@ def load_onnx(path: Path) -> ir.Model:
         raise InvalidOnnxError(
             f"model '{path.name}' fails the ONNX checker: {first_line(error)}", hint="export it again"
         ) from error
+    _require_values(model, path.name)
+    return model
+
+
+def _require_values(model: ir.Model, name: str) -> None:
+    """Refuse a constant whose bytes are not those of its shape, which the checker does not look at."""
+    constants = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    attributes = [item for node in model.graph.all_nodes() for item in node.attributes.values()]
+    constants += [item.value for item in attributes if item.type == ir.AttributeType.TENSOR]
+    for tensor in constants:
+        if not isinstance(tensor, ir.serde.TensorProtoTensor):
+            continue
+        try:
+            tensor.numpy()
+        except ValueError as error:
+            raise InvalidOnnxError(
+                f"model '{name}': the constant '{tensor.name}' of shape {list(tensor.shape)} holds more or "
+                "fewer values than that",
+                hint="copy or export it again",
+            ) from error
 
 
 def _load(path: Path, files: Sequence[Path]) -> ir.Model:

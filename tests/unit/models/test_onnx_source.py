@@ -177,3 +177,17 @@ def test_external_data_in_a_nested_graph_are_checked(tmp_path):
     model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch))
     with pytest.raises(ModelFormatError, match="the data of 'k' lie outside its folder"):
         opened(saved(model, tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize(("shape", "count"), [([], 3), ([1], 2), ([4], 3)])
+def test_a_constant_with_other_bytes_than_its_shape_says_is_refused(tmp_path, shape, count):
+    model = linear()
+    values = TensorProto(name="c", data_type=TensorProto.FLOAT, dims=shape, raw_data=bytes(4 * count))
+    model.graph.initializer.append(values)
+    model.graph.node.append(helper.make_node("Add", ["x", "c"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [None, 4]))
+    with pytest.raises(InvalidOnnxError) as caught:
+        opened(saved(model, tmp_path / "m.onnx"))
+    assert caught.value.message == (
+        f"model 'm.onnx': the constant 'c' of shape {shape} holds more or fewer values than that"
+    )
