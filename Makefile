@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 	cd sample_models/spoken_digits_transformer && ../../$(BIN)/ptq quantize model.pt --max-drop top1=0.01
 
 test: lint docs-check
-	$(BIN)/pytest -n 2 --dist worksteal -m "not nightly"
+	$(BIN)/pytest -n 2 --dist worksteal -rs -m "not nightly"
 
 test-nightly: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal

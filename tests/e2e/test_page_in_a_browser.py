@@ -8,6 +8,7 @@ import shutil
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -228,6 +229,17 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(show: Open) -> None:
     )
     assert browser.execute_script("return window.ran") is None
     assert "Content Security Policy" in browser.get_log("browser")[0]["message"]
+
+
+def test_a_page_of_a_run_has_nothing_to_complain_about(
+    browser: webdriver.Chrome, folder: Path, ptq: Callable[[str], Any]
+) -> None:
+    assert ptq("analyze --samples 8").status == 0
+    browser.get_log("browser")
+    browser.get((folder / "ptq-run/report.html").as_uri())
+    assert browser.get_log("browser") == []
+    assert len(names(browser)) == len(rows(browser)) > 3
+    assert browser.execute_script(CONTRAST) == []
 
 
 def test_printed_it_shows_the_whole_table_in_black_on_white(show: Open) -> None:

@@ -93,7 +93,7 @@ def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) 
         spans,
         bars,
         is_log,
-        scale.ticks(4),
+        scale.ticks(5),
         first + len(spans) * ROW + AXIS,
         tuple(_facts(tensor, analysed)),
         analysed.finding if analysed is not None else "",
