@@ -19,6 +19,7 @@ from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.rules import ActivationRule, Target
 from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.tied_tables import tell_ties
 from ptq_cli.plan.ties import Groups
 
 
@@ -90,7 +91,7 @@ def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
     for name in values:
         source = groups.sources[name]
         sites[name] = ActivationSite(name, source, formats[source].integers, formats[source].symmetric)
-    layers = tuple(layer_plan(node, requests) for node in graph)
+    layers = tell_ties(graph, (layer_plan(node, requests) for node in graph), computing.weights)
     target = requests.rules.target.name
     return Plan(target, sites, tuple(computing.weights), tuple(computing.biases), layers, groups.unions)
 

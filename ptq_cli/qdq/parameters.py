@@ -112,7 +112,26 @@ def _fit_biases(
         weights[bias.weight] = quantizers[bias.weight].fit(fitted)
         if channels:
             widened[bias.weight.tensor] = channels
+    _tie_scales(quantizers, weights)
     return widened
+
+
+def _tie_scales(
+    quantizers: Mapping[WeightSite, WeightQuantizer], weights: dict[WeightSite, QuantParameters]
+) -> None:
+    """Give the layers that share a weight and its quantizer the widest scale that one of their biases needs.
+
+    Otherwise each would have integers of its own.
+    """
+    shared: dict[WeightSite, list[WeightSite]] = {}
+    for site in weights:
+        shared.setdefault(replace(site, node="", input_index=0), []).append(site)
+    for sites in shared.values():
+        for site in sites:
+            alike = [weights[other] for other in sites if quantizers[other] == quantizers[site]]
+            scale = np.max([item.scale for item in alike], axis=0)
+            if not np.array_equal(scale, weights[site].scale):
+                weights[site] = quantizers[site].fit(replace(weights[site], scale=scale))
 
 
 def _require_finite(array: FloatArray, name: str) -> None:

@@ -4,11 +4,13 @@ import onnx_ir as ir
 
 from ptq_cli.models.prepare import check_model
 from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.tied_tables import tied_tables
 from ptq_cli.qdq.activations import insert_activation_pairs
 from ptq_cli.qdq.constants import store_constants
 from ptq_cli.qdq.float_forms import write_float_forms
 from ptq_cli.qdq.parameters import Parameters
 from ptq_cli.qdq.structure import structure_faults
+from ptq_cli.qdq.tied_tables import share_tables
 
 
 def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Model:
@@ -23,7 +25,9 @@ def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Mo
     """
     quantized = model.clone()
     write_float_forms(quantized, plan)
+    tied = list(tied_tables(quantized.graph, plan.weights))
     store_constants(quantized, plan, parameters)
+    share_tables(quantized, tied)
     insert_activation_pairs(quantized, plan, parameters.activations)
     faults = list(structure_faults(quantized))
     if faults:

@@ -87,13 +87,16 @@ def cut_stages(
     groups = _Grouping(reading).groups()
     floats, quantized = _Cutter(float_model, None), _Cutter(quantized_model, reading)
     weighted = {constant.node for constant in reading.constants}
+    operators = {node.name: node.op_type for node in quantized_model.graph.node}
+    rewritten = {node.name for node in float_model.graph.node if operators[node.name] != node.op_type}
     stages = []
     for nodes in groups:
         names = tuple(node.name for node in nodes)
         floating, other = floats.form(names), quantized.form(names)
         if not floating.outputs:
             continue  # Nobody reads it.
-        differs = any(port.integers for port in (*other.inputs, *other.outputs)) or weighted & set(names)
+        differs = any(port.integers for port in (*other.inputs, *other.outputs))
+        differs = differs or bool((weighted | rewritten) & set(names))
         layer = next((name for name in names if name in weighted), "") or next(
             (name for name in names if name in integer), ""
         )
@@ -212,6 +215,10 @@ class _Cutter:
             inputs[source] = Port(self._of_integers[source].tensor, True, source)
         elif self._reading is not None and node is not None and self._reading.is_constant(name):
             nodes.update({item.output[0]: item for item in self._reading.sources_of(name)})
+        elif self._reading is not None and node is not None and node.name in self._reading.inserted:
+            nodes[node.output[0]] = node  # Rows of a table of integers become floats.
+            for item in filter(None, node.input):
+                self._follow(item, nodes, inputs)
         else:
             pair = self._of_source.get(name)
             inputs[name] = Port(pair.tensor if pair is not None else name, False, name)

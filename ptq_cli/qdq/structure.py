@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.plan.quantized import has_parameters_of
 
-UNPACKING = ("Cast", "Gather")
+UNPACKING = ("Cast", "Gather", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
 
 

@@ -1,0 +1,41 @@
+"""A language model's table of embeddings is its last layer's weight: one constant, through every command."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from tests.e2e.conftest import Ptq
+from tests.unit.plan.graphs import build
+
+TEXT = """(int64[N,S] ids) => (float[N,S,512] y) <float[512,32] table, float[32,32] w, float[32] b> {
+    rows = Gather(table, ids)
+    h = MatMul(rows, w)
+    a = Add(h, b)
+    r = Relu(a)
+    turned = Transpose<perm=[1,0]>(table)
+    y = MatMul(r, turned) }"""
+
+
+def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path, ptq: Ptq) -> None:
+    onnx.save(ir.to_proto(build(TEXT)), folder / "tied.onnx")
+    np.savez(folder / "ids.npz", ids=np.random.default_rng(0).integers(0, 512, (32, 6)))
+    outcome = ptq("quantize tied.onnx --data ids.npz --eval-data ids.npz --evaluate --run tied")
+    assert outcome.status == 0, outcome.err
+    large = {item.name: item.data_type for item in onnx.load("tied/model.int8.onnx").graph.initializer}
+    assert {name: kind for name, kind in large.items() if "table" in name or "turned" in name} == {
+        "table.quantized": onnx.TensorProto.INT8,
+        "turned.scale": onnx.TensorProto.FLOAT,
+        "turned.zero_point": onnx.TensorProto.INT8,
+    }
+    report = json.loads((folder / "tied/report.json").read_text())
+    assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 40
+    told = {layer["name"]: layer["reason"] for layer in report["layers"]}
+    assert told["rows"] == "takes rows of the integers that 'y' has of the table 'table'"
+    verified = ptq("verify tied/model.int8.onnx --json")
+    assert verified.status == 0, verified.err
+    assert ptq("analyze --eval-data ids.npz --run tied").status == 0
+    analysis = json.loads((folder / "tied/analysis.json").read_text())
+    assert {layer["name"] for layer in analysis["layers"] if layer["sensitivity"]} == {"h", "y"}
