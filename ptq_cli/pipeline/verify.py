@@ -17,7 +17,7 @@ from ptq_cli.pipeline.made_up import MADE_UP, made_up_batches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.target_of import target_of
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.grids import grid_of, restored_by
 from ptq_cli.qdq.kernels import find_kernels
@@ -28,6 +28,7 @@ from ptq_cli.recipe.layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.optimized_outputs import compare_optimized
 from ptq_cli.report.verification import Comparison, Verification
+from ptq_cli.runtime.sizes import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
 COMPARED_SAMPLES = 64
@@ -84,7 +85,7 @@ def run_verify(
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
     kernels = find_kernels(graph) if is_run else None
     samples = _samples(graph, recipe, options)
-    work = multiply_accumulates(graph, _sizes(samples))
+    work = _work(graph, samples)
     return Verification(
         str(path),
         _maker(graph),
@@ -138,6 +139,20 @@ def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Sample
         return _Samples("", (), fixed)
     shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
     return _Samples(MADE_UP, tuple(made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)), fixed)
+
+
+def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
+    """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
+    sizes = _sizes(samples)
+    work = multiply_accumulates(graph, sizes)
+    nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
+    values = [value for node in nodes for value in (*node.inputs, node.outputs[0]) if value is not None]
+    tensors = sorted({value.name for value in values if value.producer() is not None and value.name})
+    if not samples.batches or not tensors:
+        return work
+    first = samples.batches[0]
+    sample = {name: array[: sizes[name][0]] if array.ndim else array for name, array in first.items()}
+    return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample))
 
 
 def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:

@@ -38,7 +38,9 @@ class MultiplyAccumulates:
 
 
 def multiply_accumulates(
-    model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None
+    model: ir.Model,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    measured: Mapping[str, tuple[int, ...]] | None = None,
 ) -> MultiplyAccumulates:
     """Return how many products each node sums up, for inputs of these sizes.
 
@@ -49,6 +51,7 @@ def multiply_accumulates(
     Args:
         model: names of its nodes are unique.
         sizes: shapes of inputs, by name. Without them sizes are assumed as ``bind_shapes`` says, and named.
+        measured: shapes of computed tensors for such inputs, where a run told them.
 
     Edge case:
         A size that is known only when the model runs, or a graph inside a node, makes the count None, with
@@ -66,12 +69,13 @@ def multiply_accumulates(
         ({'dense': 240}, 240)
     """
     bound = bind_shapes(model, sizes)
+    shapes = {**bound.shapes, **(measured or {})}
     counts: dict[str, int | None] = {}
     unknown: dict[str, str] = {}
     for node in model.graph:
         name = node.name or ""
         try:
-            counts[name] = _count(node, _Sizes(node, bound.shapes))
+            counts[name] = _count(node, _Sizes(node, shapes))
         except _UnknownError as error:
             counts[name], unknown[name] = None, str(error)
     return MultiplyAccumulates(counts, unknown, bound.assumed)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, is_merged, moved_inputs, rule_of
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal
+from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, no_rule
 from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.plan.tensors import fits_below, has_fixed_shape, input_at, is_constant, is_vector, only_reader
 from ptq_cli.qdq.grids import (
@@ -32,7 +32,7 @@ def float_reason(node: ir.Node, target: Target) -> str:
     """
     rule = rule_of(node, target)
     if rule is None:
-        return f"target {target.name} has no rule for {node.op_type}"
+        return no_rule(node, target)
     if reason := attribute_refusal(node, rule):
         return reason
     if rule.kind == "apart" or not rule.integer_kernel:

@@ -1,6 +1,7 @@
-"""How large the tapped tensors are, learnt without holding them."""
+"""How large inner tensors are, learnt without holding them."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -23,22 +24,34 @@ def tapped_sizes(
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
     """
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    before = resident_bytes()
+    shapes = measured_shapes(model, taps, inputs)
+    grown = max(0, resident_bytes() - before)
+    return {name: prod(shapes[name]) * _item_bytes(values[name]) for name in taps}, grown
+
+
+def measured_shapes(
+    model: ir.Model, tensors: Sequence[str], inputs: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
     shaped = model.clone()
     values = {value.name: value for node in shaped.graph for value in node.outputs}
-    for name in taps:
+    for name in tensors:
         node = ir.node("Shape", [values[name]])
         node.outputs[0].name = f"{name}{_SUFFIX}"
         node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
         shaped.graph.append(node)
-    before = resident_bytes()
-    session = Session(tap(shaped, [f"{name}{_SUFFIX}" for name in taps]), threads=1)
-    shapes = session.run(inputs)
-    grown = max(0, resident_bytes() - before)
-    sizes = {
-        name: int(np.prod(shape.astype(np.int64))) * _item_bytes(values[name])
-        for name, shape in zip(taps, shapes, strict=True)
+    session = Session(tap(shaped, [f"{name}{_SUFFIX}" for name in tensors]), threads=1)
+    found = session.run(inputs)
+    return {
+        name: tuple(int(size) for size in shape.astype(np.int64))
+        for name, shape in zip(tensors, found, strict=True)
     }
-    return sizes, grown
 
 
 def _item_bytes(value: ir.Value) -> int:

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 from tests.e2e.conftest import Ptq, Refuse
 
@@ -24,8 +28,6 @@ def test_verify_tells_what_is_proven(folder: Path, ptq: Ptq) -> None:
 
 
 def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
-    import onnx
-
     path = "ptq-run/model.int8.onnx"
     model = onnx.load(path)
     conv = next(node for node in model.graph.node if node.op_type == "Conv")
@@ -71,3 +73,53 @@ def test_bench_gives_json_alone(folder: Path, ptq: Ptq) -> None:
     values = json.loads(ptq("bench ptq-run/model.float.onnx --threads 1 --runs 5 --json").out)
     assert values["models"][0]["ratio_to_first"] is None
     assert values["models"][0]["p50"] > 0
+
+
+class _Batches(CalibrationDataReader):
+    def __init__(self) -> None:
+        with np.load("calib.npz") as arrays:
+            self._left = iter([{"x": arrays["x"][:6]}, {"x": arrays["x"][6:]}])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:  # type: ignore[override]
+        return next(self._left, None)
+
+
+def test_a_model_of_onnx_runtimes_own_tool_is_verified(folder: Path, ptq: Ptq) -> None:
+    quantize_static("model.onnx", "theirs.onnx", _Batches(), per_channel=True, quant_format=QuantFormat.QDQ)
+    values = json.loads(ptq("verify theirs.onnx --data calib.npz --json").out)
+    assert values["made_by"].startswith("onnx.quantize")
+    assert {item["op"] for item in values["operators"]} >= {"Conv", "Gemm"}
+    # Its default is int8 for activations, with zero points: nothing that ort-cpu would make.
+    assert values["faults"] == []
+    assert all(item["reason"] for item in values["operators"] if item["placement"] == "float")
+    assert values["outputs"]["differences"][0]["output"] == "scores"
+
+
+def test_a_float_model_is_shown_as_a_tree(folder: Path, ptq: Ptq) -> None:
+    outcome = ptq("inspect model.onnx --depth 1")
+    assert outcome.status == 0
+    assert "7.82 k multiply-accumulates a sample, 100 % in integers" in outcome.out
+    assert ptq("inspect model.onnx --depth 0").status == 2
+
+
+def test_a_thousand_layers_stay_readable(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    names = [f"body.{index // 2}.{('fc', 'act')[index % 2]}" for index in range(1000)]
+    values = ["x", *(f"v{index}" for index in range(999)), "y"]
+    nodes = [
+        helper.make_node("Relu", [values[i]], [values[i + 1]], name)
+        if i % 2
+        else helper.make_node("MatMul", [values[i], "w"], [values[i + 1]], name)
+        for i, name in enumerate(names)
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "deep", ends[:1], ends[1:], [weight])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "deep.onnx")
+    outcome = ptq("inspect deep.onnx")
+    assert outcome.status == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert len(lines) < 40
+    assert any("0 … 498" in line or "0 … 499" in line for line in lines)
+    assert max(len(line) for line in lines if line.startswith("  ")) <= 80

@@ -162,6 +162,27 @@ def test_a_model_of_constants_that_are_nodes_and_have_no_names_is_read(finished,
     assert found.verdict == "pass"
 
 
+CONTRIB = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N,4] x) => (float[N,2] y)
+    <float s = {0.02}, uint8 z = {128}, int8[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float k = {0.1}> {
+    u = com.microsoft.QuickGelu(x) q = QuantizeLinear(u, s, z) d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear(w, k) y = MatMul(d, e) }"""
+
+
+def test_a_shape_that_cannot_be_inferred_is_learnt_from_a_run(finished, tmp_path):
+    onnx.save(onnx.parser.parse_model(CONTRIB), tmp_path / "contrib.onnx")
+    alone = verify(finished, tmp_path / "contrib.onnx", share=0.5)
+    assert [item.op for item in alone.operators if item.multiply_accumulates is None] == ["MatMul"]
+    found = verify(finished, tmp_path / "contrib.onnx", share=0.5, made_up=True)
+    assert (found.work, found.integer_share, dict(found.unknown)) == (8, 1.0, {})
+
+
+def test_the_python_api_gives_the_same(finished):
+    import ptq_cli
+
+    assert ptq_cli.verify(run=finished.path, min_integer_share=1.0).verdict == "pass"
+    assert ptq_cli.bench(finished.float_model, runs=5, threads=1).latency.models[0].p50 > 0
+
+
 def test_a_values_document_is_json(finished):
     from ptq_cli.cli.verification import verification_values
 
