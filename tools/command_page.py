@@ -5,7 +5,7 @@ import inspect
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from tools.tables import code, table
 
 INTRODUCTION = """\
@@ -97,6 +97,8 @@ def _meaning(option: click.Option) -> str:
 def _keys(option: click.Option) -> str:
     name = PARAMETER_NAMES.get(option.name or "", option.name or "")
     keys = FLAG_KEYS.get(name, ())
+    if name in OVERRIDE_FLAGS or name == OVERRIDE:
+        return "[`[[override]]`](recipe.md#override)"
     return ", ".join(f"[`{key}`](recipe.md#{key.partition('.')[0]})" for key in keys)
 
 

@@ -16,7 +16,7 @@ from ptq_cli.collectors.registry import COLLECTORS
 from ptq_cli.plan.target import load_target, target_names
 from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from ptq_cli.recipe.layers import DEFAULT_PRESET, PRESETS, preset_names
 from ptq_cli.recipe.quantizers import FAMILIES
 from ptq_cli.recipe.schema import Recipe
@@ -27,8 +27,8 @@ INTRODUCTION = """\
 # Recipe
 
 A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
-name (`--batch-size` is `batch_size`); only [overrides](#override) are written in a recipe alone. Settings
-come in layers, the later overriding the earlier, key by key; a list takes the place of the one beneath it:
+name (`--batch-size` is `batch_size`). Settings come in layers, the later overriding the earlier, key by key;
+a list takes the place of the one beneath it. [Overrides](#override) of flags come behind those of recipes:
 
 1. the preset (`--preset`, default `{preset}`)
 2. `./ptq.toml`, if the current folder has one
@@ -147,6 +147,10 @@ def _default(item: "Field[Any]") -> str:
 def _flag(key: str) -> str:
     if key == "model.path":
         return "the argument `MODEL`"
+    if key == "override.quantize":
+        return ", ".join(code(f"--{name.replace('_', '-')}") for name in OVERRIDE_FLAGS)
+    if key.startswith(f"{OVERRIDE}."):
+        return code(f"--{OVERRIDE}")
     return ", ".join(code(f"--{name.replace('_', '-')}") for name, keys in FLAG_KEYS.items() if key in keys)
 
 

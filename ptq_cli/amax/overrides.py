@@ -1,7 +1,7 @@
 """Which amax settings hold for which tensor: the recipe's, changed by the overrides that match its names."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ptq_cli.amax.decide import AUTO
@@ -12,7 +12,19 @@ from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 WILDCARDS = "*?["
 
 Names = Collection[str]
-"""Of one tensor: its own, those of tensors that share its parameters, and the layer's that it belongs to."""
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What an override may mean a tensor or a layer by.
+
+    Attributes:
+        names: of a tensor its own, those of tensors that share its parameters, and its layer's.
+        ops: operator types of those layers.
+    """
+
+    names: Names
+    ops: Names = ()
 
 
 def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
@@ -31,43 +43,47 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
             require_known("amax method of weights", item.weight_amax, METHODS)
 
 
-def settings_for(names: Names, settings: AmaxSettings, overrides: Iterable[OverrideSettings]) -> AmaxSettings:
-    """Return the settings of a tensor: each override that matches one of its names changes what it sets.
+def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[OverrideSettings]) -> AmaxSettings:
+    """Return the settings of a tensor: each override that means it changes what it sets.
 
     Edge case:
         A percentile without a method asks for the percentile method, as ``--percentile`` does.
 
     Example:
         >>> overrides = [OverrideSettings("layer3.*", amax="mse"), OverrideSettings("*.add", percentile=99.0)]
-        >>> settings_for(["layer3.conv"], AmaxSettings(), overrides).method
+        >>> settings_for(Meant(["layer3.conv"]), AmaxSettings(), overrides).method
         'mse'
-        >>> settings_for(["layer3.add"], AmaxSettings(), overrides).method
+        >>> settings_for(Meant(["layer3.add"]), AmaxSettings(), overrides).method
         'percentile'
-        >>> settings_for(["head"], AmaxSettings(), overrides) == AmaxSettings()
+        >>> settings_for(Meant(["head"]), AmaxSettings(), overrides) == AmaxSettings()
         True
     """
     for item in overrides:
-        if matches(item.match, names):
+        if means(item, meant):
             settings = _changed(settings, item)
     return settings
 
 
 def require_matches(
-    overrides: Iterable[OverrideSettings], activations: Sequence[Names], weights: Sequence[Names]
+    overrides: Iterable[OverrideSettings],
+    activations: Sequence[Meant],
+    weights: Sequence[Meant],
+    layers: Sequence[Meant] = (),
 ) -> None:
     """Raise if an override sets something that holds for no tensor.
 
     Args:
         overrides: of the recipe.
-        activations: names of each activation that is quantized.
-        weights: names of each weight that is quantized.
+        activations: each activation that is quantized.
+        weights: each weight that is quantized.
+        layers: each layer of the graph.
 
     Raises:
         RecipeValueError: an override matches nothing; the message has the nearest name.
 
     Example:
-        >>> require_matches([OverrideSettings("stem*", amax="mse")], [["stem.conv"]], [])
-        >>> require_matches([OverrideSettings("sten.conv", amax="mse")], [["stem.conv"]], [])
+        >>> require_matches([OverrideSettings("stem*", amax="mse")], [Meant(["stem.conv"])], [])
+        >>> require_matches([OverrideSettings("sten.conv", amax="mse")], [Meant(["stem.conv"])], [])
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: [[override]] match = 'sten.conv' matches no \
@@ -80,16 +96,53 @@ activation that is quantized (did you mean 'stem.conv'?)
             kinds.append(("activation", activations))
         if item.weight_amax is not None or item.weights is not None:
             kinds.append(("weight", weights))
+        if item.quantize is not None:
+            kinds.append(("layer", layers))
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))
         for kind, tensors in kinds:
-            if not any(matches(item.match, names) for names in tensors):
-                known = list(dict.fromkeys(name for names in tensors for name in names))
+            if not any(means(item, meant) for meant in tensors):
                 raise RecipeValueError(
-                    f"[[override]] match = '{item.match}' matches no {kind} that is quantized"
-                    f"{nearest_match(item.match, known)}",
+                    f"{described(item)} matches no {kind}{'' if kind == 'layer' else ' that is quantized'}"
+                    f"{_nearest(item, tensors)}",
                     hint="ptq inspect lists the layers; * stands for any part of a name",
                 )
+
+
+def means(override: OverrideSettings, meant: Meant) -> bool:
+    """Tell whether an override means a tensor or a layer: by name, by operator type, or by both.
+
+    Example:
+        >>> conv = Meant(["stem.conv"], ["Conv"])
+        >>> means(OverrideSettings(op="Conv"), conv), means(OverrideSettings("head.*", op="Conv"), conv)
+        (True, False)
+    """
+    named = not override.match or matches(override.match, meant.names)
+    return named and (not override.op or matches(override.op, meant.ops))
+
+
+def described(override: OverrideSettings) -> str:
+    """Say which override is meant, as a user wrote it.
+
+    Example:
+        >>> described(OverrideSettings("head.*", amax="mse"))
+        "[[override]] match = 'head.*'"
+        >>> described(OverrideSettings(op="Gemm", quantize=False))
+        "exclude op = 'Gemm'"
+    """
+    keys = {"match": override.match, "op": override.op}
+    text = ", ".join(f"{key} = '{value}'" for key, value in keys.items() if value)
+    if override.quantize is None:
+        return f"[[override]] {text}"
+    return f"{'include' if override.quantize else 'exclude'} {text}"
+
+
+def _nearest(override: OverrideSettings, tensors: Sequence[Meant]) -> str:
+    ops = list(dict.fromkeys(op for meant in tensors for op in meant.ops))
+    if override.op and not matches(override.op, ops):
+        return nearest_match(override.op, ops)
+    names = list(dict.fromkeys(name for meant in tensors for name in meant.names))
+    return nearest_match(override.match or "", names)
 
 
 def matches(pattern: str, names: Names) -> bool:

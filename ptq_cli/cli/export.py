@@ -5,7 +5,18 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import AMAX, JSON, PATH, QUANTIZERS, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options import (
+    AMAX,
+    JSON,
+    OVERRIDES,
+    PATH,
+    QUANTIZERS,
+    RECIPES,
+    RUN,
+    THREADS,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -20,7 +31,7 @@ Examples:
     "--onnx", "format_", flag_value="onnx", default="onnx", help="Write ONNX, the one format there is."
 )
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
-@take(AMAX, QUANTIZERS, THREADS, RUN, RECIPES, JSON)
+@take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, JSON)
 def command(
     format_: str,
     output: Path | None,

@@ -10,6 +10,7 @@ from ptq_cli.cli.options import (
     JSON,
     MODEL,
     MODEL_ARGUMENT,
+    OVERRIDES,
     QUANTIZERS,
     RECIPES,
     TARGET,
@@ -32,7 +33,7 @@ Examples:
 @click.option("--data", metavar="PATH", help="Data that show what the inputs look like.")
 @click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Show modules N deep, then totals.")
 @click.option("--all", "show_all", is_flag=True, help="List every layer by its whole name.")
-@take(MODEL_ARGUMENT, MODEL, IMAGE, QUANTIZERS, TARGET, THREADS, RECIPES, JSON)
+@take(MODEL_ARGUMENT, MODEL, IMAGE, QUANTIZERS, OVERRIDES, TARGET, THREADS, RECIPES, JSON)
 def command(
     model: Path | None,
     recipe: Path | None,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ptq_cli.cli.values import NumberList, parse_axes, parse_shapes
+from ptq_cli.cli.values import NumberList, parse_axes, parse_overrides, parse_shapes
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -71,7 +71,7 @@ SHARD = click.option(
     "--shard", metavar="K/N", help="Run only the K-th of N shares of the batches; see ptq merge."
 )
 BATCH_SIZE = click.option("--batch-size", type=int, metavar="N", help="Samples a batch.  [default: 32]")
-TARGET = click.option("--target", metavar="NAME", help="Whose rules decide.  [default: ort-cpu]")
+TARGET = click.option("--target", metavar="NAME|FILE.TOML", help="Whose rules decide.  [default: ort-cpu]")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads; 0 for one a core.  [default: 0]")
 DEVICE = click.option(
     "--device", metavar="NAME", help="Where to run and count: cpu, cuda or cuda:N.  [default: cpu]"
@@ -116,17 +116,37 @@ QUANTIZERS = (
     click.option("--weight-step", type=float, metavar="X", help="Of step: the distance of two values."),
     click.option("--weight-centers", type=int, metavar="N", help="Of centers: how many."),
     click.option(
-        "--weight-granularity", metavar="NAME", help="Of centers: a codebook each channel, or tensor."
+        "--weight-granularity", metavar="NAME", help="Of scaled and centers: by channel, or by tensor."
     ),
+    click.option("--weight-block-size", type=int, metavar="N", help="Of scaled: values that share a scale."),
+    click.option("--weight-axis", type=int, metavar="N", help="Of scaled: the axis of scales or blocks."),
     click.option("--weight-seed", type=int, metavar="N", help="Of centers: of its random numbers."),
     click.option("--weight-restarts", type=int, metavar="N", help="Of centers: tries of k-means."),
     click.option(
         "--activation-quantizer", metavar="NAME", help="scaled, fixed_point or step.  [default: scaled]"
     ),
+    click.option("--activation-dtype", metavar="NAME", help="Of scaled: int8, uint8, int16 or uint16."),
+    click.option(
+        "--activation-symmetric/--no-activation-symmetric",
+        default=None,
+        help="Of scaled: zero points in the middle.  [default: the target's]",
+    ),
     click.option(
         "--activation-integer", type=int, metavar="N", help="Of fixed_point: bits before the point."
     ),
     click.option("--activation-step", type=float, metavar="X", help="Of step: the distance of two values."),
+)
+OVERRIDES = (
+    click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only these layers."),
+    click.option("--include-op", multiple=True, metavar="OP", help="Quantize only these operators."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Keep these layers in float: 'head.*'."),
+    click.option("--exclude-op", multiple=True, metavar="OP", help="Keep these operators in float: Gemm."),
+    click.option(
+        "--override",
+        multiple=True,
+        metavar="PATTERN:KEY=VALUE,…",
+        help="Settings of some layers: 'head.*:weights.bits=4'; may be given again.",
+    ),
 )
 GATES = (
     click.option(
@@ -198,7 +218,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of the recipe.
 
     Raises:
-        UsageError: a shape or an axis cannot be read.
+        UsageError: a shape, an axis or an override cannot be read.
         GateError: a limit cannot be read.
     """
     from ptq_cli.report.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
@@ -208,6 +228,11 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["input_shape"] = parse_shapes(settings["input_shape"])
     if "activation_axis" in settings:
         settings["activation_axis"] = parse_axes(settings["activation_axis"])
+    for name in ("include", "include_op", "exclude", "exclude_op"):
+        if name in settings:
+            settings[name] = list(settings[name])
+    if "override" in settings:
+        settings["override"] = parse_overrides(settings["override"])
     if "metric" in settings:
         settings["metric"] = list(settings["metric"])
     if "max_drop" in settings:

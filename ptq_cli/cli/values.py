@@ -54,6 +54,48 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     return shapes
 
 
+def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Read ``head.*:weights.bits=4,weights.block_size=32`` texts.
+
+    Raises:
+        UsageError: a text is not ``PATTERN:KEY=VALUE,…``.
+
+    Example:
+        >>> parse_overrides(("head.*:weights.bits=4,activations.symmetric=true", ":op=Gemm,amax=mse"))
+        [{'match': 'head.*', 'weights': {'bits': 4}, 'activations': {'symmetric': True}}, \
+{'op': 'Gemm', 'amax': 'mse'}]
+    """
+    return [_parse_override(text) for text in texts]
+
+
+def _parse_override(text: str) -> dict[str, Any]:
+    # The pattern may hold colons, as names of TensorFlow's tensors do, and the first key has none.
+    pattern, colon, first = text.partition("=")[0].rpartition(":")
+    override: dict[str, Any] = {"match": pattern} if pattern else {}
+    for part in f"{first}{text[len(pattern) + len(colon) + len(first) :]}".split(","):
+        name, equals, value = part.strip().partition("=")
+        section, dot, key = name.rpartition(".")
+        if not colon or not equals or not key:
+            raise UsageError(
+                f"--override '{text}' is not of the form PATTERN:KEY=VALUE,…",
+                hint="--override 'head.*:weights.bits=4,weights.block_size=32'",
+            )
+        table = override.setdefault(section, {}) if dot else override
+        table[key] = _plain_value(value)
+    return override
+
+
+def _plain_value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
     """Read ``conv=1`` texts.
 

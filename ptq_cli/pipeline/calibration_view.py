@@ -15,11 +15,13 @@ from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.activation_formats import with_formats
 from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.pipeline.provenance import load_run
-from ptq_cli.pipeline.ranges import decide_activations, statistics_of, tensor_settings
+from ptq_cli.pipeline.ranges import decide_activations, statistics_of
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.tensor_settings import tensor_settings
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target import load_target
@@ -159,8 +161,10 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
     """
     recipe, calibration = load_run(request, run)
     model = read_model(run.float_model).load()
-    plan = make_plan(model, load_target(recipe.quantization.target))
-    settings = tensor_settings(model, plan, recipe).activations
+    target = load_target(recipe.quantization.target)
+    plan = make_plan(model, target)
+    found = tensor_settings(model, plan, recipe)
+    plan, settings = with_formats(model, plan, found.activation_families, target), found.activations
     names = find(model, plan)
     tensors = view_tensors(plan, settings, calibration, names)
     stored = calibration.provenance

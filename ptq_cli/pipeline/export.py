@@ -24,7 +24,6 @@ from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.clamps import expose_clamps
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
-from ptq_cli.qdq.integers import PACKED_OPSET
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.qdq.spill import SpilledArrays, as_it_is
@@ -134,7 +133,7 @@ def make_export(
     decisions = decide_activations(placement.plan, settings.activations, calibration, families)
     found = {source: decision.parameters for source, decision in decisions.items()}
     plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
-    model = with_packed_types(model, run.float_model.name) if placement.packs else model
+    model = with_opset(model, placement.opset, run.float_model.name)
     keep = SpilledArrays(target.parent) if float_model.data else as_it_is
     parameters = decide_all(
         model, plan, lambda site: found[site.source], placement.quantizers.__getitem__, keep
@@ -166,24 +165,24 @@ def make_export(
     return Exported(result, stored, files)
 
 
-def with_packed_types(model: ir.Model, what: str) -> ir.Model:
-    """Return the model in an opset that has integers of 4 bits; may change it.
+def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
+    """Return the model in an opset that has the integers of its placement; may change it.
 
     Raises:
         InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
     """
-    if opset_of(model) >= PACKED_OPSET:
+    if opset_of(model) >= opset:
         return model
     names = [node.name for node in model.graph]
-    hint = "ask for 5 bits or more, or export the model again with that opset"
+    hint = "ask for 5 to 8 bits and no blocks, or export the model again with that opset"
+    needs = "(integers of 4 and 16 bits, and blocks, need it)"
     try:
-        raised = raise_opset(model, PACKED_OPSET, what)
+        raised = raise_opset(model, opset, what)
     except InvalidOnnxError as error:
-        raise InvalidOnnxError(f"{error.message} (weights of 4 bits need it)", hint=hint) from error
+        raise InvalidOnnxError(f"{error.message} {needs}", hint=hint) from error
     if [node.name for node in raised.graph] != names:
         raise InvalidOnnxError(
-            f"converting '{what}' to opset {PACKED_OPSET} (weights of 4 bits need it) changed its operators",
-            hint=hint,
+            f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
         )
     return raised
 

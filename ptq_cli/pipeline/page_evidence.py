@@ -15,7 +15,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.onnx_source import value_spec
 from ptq_cli.pipeline.calibration_view import MethodView, TensorView, view_tensors
-from ptq_cli.pipeline.ranges import tensor_settings
+from ptq_cli.pipeline.tensor_settings import tensor_settings
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.pipeline.ranges import TensorSettings, tensor_settings
+from ptq_cli.pipeline.activation_formats import with_formats
+from ptq_cli.pipeline.tensor_settings import TensorSettings, tensor_settings
 from ptq_cli.pipeline.weights import weight_quantizer, weight_site
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.weights import HALF_BYTE, WeightQuantizer
+from ptq_cli.qdq.integers import PACKED_OPSET
+from ptq_cli.qdq.weights import BYTE, HALF_BYTE, WeightQuantizer
 from ptq_cli.recipe.quantizers import (
     CenterWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
+    describe_activations,
     describe_weights,
-    family_name,
 )
 from ptq_cli.recipe.schema import Recipe
 
@@ -34,7 +37,7 @@ class Placement:
         settings: of each tensor, for the plan that the target alone makes.
         families: the quantizer of each weight, by the plan's site.
         quantizers: the same, ready to be asked.
-        packs: some weight is stored as 4-bit integers.
+        opset: the oldest that its integers need; 0 for any.
     """
 
     plan: Plan
@@ -42,7 +45,7 @@ class Placement:
     settings: TensorSettings
     families: Mapping[WeightSite, WeightFamily]
     quantizers: Mapping[WeightSite, WeightQuantizer]
-    packs: bool
+    opset: int
 
     @property
     def weight_counts(self) -> dict[str, int]:
@@ -53,7 +56,7 @@ class Placement:
     def activation_counts(self) -> dict[str, int]:
         """How many activations have which quantizer."""
         families = self.settings.activation_families
-        return dict(Counter(family_name(families[source]) for source in self.plan.sources))
+        return dict(Counter(describe_activations(families[source]) for source in self.plan.sources))
 
     @property
     def is_plain(self) -> bool:
@@ -62,12 +65,15 @@ class Placement:
         return plain and set(self.activation_counts) <= {"scaled"}
 
     def on_own_grid(self, parameters: Mapping[str, QuantParameters]) -> dict[str, QuantParameters]:
-        """Return the parameters of the sources whose grid is not cut to their range."""
+        """Return the parameters of the sources whose grid is not cut to their range.
+
+        A grid that an override makes symmetric reaches below 0 where the range does not.
+        """
         families = self.settings.activation_families
         return {
             name: item
             for name, item in parameters.items()
-            if not isinstance(families[name], ScaledActivations)
+            if not isinstance(family := families[name], ScaledActivations) or family.symmetric
         }
 
 
@@ -78,17 +84,28 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         NothingToQuantizeError: the target can quantize nothing.
         RecipeValueError: an override matches nothing, or a parameter is out of range.
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
+        TargetOverrideError: the target cannot do what is asked.
     """
     target = load_target(recipe.quantization.target)
     target_plan = make_plan(model, target)
     settings = tensor_settings(model, target_plan, recipe)
-    looked_up = {
-        site.node: _looked_up(family)
+    in_float = {
+        site.node: reason
         for site, family in settings.weight_families.items()
-        if isinstance(family, CenterWeights)
+        if (reason := _float_reason(family, target))
     }
-    plan = make_plan(model, target, looked_up) if looked_up else target_plan
-    sites = {site: weight_site(site, settings.weight_families[site]) for site in plan.weights}
+    plan = target_plan
+    if in_float or settings.excluded:
+        looked_up = {
+            site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
+        }
+        plan = make_plan(model, target, in_float, settings.excluded, looked_up)
+    plan = with_formats(model, plan, settings.activation_families, target)
+    constants = model.graph.initializers
+    sites = {
+        site: weight_site(site, settings.weight_families[site], _shape(constants[site.tensor]))
+        for site in plan.weights
+    }
     families = {new: settings.weight_families[site] for site, new in sites.items()}
     plain = ScaledWeights(target.weight_format.bits)
     described = {site.node: describe_weights(item) for site, item in families.items() if item != plain}
@@ -98,9 +115,24 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         for site, new in sites.items()
     }
     packs = packed and any(family.bits <= HALF_BYTE for family in families.values())
+    blocks = any(site.block_size is not None for site in sites.values())
+    wide = any(site.format.bits > BYTE for site in plan.activations.values())
     placed = plan.with_weights(sites, described)
-    return Placement(placed, target_plan, settings, families, quantizers, packs)
+    opset = PACKED_OPSET if packs or blocks or wide else 0
+    return Placement(placed, target_plan, settings, families, quantizers, opset)
 
 
-def _looked_up(family: CenterWeights) -> str:
-    return f"its weight is looked up in {family.centers} centers: there is no integer kernel for that"
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return value.const_value.shape.numpy() if value.const_value is not None else ()
+
+
+def _float_reason(family: WeightFamily, target: Target) -> str:
+    """Return why a layer with such a weight is computed in float, or an empty string where it is not."""
+    if isinstance(family, CenterWeights):
+        return f"its weight is looked up in {family.centers} centers: there is no integer kernel for that"
+    if isinstance(family, ScaledWeights) and family.block_size is not None:
+        return (
+            f"its weight is {family.bits} bits in blocks of {family.block_size}, which target {target.name} "
+            "computes in float"
+        )
+    return ""

@@ -14,9 +14,9 @@ from ptq_cli.pipeline.export import ExportResult, make_export
 from ptq_cli.pipeline.measure import open_data, open_subject
 from ptq_cli.pipeline.outputs import require_outputs
 from ptq_cli.pipeline.quantized_file import Pair
-from ptq_cli.pipeline.ranges import check_matches
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.tensor_settings import check_matches
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.device import parse_device
 

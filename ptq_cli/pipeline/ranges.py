@@ -1,144 +1,24 @@
-"""Which settings decide the range of which tensor, and what they decide."""
+"""What the settings of each tensor decide: from statistics to parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
-import onnx_ir as ir
-
-from ptq_cli.amax.decide import AUTO, Decision, decide
+from ptq_cli.amax.decide import Decision, decide
 from ptq_cli.amax.grids import fixed_point_parameters, step_parameters
-from ptq_cli.amax.overrides import matches, require_matches, settings_for
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.pipeline.target_limits import require_bits, within_bits
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.rules import Target
-from ptq_cli.plan.sites import Plan, WeightSite
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizers import (
     ActivationFamily,
     FixedPointActivations,
     ScaledActivations,
     StepActivations,
-    WeightFamily,
-    activation_family,
-    overridden,
-    weight_family,
 )
-from ptq_cli.recipe.schema import AmaxSettings, Recipe
-
-Names = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TensorSettings:
-    """The amax settings of each tensor of a plan: the recipe's, with its overrides.
-
-    Attributes:
-        activations: by source, the tensor whose statistics decide.
-        weights: by site.
-        overridden: the tensors that an override changed the settings of, in the plan's order.
-        activation_families: the quantizer of each source.
-        weight_families: the quantizer of each weight.
-    """
-
-    activations: Mapping[str, AmaxSettings]
-    weights: Mapping[WeightSite, AmaxSettings]
-    overridden: Names
-    activation_families: Mapping[str, ActivationFamily]
-    weight_families: Mapping[WeightSite, WeightFamily]
-
-
-def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettings:
-    """Return the settings of each tensor.
-
-    An override means an activation by its own name, by those of the tensors that share its parameters, and
-    by the names of the layers that compute them; a weight by its own name and its layer's.
-
-    Raises:
-        RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
-        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
-        TargetOverrideError: the target has no such integers.
-    """
-    activations, weights = _activation_names(model, plan), _weight_names(plan)
-    require_matches(recipe.override, list(activations.values()), list(weights.values()))
-
-    def settle(names: Names) -> AmaxSettings:
-        return settings_for(names, recipe.amax, recipe.override)
-
-    of_activations = {source: settle(names) for source, names in activations.items()}
-    of_weights = {site: settle(names) for site, names in weights.items()}
-    changed = [source for source, found in of_activations.items() if _differ(found, recipe.amax, "method")]
-    changed += [
-        site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
-    ]
-    activation_families = {source: _activation_family(item, recipe) for source, item in activations.items()}
-    target, ops = load_target(recipe.quantization.target), {node.name: node.op_type for node in model.graph}
-    weight_families = {
-        site: _weight_family(item, recipe, target, ops[site.node]) for site, item in weights.items()
-    }
-    general = (
-        activation_family(recipe.activations),
-        weight_family(within_bits(recipe.weights, target.weight)),
-    )
-    changed += [source for source, found in activation_families.items() if found != general[0]]
-    changed += [site.tensor for site, found in weight_families.items() if found != general[1]]
-    names = tuple(dict.fromkeys(changed))
-    return TensorSettings(of_activations, of_weights, names, activation_families, weight_families)
-
-
-def _activation_family(names: Names, recipe: Recipe) -> ActivationFamily:
-    settings = recipe.activations
-    for item in recipe.override:
-        if matches(item.match, names):
-            settings = overridden(settings, item.activations)
-    return activation_family(settings)
-
-
-def _weight_family(names: Names, recipe: Recipe, target: Target, op_type: str) -> WeightFamily:
-    settings, rule = recipe.weights, target.weight_rule(op_type)
-    for item in recipe.override:
-        if matches(item.match, names):
-            settings = overridden(settings, item.weights)
-    family = weight_family(within_bits(settings, rule))
-    require_bits(family, rule, target.name, names[-1])
-    return family
-
-
-def check_matches(model: ir.Model, recipe: Recipe) -> None:
-    """Raise if an override matches nothing: better to learn it before the calibration than after it.
-
-    Raises:
-        RecipeValueError: one does.
-        NothingToQuantizeError: the model has nothing to quantize.
-    """
-    if recipe.override:
-        tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
-
-
-def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
-    """Tell whether two settings decide differently, where ``method`` names the field that counts."""
-    if getattr(one, method) != getattr(other, method):
-        return True
-    return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")
-
-
-def _activation_names(model: ir.Model, plan: Plan) -> dict[str, Names]:
-    producers = {value.name: node.name or "" for node in model.graph for value in node.outputs}
-    names: dict[str, dict[str, None]] = {}
-    for site in plan.activations.values():
-        for tensor in (site.source, site.tensor):
-            known = names.setdefault(site.source, {})
-            known |= dict.fromkeys(filter(None, (tensor, producers.get(tensor, ""))))
-    return {source: tuple(known) for source, known in names.items()}
-
-
-def _weight_names(plan: Plan) -> dict[WeightSite, Names]:
-    return {site: (site.tensor, site.node) for site in plan.weights}
+from ptq_cli.recipe.schema import AmaxSettings
 
 
 def decide_activations(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Request:
         table = settings_to_table(self.settings)
         if self.model is not None:
             table.setdefault("model", {})["path"] = str(self.model)
-        return table_layer(table, self.folder, COMMAND_LINE)
+        return replace(table_layer(table, self.folder, COMMAND_LINE), adds=True)
 
 
 def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer | None = None) -> Recipe:

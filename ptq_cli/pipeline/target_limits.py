@@ -3,11 +3,20 @@
 from dataclasses import replace
 
 from ptq_cli.core.errors import TargetOverrideError
-from ptq_cli.plan.rules import WeightRule
-from ptq_cli.recipe.quantizers import CenterWeights, DorefaWeights, WeightFamily, describe_weights
+from ptq_cli.plan.rules import Target, WeightRule
+from ptq_cli.plan.sites import ActivationSite, WeightSite
+from ptq_cli.recipe.quantizers import (
+    ActivationFamily,
+    CenterWeights,
+    DorefaWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+    describe_weights,
+)
 from ptq_cli.recipe.schema import WeightSettings
 
-BYTE = 8
+BYTE, HALF_BYTE = 8, 4
 CODED = ("dorefa", "centers")
 """Quantizers whose bits are not those of an integer that a kernel multiplies."""
 
@@ -26,27 +35,72 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
     return replace(settings, bits=rule.bits)
 
 
-def require_bits(family: WeightFamily, rule: WeightRule, target: str, layer: str) -> None:
-    """Raise if a weight's integers are larger than the target's kernels take.
+def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:
+    """Raise if a target has no kernel for the integers that are asked of a weight.
 
     Raises:
-        TargetOverrideError: they are.
-
-    Example:
-        >>> require_bits(DorefaWeights(7), WeightRule(bits=7), "ort-cpu-avx2", "head")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.TargetOverrideError: PTQ-PLAN-002: target 'ort-cpu-avx2' has weights of up to \
-7 bits, and 'head' asks for dorefa, 7 bits
-        hint: ask for 6 bits or fewer, or name another target
+        TargetOverrideError: it has none.
     """
+    rule = target.weight_rule(op_type)
     if isinstance(family, CenterWeights):
         return
     # DoReFa's levels are odd integers up to 2^bits - 1, a bit more than their number says.
     most = rule.bits - isinstance(family, DorefaWeights)
     if family.bits > most:
         raise TargetOverrideError(
-            f"target '{target}' has weights of up to {rule.bits} bits, and '{layer}' asks for "
+            f"target '{target.name}' has weights of up to {rule.bits} bits, and '{site.node}' asks for "
             f"{describe_weights(family)}",
             hint=f"ask for {most} bits or fewer, or name another target",
+        )
+    if not isinstance(family, ScaledWeights):
+        return
+    if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
+        raise TargetOverrideError(
+            f"target '{target.name}' has blocks for weights of up to {HALF_BYTE} bits, and '{site.node}' "
+            f"asks for {describe_weights(family)}",
+            hint=f"ask for {HALF_BYTE} bits or fewer, or leave block_size out",
+        )
+    if family.block_size is not None and not rule.blocks:
+        raise TargetOverrideError(
+            f"target '{target.name}' has no weights in blocks, and '{site.node}' asks for blocks of "
+            f"{family.block_size}",
+            hint="leave block_size out, or name another target",
+        )
+    is_other = family.axis is not None and family.axis != site.axis
+    if is_other and family.block_size is None:
+        has = "one scale for the whole weight" if site.axis is None else f"scales along axis {site.axis}"
+        raise TargetOverrideError(
+            f"target '{target.name}' reads the weight of '{site.node}' with {has}, and axis {family.axis} is "
+            "asked for",
+            hint="leave axis out, or give it with block_size: of blocks it is the axis that they divide",
+        )
+
+
+def require_activation(family: ActivationFamily, site: ActivationSite, target: Target) -> None:
+    """Raise if a target does not have the integers or the zero point that are asked of an activation.
+
+    Raises:
+        TargetOverrideError: it does not.
+
+    Example:
+        >>> from ptq_cli.plan.target import load_target
+        >>> tensorrt = load_target("tensorrt")
+        >>> site = ActivationSite("x", "x", tensorrt.activation_format, symmetric=True)
+        >>> require_activation(ScaledActivations("int8"), site, tensorrt)
+    """
+    if not isinstance(family, ScaledActivations):
+        return
+    rule = target.activation
+    allowed = list(dict.fromkeys((site.format.name, rule.format, *rule.formats, *rule.simulated)))
+    if family.dtype is not None and family.dtype not in allowed:
+        raise TargetOverrideError(
+            f"target '{target.name}' has activations of {', '.join(allowed)}, and '{site.tensor}' asks for "
+            f"{family.dtype}",
+            hint=f"ask for {' or '.join(allowed)}, or name another target",
+        )
+    if family.symmetric is False and rule.symmetric:
+        raise TargetOverrideError(
+            f"target '{target.name}' has zero points of 0, and '{site.tensor}' asks for another "
+            "(symmetric = false)",
+            hint="leave symmetric out, or name another target",
         )

@@ -4,6 +4,7 @@ What a family computes is computed by ``ptq_cli.quantizers``; here its results b
 imported where it is needed: a scaled weight needs none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy.typing as npt
 
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
+from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.blocks import BlockQuantizer
 from ptq_cli.qdq.weights import (
     BYTE,
     HALF_BYTE,
@@ -49,6 +52,8 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
         packed: the target unpacks 4-bit integers.
     """
     match family:
+        case ScaledWeights(block_size=int()):
+            return BlockQuantizer(settings, packed)
         case ScaledWeights():
             return ScaledQuantizer(settings, packed)
         case FixedPointWeights():
@@ -61,11 +66,18 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
             return CenterQuantizer(family, packed)
 
 
-def weight_site(site: WeightSite, family: WeightFamily) -> WeightSite:
-    """Return a weight's site with a family's integers, and the axis along which its scales differ."""
+def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
+    """Return a weight's site with a family's integers, and the axis along which its scales differ.
+
+    Raises:
+        RecipeValueError: blocks do not divide the axis.
+    """
     match family:
         case ScaledWeights():
-            return replace(site, format=replace(site.format, bits=family.bits))
+            found = replace(site, format=replace(site.format, bits=family.bits))
+            if family.block_size is not None:
+                return _in_blocks(found, family.block_size, family.axis, shape)
+            return replace(found, axis=None) if family.granularity == TENSOR else found
         case FixedPointWeights() if family.alpha == PLAIN:
             axis = site.axis if family.integer is None else None
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
@@ -75,6 +87,17 @@ def weight_site(site: WeightSite, family: WeightFamily) -> WeightSite:
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
         case CenterWeights():
             return replace(site, axis=None if family.granularity == TENSOR else site.axis)
+
+
+def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
+    if axis is None:  # That of the input channels, whose products a kernel adds.
+        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+    if not -len(shape) <= axis < len(shape) or shape[axis] % size:
+        raise RecipeValueError(
+            f"blocks of {size} do not divide axis {axis} of '{site.tensor}', which has shape {tuple(shape)}",
+            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
+        )
+    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A Clip that a grid does not make redundant: it is taken out of the operator before it, and stays."""
+"""A Relu or Clip that a grid does not make redundant: it is taken out of the operator before it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,11 +15,12 @@ REASON = (
 
 
 def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> Plan:
-    """Return the plan with a site before each Clip that does not disappear into the grid behind it.
+    """Return the plan with a site before each Relu or Clip that does not disappear into the grid behind it.
 
     A range is cut to a Clip's bounds, so that the runtime drops the Clip. A grid of powers of two or of a
-    given step may reach beyond them. Then the Clip stays, and the operator before it, which is integer only
-    with a quantized output, gets a site of its own, on the same grid: what the Clip gives lies on it again.
+    given step may reach beyond them, and a symmetric one does so behind a Relu. Then the Clip stays, and the
+    operator before it, which is integer only with a quantized output, gets a site of its own, on the same
+    grid: what the Clip gives lies on it again.
 
     Args:
         model: the float model.
@@ -31,7 +32,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     sites = dict(plan.activations)
     for site in plan.activations.values():
         clip = producers.get(site.tensor)
-        if clip is None or clip.op_type != "Clip" or site.source not in grids:
+        if clip is None or clip.op_type not in ("Clip", "Relu") or site.source not in grids:
             continue
         before = clip.inputs[0]
         if not layers[clip.name or ""].quantized or before is None or not _cuts(clip, grids[site.source]):
@@ -52,7 +53,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
 
 def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
     ends = [(q - int(grid.zero_point)) * float(grid.scale) for q in (grid.format.qmin, grid.format.qmax)]
-    low, high = (_bound(clip, index) for index in (1, 2))
+    low, high = (0.0, None) if clip.op_type == "Relu" else [_bound(clip, index) for index in (1, 2)]
     return (low is not None and ends[0] < low) or (high is not None and ends[1] > high)
 
 

@@ -30,17 +30,18 @@ class Rules:
 
         Edge case:
             A layer that is kept in float stands apart where the runtime would take it for integer if both
-            its sides were. One with a weight it would not: that is float.
+            its sides were; see also ``WeightRule.quantizes_floats``. A Relu or Clip goes with the operator
+            before it, and is not kept apart from it.
         """
         if node is None or node.domain not in ("", "ai.onnx"):
             return None
         rule = self.target.op.get(node.op_type)
         reason = self.excluded.get(node.name or "")
-        if not reason or rule is None or rule.kind == "apart":
+        if not reason or rule is None or rule.kind in ("apart", "clamp"):
             return rule
         weight = input_at(node, rule.weight)
         is_weighted = rule.kind == "compute" and weight is not None and is_constant(weight)
-        return None if is_weighted or rule.kind == "clamp" else OpRule("apart", note=reason)
+        return None if is_weighted else OpRule("apart", note=reason)
 
 
 def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
@@ -105,25 +106,31 @@ def moved_outputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
     return outputs if rule.outputs == "all" else outputs[:1]
 
 
-def moved_to(value: ir.Value, rules: Rules) -> Iterator[ir.Value]:
-    """Yield a value and those it was moved from; ONNX Runtime moves a DequantizeLinear down with them."""
+def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
+    """Yield a value and those it was moved from.
+
+    ONNX Runtime moves a DequantizeLinear down with them, also past those that a user keeps in float.
+    """
     current: ir.Value | None = value
     while current is not None:
         yield current
         producer = current.producer()
-        rule = rules.of(producer)
+        rule = rule_of(producer, target)
         current = (
             producer.inputs[0] if producer is not None and rule is not None and rule.kind == "same" else None
         )
 
 
-def moved_from(value: ir.Value, rules: Rules) -> Iterator[ir.Value]:
-    """Yield a value and those that it is moved to; ONNX Runtime moves a QuantizeLinear up with them."""
+def moved_from(value: ir.Value, target: Target) -> Iterator[ir.Value]:
+    """Yield a value and those that it is moved to, or that a Relu or Clip makes of it.
+
+    ONNX Runtime moves a QuantizeLinear up with them, also those that a user keeps in float.
+    """
     waiting = [value]
     while waiting:
         current = waiting.pop()
         yield current
         for node, index in current.uses():
-            rule = rules.of(node)
-            if index == 0 and rule is not None and rule.kind == "same":
+            rule = rule_of(node, target)
+            if index == 0 and rule is not None and rule.kind in ("same", "clamp"):
                 waiting.extend(moved_outputs(node, rule))

@@ -6,7 +6,7 @@ sides are (Add, Concat). An Add that no compute operator reads stays float: an i
 accuracy and save nothing. So every quantized tensor has a reader that needs it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 
 import onnx_ir as ir
@@ -24,7 +24,11 @@ from ptq_cli.plan.ties import Groups
 
 
 def make_plan(
-    model: ir.Model, target: Target, in_float: Reasons | None = None, excluded: Reasons | None = None
+    model: ir.Model,
+    target: Target,
+    in_float: Reasons | None = None,
+    excluded: Reasons | None = None,
+    looked_up: Container[str] = (),
 ) -> Plan:
     """Return what to quantize in ``model`` for ``target``. What is quantized already stays as it is.
 
@@ -37,6 +41,7 @@ def make_plan(
         target: its rules.
         in_float: layers of whose weight there is no integer kernel, with the reason.
         excluded: layers that a user keeps in float, with the reason.
+        looked_up: those of ``in_float`` whose weight a runtime sees as floats.
 
     Raises:
         InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
@@ -50,9 +55,9 @@ def make_plan(
             f"the model has opset {opset}, target '{target.name}' needs {target.opset} or later",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )
-    plan, refused = _untrapped(model.graph, Rules(target), {}, {})
+    plan, refused = _untrapped(model.graph, Rules(target), {}, {}, ())
     if in_float or excluded:  # What must not be a site stays none: a calibration has measured no others.
-        plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {})
+        plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {}, looked_up)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
     if not plan.weights and not plan.activations:
@@ -69,7 +74,9 @@ def _nothing(plan: Plan, target: Target) -> NothingToQuantizeError:
     )
 
 
-def _untrapped(graph: ir.Graph, rules: Rules, refused: Reasons, in_float: Reasons) -> tuple[Plan, Reasons]:
+def _untrapped(
+    graph: ir.Graph, rules: Rules, refused: Reasons, in_float: Reasons, looked_up: Container[str]
+) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
         computing = Computing(requests, in_float)
@@ -77,7 +84,8 @@ def _untrapped(graph: ir.Graph, rules: Rules, refused: Reasons, in_float: Reason
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":
                 computing.plan(node, rule)
-        trapped = requests.trapped(graph)
+        stored = {site.node for site in computing.weights if site.node not in looked_up}
+        trapped = requests.trapped(graph, stored)
         if not trapped:
             return _plan(graph, requests, computing), refused
         refused = {**refused, **trapped}

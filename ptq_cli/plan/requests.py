@@ -1,6 +1,6 @@
 """A request travels up the graph: from an operator that pays to the tensors that it needs quantized."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import onnx_ir as ir
 
@@ -24,6 +24,7 @@ from ptq_cli.plan.refusals import (
     table_refusal,
 )
 from ptq_cli.plan.rules import OpRule
+from ptq_cli.plan.tensors import input_at, is_constant
 from ptq_cli.plan.ties import Ties
 
 MASKED = "reads an attention mask, whose huge constant no 8-bit scale can hold"
@@ -151,26 +152,44 @@ class Requests:
             self.ties.tie(value.name or "" for value in (*inputs, *outputs))
         self._waiting += inputs
 
-    def trapped(self, graph: ir.Graph) -> dict[str, str]:
-        """Return the sites that must not be, with the reason: behind an operator that must stay apart."""
+    def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
+        """Return the sites that must not be, with the reason: behind an operator that must stay apart.
+
+        Args:
+            graph: whose operators are looked at.
+            stored: names of layers whose weight is stored as integers, so that the runtime does not do that.
+        """
         found = {}
         for node in graph:
-            rule = self.rules.of(node)
-            if rule is None or rule.kind != "apart":
+            if not (why := self._apart(node, stored)):
                 continue
             inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]
             if inputs and all(self._is_restored(value) for value in inputs):
-                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {rule.note}"
-                names = [value.name or "" for value in moved_from(node.outputs[0], self.rules)]
+                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {why}"
+                names = [value.name or "" for value in moved_from(node.outputs[0], self.rules.target)]
                 found.update({name: reason for name in names if name in self.asked})
         return found
+
+    def _apart(self, node: ir.Node, stored: Container[str]) -> str:
+        """Return why an operator must not stand between quantized tensors, or an empty string."""
+        rule = self.rules.of(node)
+        if rule is not None and rule.kind == "apart":
+            return rule.note
+        plain, name = Rules(self.rules.target).of(node), node.name or ""
+        if plain is None or plain.kind != "compute" or name in self.integer or name in stored:
+            return ""
+        weight = input_at(node, plain.weight)
+        if not self.rules.target.weight_rule(node.op_type).quantizes_floats:
+            return ""
+        is_float = weight is not None and is_constant(weight)
+        return self.rules.excluded.get(name) or self.reasons.get(name, "") if is_float else ""
 
     def _is_restored(self, value: ir.Value) -> bool:
         """Tell whether a value comes out of a DequantizeLinear, perhaps moved since.
 
         Of a float operator's result the readers read the float value, quantized or not.
         """
-        for item in moved_to(value, self.rules):
+        for item in moved_to(value, self.rules.target):
             producer = item.producer()
             if item.name in self.asked and producer is not None and (producer.name or "") in self.integer:
                 return True

@@ -50,7 +50,10 @@ class WeightRule:
             weights of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
         stored: ``"integers"`` behind a DequantizeLinear; or ``"pairs"``: as floats that lie on the grid,
             behind a QuantizeLinear and a DequantizeLinear.
-        blocks: weights may have a scale for each block of an axis (opset 21), which is computed in float.
+        blocks: weights of 4 bits and fewer may have a scale for each block of an axis (opset 21), which is
+            computed in float.
+        quantizes_floats: the runtime quantizes the float weight of an operator between quantized tensors by
+            itself. To keep such an operator in float, its result is not quantized.
     """
 
     format: str = "int8"
@@ -60,6 +63,7 @@ class WeightRule:
     packed: bool = False
     stored: str = "integers"
     blocks: bool = False
+    quantizes_floats: bool = False
 
     @property
     def integers(self) -> IntegerFormat:

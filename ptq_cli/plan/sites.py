@@ -35,6 +35,7 @@ class WeightSite:
         format: the integers.
         axis: of the output channels, or None for one scale.
         as_pair: it stays a float constant on the grid, behind a QuantizeLinear and a DequantizeLinear.
+        block_size: how many values along the axis share a scale, or None without blocks.
     """
 
     tensor: str
@@ -43,6 +44,7 @@ class WeightSite:
     format: IntegerFormat
     axis: int | None
     as_pair: bool = False
+    block_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class LayerPlan:
         parameters: how many constants' elements it reads.
         weight: what its weight is stored as; empty for the target's own integers, or where it has none.
         written_as: another operator that it is written as in the quantized model, and that computes the same.
+        between_pairs: it reads and gives quantized values, and is computed in float between them.
     """
 
     name: str
@@ -85,6 +88,7 @@ class LayerPlan:
     parameters: int
     weight: str = ""
     written_as: str = ""
+    between_pairs: bool = False
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ def _weight(where: str, rule: WeightRule) -> Said:
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
     yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, 2 to 8 is wanted", "correct it"
+    yield rule.packed or not rule.blocks, f"'{where}.blocks' needs packed = true", "blocks are of 4 bits"
     pairs = rule.stored == "pairs"
     yield not (pairs and rule.packed), f"'{where}.packed' is of stored 'integers'", "leave one of them out"
 

@@ -19,16 +19,16 @@ OPSET_OF_OUTPUT_TYPES = 21
 def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]) -> None:
     """Insert a pair behind each site's tensor.
 
-    Requires: every site names a value of the graph. Ensures: no operator of an integer layer reads a site's
-    float value. Where the tensor comes out of a float operator, float readers and the graph's output go on
-    reading it as it is: that costs nothing, and keeps a residual stream exact. Where it comes out of an
-    integer operator there is no float value to read; a site that is a graph output stays one, with its name,
-    behind the pair.
+    Requires: every site names a value of the graph. Ensures: no operator of an integer layer, or of one that
+    is computed in float between pairs, reads a site's float value. Where the tensor comes out of a float
+    operator, float readers and the graph's output go on reading it as it is: that costs nothing, and keeps a
+    residual stream exact. Where it comes out of an integer operator there is no float value to read; a site
+    that is a graph output stays one, with its name, behind the pair.
     """
     graph, names = model.graph, FreshNames.of(model.graph)
     values = {value.name: value for value in graph.inputs}
     values.update({value.name: value for node in graph for value in node.outputs})
-    integer = {layer.name for layer in plan.layers if layer.quantized}
+    integer = {layer.name for layer in plan.layers if layer.quantized or layer.between_pairs}
     # Sites that share parameters share the constants too, so that a reader of the file sees that.
     shared: dict[str, Constants] = {}
     for site in plan.activations.values():

@@ -10,6 +10,7 @@ from ptq_cli.core.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.qdq.blocks import scales_in_place
 from ptq_cli.qdq.integers import WeightIntegers
 from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
@@ -48,10 +49,13 @@ class _Store:
 
     def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
         found, stored = parameters.weights.get(site), parameters.stored[site]
-        key = (site.tensor, site.axis, _digest(stored, found))
+        key = (site.tensor, site.axis, _digest(stored, found) + str(site.block_size).encode())
         if key not in self._stored:
             constants: dict[str, Array] = {}
-            if found is not None:
+            if found is not None and site.block_size is not None:
+                # A zero point would have to be of the integers' type; without one it is 0.
+                constants = {"scale": scales_in_place(found.scale, stored.integers.shape, site)}
+            elif found is not None:
                 constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
             if found is not None and site.as_pair:
                 # On the grid already, so that the integers are these however a runtime rounds.
@@ -59,12 +63,14 @@ class _Store:
                 source, *rest = self._add(site.tensor, {"on_grid": on_grid, **constants})
                 self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
             else:
-                values = self._integers.add(node, site.tensor, stored)
+                # What is computed in float needs no int8.
+                values = self._integers.add(node, site.tensor, stored, as_int8=site.block_size is None)
                 self._stored[key] = (values, *self._add(site.tensor, constants))
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
         else:
-            self._read(node, site.input_index, site.tensor, self._stored[key], site.axis)
+            place = (node, site.input_index, site.tensor)
+            self._read(*place, self._stored[key], site.axis, site.block_size)
 
     def _quantize(
         self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value
@@ -95,11 +101,18 @@ class _Store:
         )
 
     def _read(
-        self, node: ir.Node, index: int, tensor: str, stored: tuple[ir.Value, ...], axis: int | None
+        self,
+        node: ir.Node,
+        index: int,
+        tensor: str,
+        stored: tuple[ir.Value, ...],
+        axis: int | None,
+        block_size: int | None = None,
     ) -> None:
         integers, scale, *zeros = stored
         name = self._names.claim(f"{tensor}/DequantizeLinear")
-        dequantize = make_dequantize(integers, scale, zeros[0] if zeros else None, name, axis)
+        zero_point = zeros[0] if zeros else None
+        dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
         self._graph.insert_before(node, [dequantize])
         node.replace_input_with(index, dequantize.outputs[0])
 

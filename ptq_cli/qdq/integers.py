@@ -18,8 +18,14 @@ class WeightIntegers:
         self._graph = graph
         self._names = names
 
-    def add(self, reader: ir.Node, tensor: str, stored: StoredWeight) -> ir.Value:
+    def add(self, reader: ir.Node, tensor: str, stored: StoredWeight, *, as_int8: bool = True) -> ir.Value:
         """Add a weight's integers in front of ``reader``; return the value that a DequantizeLinear takes.
+
+        Args:
+            reader: the operator that has the weight.
+            tensor: the weight's name.
+            stored: its integers.
+            as_int8: packed ones are cast to int8.
 
         Edge case:
             Of a table of floats it returns the weight's values.
@@ -28,7 +34,7 @@ class WeightIntegers:
         suffix = "quantized" if stored.table is None else "indices"
         integers = add(self._graph, self._names.claim(f"{tensor}.{suffix}"), stored.integers)
         if stored.table is None:
-            if stored.bits != HALF_BYTE:
+            if stored.bits != HALF_BYTE or not as_int8:
                 return integers
             # Integer kernels are for int8. The runtime casts once, as it loads, and finds one.
             return self._put(reader, make_cast(integers, ir.DataType.INT8, self._name(tensor, "Cast")))

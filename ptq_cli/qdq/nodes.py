@@ -68,15 +68,21 @@ def make_quantize(
 
 
 def make_dequantize(
-    source: ir.Value, scale: ir.Value, zero_point: ir.Value | None, name: str, axis: int | None = None
+    source: ir.Value,
+    scale: ir.Value,
+    zero_point: ir.Value | None,
+    name: str,
+    axis: int | None = None,
+    block_size: int | None = None,
 ) -> ir.Node:
-    """Return a DequantizeLinear of ``source``, per tensor or along ``axis``.
+    """Return a DequantizeLinear of ``source``, per tensor, or along ``axis``, or in blocks along it.
 
     Edge case:
         An int32 bias has no zero point: the operator takes it as 0.
     """
     inputs = [source, scale] if zero_point is None else [source, scale, zero_point]
-    attributes = {} if axis is None else {"axis": axis}
+    given = {"axis": axis, "block_size": block_size}
+    attributes = {key: value for key, value in given.items() if value is not None}
     node = ir.node("DequantizeLinear", inputs, attributes, name=name)
     output = node.outputs[0]
     output.name, output.shape = f"{name}.output", source.shape

@@ -145,9 +145,10 @@ def check_recipe(recipe: Recipe) -> Recipe:
 
 
 def _check_override(override: OverrideSettings) -> None:
-    if not override.match:
+    if not override.match and not override.op:
         raise RecipeValueError(
-            "'override.match' is '', a name or a pattern is wanted", hint="'*' matches all of them"
+            "an [[override]] without match and op, a name or a pattern is wanted",
+            hint="match = '*' means all of them",
         )
     if override.percentile is not None and not 0 < override.percentile <= 100:
         raise RecipeValueError(
@@ -160,8 +161,8 @@ def _check_override(override: OverrideSettings) -> None:
         weight_family(override.weights, "override.weights")
     if override.activations is not None and override.activations.quantizer is not None:
         activation_family(override.activations, "override.activations")
-    if all(value is None for key, value in vars(override).items() if key != "match"):
+    if all(value is None for key, value in vars(override).items() if key not in ("match", "op")):
         raise RecipeValueError(
-            f"the override of '{override.match}' sets nothing",
-            hint="give it amax, percentile, weight_amax, weights or activations",
+            f"the override of '{override.match or override.op}' sets nothing",
+            hint="give it quantize, amax, percentile, weight_amax, weights or activations",
         )

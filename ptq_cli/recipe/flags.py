@@ -39,11 +39,20 @@ class Settings(TypedDict, total=False):
     weight_step: float
     weight_centers: int
     weight_granularity: str
+    weight_block_size: int
+    weight_axis: int
     weight_seed: int
     weight_restarts: int
     activation_quantizer: str
+    activation_dtype: str
+    activation_symmetric: bool
     activation_integer: int
     activation_step: float
+    include: list[str]
+    include_op: list[str]
+    exclude: list[str]
+    exclude_op: list[str]
+    override: list[dict[str, Any]]
     target: str
     eval_data: str
     metric: list[str]
@@ -93,9 +102,13 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "weight_step": ("weights.step",),
     "weight_centers": ("weights.centers",),
     "weight_granularity": ("weights.granularity",),
+    "weight_block_size": ("weights.block_size",),
+    "weight_axis": ("weights.axis",),
     "weight_seed": ("weights.seed",),
     "weight_restarts": ("weights.restarts",),
     "activation_quantizer": ("activations.quantizer",),
+    "activation_dtype": ("activations.dtype",),
+    "activation_symmetric": ("activations.symmetric",),
     "activation_integer": ("activations.integer",),
     "activation_step": ("activations.step",),
     "target": ("quantization.target",),
@@ -123,6 +136,16 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "layout": ("image.layout",),
 }
 
+OVERRIDE_FLAGS: dict[str, tuple[str, bool]] = {
+    "include": ("match", True),
+    "include_op": ("op", True),
+    "exclude": ("match", False),
+    "exclude_op": ("op", False),
+}
+"""Flags whose every value is an override of its own: what it is the pattern of, and ``quantize``."""
+OVERRIDE = "override"
+"""The flag that gives whole overrides. All of these come behind those of the recipe, in this order."""
+
 
 def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by flag name as a recipe's nested tables.
@@ -139,17 +162,26 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
         {'method': 'max', 'batch_size': 8}
         >>> settings_to_table({"percentile": 99.9})
         {'amax': {'percentile': 99.9, 'method': 'percentile'}}
+        >>> settings_to_table({"exclude": ["head.*"], "include_op": ["Conv"]})["override"]
+        [{'op': 'Conv', 'quantize': True}, {'match': 'head.*', 'quantize': False}]
     """
     table: dict[str, Any] = {}
+    known = [*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE]
     for name, value in settings.items():
-        if name not in FLAG_KEYS:
+        if name not in known:
             raise UsageError(
-                f"there is no setting '{name}'{did_you_mean(name, list(FLAG_KEYS))}",
-                hint=f"settings: {', '.join(FLAG_KEYS)}",
+                f"there is no setting '{name}'{did_you_mean(name, known)}",
+                hint=f"settings: {', '.join(known)}",
             )
-        for key in FLAG_KEYS[name]:
+        for key in FLAG_KEYS.get(name, ()):
             section, _, field = key.partition(".")
             table.setdefault(section, {})[field] = value
     if "percentile" in settings and "amax" not in settings and settings.get("weight_amax") != "percentile":
         table["amax"]["method"] = "percentile"
-    return table
+    overrides = [
+        {key: pattern, "quantize": quantize}
+        for name, (key, quantize) in OVERRIDE_FLAGS.items()
+        for pattern in settings.get(name, ())
+    ]
+    overrides += settings.get(OVERRIDE, ())
+    return {**table, "override": overrides} if overrides else table

@@ -28,10 +28,12 @@ class Layer:
     Attributes:
         table: sections by name; every location in it is resolved.
         where: the place, for messages.
+        adds: its overrides come behind those of the layers beneath; otherwise they take their place.
     """
 
     table: Table
     where: str
+    adds: bool = False
 
 
 def preset_names() -> tuple[str, ...]:
@@ -99,8 +101,16 @@ def merge_layers(layers: list[Layer]) -> Recipe:
     """
     merged: Table = {}
     for layer in layers:
-        merged = _overlay(merged, layer.table)
+        merged = _overlay(merged, _with_earlier(merged, layer.table) if layer.adds else layer.table)
     return decode_recipe(merged, " over ".join(layer.where for layer in reversed(layers)))
+
+
+def _with_earlier(below: Table, table: Table) -> Table:
+    """Return a layer's table with the overrides beneath before its own, each once."""
+    own = table.get("override")
+    if own is None:
+        return table
+    return {**table, "override": [item for item in below.get("override", []) if item not in own] + own}
 
 
 def _overlay(below: Table, above: Table) -> Table:

@@ -33,6 +33,11 @@ def _one_of(*names: str) -> dict[str, Any]:
     return _rule(lambda value: value in names, " or ".join(f"'{name}'" for name in names))
 
 
+def _optional(*names: str) -> dict[str, Any]:
+    return _rule(lambda value: value is None or value in names, " or ".join(f"'{name}'" for name in names))
+
+
+DTYPES = ("uint8", "int8", "uint16", "int16")
 STEP = _rule(
     lambda value: value is None or 2.0**-MOST_OCTAVES <= value <= 2.0**MOST_OCTAVES,
     f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
@@ -45,10 +50,18 @@ class ScaledWeights:
     """Integers spread evenly over [-amax, amax], with a scale for each output channel.
 
     Attributes:
-        bits: of an integer; the most negative one is left out.
+        bits: of an integer; the most negative one is left out. Without a number as many as the target has.
+        granularity: a scale for each output ``"channel"``, or one for the ``"tensor"``.
+        block_size: a scale for each block of so many values along an axis, which it must divide; computed in
+            float. Without a number there are no blocks.
+        axis: of the scales, where the target reads one along another axis than that of the output channels;
+            of blocks, the axis that they divide, without a number that of the input channels.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
+    granularity: str = field(default=CHANNEL, metadata=_one_of(TENSOR, CHANNEL))
+    block_size: int | None = field(default=None, metadata=_whole(2, 1 << 20))
+    axis: int | None = field(default=None, metadata=_whole(-8, 7))
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,16 @@ class CenterWeights:
 
 @dataclass(frozen=True)
 class ScaledActivations:
-    """Integers spread evenly over the calibrated range, with the zero point that the target has."""
+    """Integers spread evenly over the calibrated range, with the zero point that the target has.
+
+    Attributes:
+        dtype: of the integers, where the target has it; without one the target's own.
+        symmetric: the zero point is 0, or the middle of an unsigned type; without a value as the
+            target has it.
+    """
+
+    dtype: str | None = field(default=None, metadata=_optional(*DTYPES))
+    symmetric: bool | None = field(default=None, metadata=_rule(lambda _: True, "true or false"))
 
 
 @dataclass(frozen=True)
@@ -192,8 +214,8 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
     Example:
         >>> weight_family(WeightSettings(quantizer="dorefa", bits=3))
         DorefaWeights(bits=3)
-        >>> weight_family(WeightSettings())
-        ScaledWeights(bits=8)
+        >>> weight_family(WeightSettings()).bits
+        8
     """
     name = settings.quantizer or DEFAULT_QUANTIZER
     require_known("quantizer", name, FAMILIES)
@@ -289,4 +311,22 @@ def describe_weights(family: WeightFamily) -> str:
     """
     if isinstance(family, CenterWeights):
         return f"centers ({family.centers}), {family.bits} bits"
-    return f"{family_name(family)}, {family.bits} bits"
+    described = f"{family_name(family)}, {family.bits} bits"
+    if isinstance(family, ScaledWeights) and family.block_size is not None:
+        return f"{described} in blocks of {family.block_size}"
+    is_whole = isinstance(family, ScaledWeights) and family.granularity == TENSOR
+    return f"{described}, one scale" if is_whole else described
+
+
+def describe_activations(family: ActivationFamily) -> str:
+    """Say what an activation is quantized to, where it is not the target's own.
+
+    Example:
+        >>> describe_activations(ScaledActivations()), describe_activations(ScaledActivations("int16", True))
+        ('scaled', 'scaled, int16, symmetric')
+    """
+    parts = [family_name(family)]
+    if isinstance(family, ScaledActivations):
+        parts += [family.dtype] if family.dtype else []
+        parts += [] if family.symmetric is None else ["symmetric" if family.symmetric else "asymmetric"]
+    return ", ".join(parts)

@@ -126,7 +126,9 @@ class WeightSettings:
         integer: of ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
         step: of ``"step"``: the distance of two values.
         centers: of ``"centers"``: how many.
-        granularity: of ``"centers"``: ``"tensor"`` or ``"channel"``.
+        granularity: of ``"scaled"`` and ``"centers"``: ``"tensor"`` or ``"channel"``.
+        block_size: of ``"scaled"``: how many values along an axis share a scale.
+        axis: of ``"scaled"``: that of the scales, or the one that blocks divide.
         seed: of ``"centers"``: of the random numbers that the first centers are drawn with.
         restarts: of ``"centers"``: how many first sets of centers are tried.
     """
@@ -138,6 +140,8 @@ class WeightSettings:
     step: float | None = None
     centers: int | None = None
     granularity: str | None = None
+    block_size: int | None = None
+    axis: int | None = None
     seed: int | None = None
     restarts: int | None = None
 
@@ -149,11 +153,15 @@ class ActivationSettings:
     Attributes:
         quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; without a name ``"scaled"``. A layer of
             settings that names one begins the section anew.
+        dtype: of ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``, where the target has it.
+        symmetric: of ``"scaled"``: the zero point is 0, or the middle of an unsigned type.
         integer: of ``"fixed_point"``: bits before the binary point.
         step: of ``"step"``: the distance of two values.
     """
 
     quantizer: str | None = None
+    dtype: str | None = None
+    symmetric: bool | None = None
     integer: int | None = None
     step: float | None = None
 
@@ -163,7 +171,11 @@ class OverrideSettings:
     """``[[override]]``: other settings for some tensors; where several match, the later wins.
 
     Attributes:
-        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell.
+        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell. An activation goes by
+            its own name and by that of the layer that computes it, a weight by its own and its reader's.
+        op: operator types of those layers, likewise; with ``match`` both must hold.
+        quantize: ``false`` keeps the layers that match in float. ``true`` asks for them: then those operators
+            with weights that nothing asks for are float.
         amax: ``amax.method`` for the activations that match.
         percentile: ``amax.percentile`` for what matches; alone it asks for the percentile method.
         weight_amax: ``amax.weight_method`` for the weights that match.
@@ -172,7 +184,9 @@ class OverrideSettings:
         activations: ``[activations]`` for the activations that match, likewise.
     """
 
-    match: str
+    match: str | None = None
+    op: str | None = None
+    quantize: bool | None = None
     amax: str | None = None
     percentile: float | None = None
     weight_amax: str | None = None

@@ -88,7 +88,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "Conformer": Architecture(
         "conformer.py:build",
         gaussian("features", 24, conformer.BANDS),
-        "Add Concat Gather LayerNormalization Mul Reshape Shape Slice Softmax Split Transpose",
+        "Add Concat Gather LayerNormalization Mul Reshape Shape Slice Softmax Transpose",
     ),
     "LSTM tagger": Architecture(
         "recurrent.py:tagger", ids(recurrent.WORDS, 10), f"Add Gather LSTM Mul Relu {SHAPES}", 0.1

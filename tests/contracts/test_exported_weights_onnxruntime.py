@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.prepare import prepare
-from ptq_cli.pipeline.export import with_packed_types
+from ptq_cli.pipeline.export import with_opset
 from ptq_cli.pipeline.placement import place
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
@@ -70,7 +70,7 @@ def export(settings: WeightSettings) -> tuple[Weights, Weights, onnx.ModelProto]
     model = prepare(ir.from_proto(float_model()), "test")
     floats = {name: np.array(model.graph.initializers[name].const_value.numpy()) for name in AXES}
     placement = place(model, replace(Recipe(), weights=settings))
-    model = with_packed_types(model, "test") if placement.packs else model
+    model = with_opset(model, placement.opset, "test")
     parameters = decide_all(
         model,
         placement.plan,

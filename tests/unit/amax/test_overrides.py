@@ -1,6 +1,6 @@
 import pytest
 
-from ptq_cli.amax.overrides import check_overrides, require_matches, settings_for
+from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, settings_for
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 
@@ -26,7 +26,7 @@ def override(match, **settings):
     ],
 )
 def test_match_is_a_shell_pattern(match, names, matches):
-    found = settings_for(names, BASE, [override(match, amax="mse")])
+    found = settings_for(Meant(names), BASE, [override(match, amax="mse")])
 
     assert (found.method == "mse") == matches
 
@@ -38,9 +38,9 @@ def test_later_override_wins_key_by_key():
         override("head.fc", percentile=50.0, amax="percentile"),
     ]
 
-    assert settings_for(["a"], BASE, overrides) == AmaxSettings("mse", 99.0, "mse")
-    assert settings_for(["head.norm"], BASE, overrides) == AmaxSettings("entropy", 99.0, "mse")
-    assert settings_for(["head.fc"], BASE, overrides) == AmaxSettings("percentile", 50.0, "mse")
+    assert settings_for(Meant(["a"]), BASE, overrides) == AmaxSettings("mse", 99.0, "mse")
+    assert settings_for(Meant(["head.norm"]), BASE, overrides) == AmaxSettings("entropy", 99.0, "mse")
+    assert settings_for(Meant(["head.fc"]), BASE, overrides) == AmaxSettings("percentile", 50.0, "mse")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_later_override_wins_key_by_key():
     ids=str,
 )
 def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
-    found = settings_for(["a"], BASE, [override("a", **settings)])
+    found = settings_for(Meant(["a"]), BASE, [override("a", **settings)])
 
     assert found == AmaxSettings(method, 98.0, weight_method)
 
@@ -64,8 +64,8 @@ def test_unknown_method_is_refused(settings):
         check_overrides([override("*", **settings)])
 
 
-ACTIVATIONS = [["image"], ["stem.conv", "stem/Conv"], ["layer3.0.add"]]
-WEIGHTS = [["stem.conv.weight", "stem/Conv"], ["head.weight", "head"]]
+ACTIVATIONS = [Meant(["image"]), Meant(["stem.conv", "stem/Conv"], ["Conv"]), Meant(["layer3.0.add"])]
+WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weight", "head"], ["Gemm"])]
 
 
 @pytest.mark.parametrize(

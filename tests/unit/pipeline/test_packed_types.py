@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.pipeline.export import with_packed_types
+from ptq_cli.pipeline.export import with_opset
 
 
 def model(op: str, opset: int) -> ir.Model:
@@ -22,7 +22,7 @@ def model(op: str, opset: int) -> ir.Model:
 
 
 def test_nodes_and_values_keep_their_names() -> None:
-    raised = with_packed_types(model("Relu", 13), "m.onnx")
+    raised = with_opset(model("Relu", 13), 21, "m.onnx")
     assert raised.opset_imports[""] == 21
     assert [(node.name, node.outputs[0].name) for node in raised.graph] == [("node", "y")]
     onnx.checker.check_model(ir.to_proto(raised))
@@ -30,11 +30,11 @@ def test_nodes_and_values_keep_their_names() -> None:
 
 def test_a_newer_model_is_left_as_it_is() -> None:
     newer = model("Relu", 22)
-    assert with_packed_types(newer, "m.onnx") is newer
+    assert with_opset(newer, 21, "m.onnx") is newer
 
 
 def test_what_the_converter_cannot_convert_is_refused() -> None:
     with pytest.raises(InvalidOnnxError, match="cannot be converted from opset 13 to 21") as found:
-        with_packed_types(model("NoSuchOperator", 13), "m.onnx")
-    assert "weights of 4 bits need it" in found.value.message
-    assert "5 bits" in (found.value.hint or "")
+        with_opset(model("NoSuchOperator", 13), 21, "m.onnx")
+    assert "integers of 4 and 16 bits, and blocks, need it" in found.value.message
+    assert "5 to 8 bits" in (found.value.hint or "")

@@ -80,6 +80,13 @@ def ranges(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> dict
     }
 
 
+def decided(site: ActivationSite, low: float, high: float) -> QuantParameters:
+    if not site.symmetric:
+        return parameters_from_range(low, high, site.format)
+    scale = scale_from_amax(max(-low, high, 0.0), site.format)
+    return QuantParameters(np.asarray(scale), np.asarray(0, np.int64), site.format)
+
+
 def quantized(model: ir.Model, plan: Plan | None = None, seeds: range = range(10)) -> ir.Model:
     plan = plan or make_plan(model, load_target("ort-cpu"))
     return quantize_model(model, plan, parameters(model, plan, [sample(model, seed) for seed in seeds]))
@@ -90,11 +97,7 @@ def parameters(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> 
     found = ranges(model, plan, batches)
 
     def decide(site: ActivationSite) -> QuantParameters:
-        low, high = found[site.source]
-        if not site.symmetric:
-            return parameters_from_range(low, high, site.format)
-        scale = scale_from_amax(max(-low, high, 0.0), site.format)
-        return QuantParameters(np.asarray(scale), np.asarray(0, np.int64), site.format)
+        return decided(site, *found[site.source])
 
     return decide_all(model, plan, decide)
 

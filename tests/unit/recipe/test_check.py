@@ -65,7 +65,7 @@ def test_number_within_its_range_passes(key, value):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ({"match": "", "amax": "mse"}, "'override.match' is '', a name or a pattern is wanted"),
+        ({"match": "", "amax": "mse"}, "an [[override]] without match and op, a name or a pattern is wanted"),
         ({"match": "head"}, "the override of 'head' sets nothing"),
         *(
             (

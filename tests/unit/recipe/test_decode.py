@@ -34,7 +34,7 @@ UNKNOWN = {
     "key of a table in a list": (
         {"override": [{"match": "*", "percentil": 99.9}]},
         "ptq.toml: unknown key 'override.percentil' (did you mean 'percentile'?)",
-        "[override] has: match, amax, percentile, weight_amax",
+        "[override] has: match, op, quantize, amax, percentile, weight_amax",
     ),
     "key like none": (
         {"runtime": {"zzz": 1}},

@@ -4,7 +4,7 @@ import typing
 import pytest
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.flags import FLAG_KEYS, Settings, settings_to_table
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, Settings, settings_to_table
 from ptq_cli.recipe.schema import Recipe
 
 KEYS = {
@@ -30,7 +30,27 @@ def test_flag_sets_keys_that_exist_and_have_its_type(flag):
 
 
 def test_settings_and_flags_have_the_same_names():
-    assert set(FLAG_KEYS) == set(typing.get_type_hints(Settings))
+    assert {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE} == set(typing.get_type_hints(Settings))
+
+
+def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_weight():
+    settings = {
+        "override": [{"match": "head", "weights": {"bits": 4}}],
+        "exclude": ["a", "b*"],
+        "include_op": ["Conv"],
+        "exclude_op": ["Gemm"],
+        "include": ["c"],
+    }
+    assert settings_to_table(settings) == {
+        "override": [
+            {"match": "c", "quantize": True},
+            {"op": "Conv", "quantize": True},
+            {"match": "a", "quantize": False},
+            {"match": "b*", "quantize": False},
+            {"op": "Gemm", "quantize": False},
+            {"match": "head", "weights": {"bits": 4}},
+        ]
+    }
 
 
 @pytest.mark.parametrize("flag", FLAG_KEYS)

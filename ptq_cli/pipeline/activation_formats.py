@@ -1,0 +1,70 @@
+"""A plan whose activations have the integers that a recipe asks for, and what a runtime makes of that."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ptq_cli.core.formats import BY_NAME
+from ptq_cli.plan.rules import Target
+from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
+from ptq_cli.recipe.quantizers import ActivationFamily, ScaledActivations
+
+FOLLOWERS = ("bias of", "part of", "merged into")
+"""How the reasons of layers begin that are computed with the operator before them."""
+
+
+def with_formats(
+    model: ir.Model, plan: Plan, families: Mapping[str, ActivationFamily], target: Target
+) -> Plan:
+    """Return the plan with each activation's integers as its quantizer asks.
+
+    A layer whose edges then have integers of several types, or of a type that the target computes in float,
+    stays between its pairs, and says that it is computed in float there.
+
+    Args:
+        model: the float model.
+        plan: made for it.
+        families: the quantizer of each source.
+        target: whose rules the plan was made by.
+    """
+    sites = {name: _asked(site, families[site.source]) for name, site in plan.activations.items()}
+    if sites == plan.activations:
+        return plan
+    layers = {layer.name: layer for layer in plan.layers}
+    for node in model.graph:
+        layer = layers[node.name or ""]
+        if layer.quantized and (reason := _float_reason(node, layer, sites, layers, target)):
+            layers[layer.name] = replace(layer, quantized=False, between_pairs=True, reason=reason)
+    return replace(plan, activations=sites, layers=tuple(layers[layer.name] for layer in plan.layers))
+
+
+def _asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
+    if not isinstance(family, ScaledActivations):
+        return site
+    dtype = site.format if family.dtype is None else BY_NAME[family.dtype]
+    symmetric = site.symmetric if family.symmetric is None else family.symmetric
+    return replace(site, format=dtype, symmetric=symmetric)
+
+
+def _float_reason(
+    node: ir.Node,
+    layer: LayerPlan,
+    sites: Mapping[str, ActivationSite],
+    layers: Mapping[str, LayerPlan],
+    target: Target,
+) -> str:
+    """Return why a layer is computed in float between its pairs, or an empty string where it is not."""
+    edges = [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
+    names = list(dict.fromkeys(sites[edge].format.name for edge in edges if edge in sites))
+    simulated = [name for name in names if name in target.activation.simulated]
+    if simulated:
+        return f"its edges are {' and '.join(names)}: target {target.name} computes {simulated[0]} in float"
+    if len(names) > 1:
+        return f"its edges are {' and '.join(names)}: an integer kernel takes one type, so it is in float"
+    if layer.reason.startswith(FOLLOWERS):
+        before = [value.producer() for value in node.inputs if value is not None]
+        moved = [item.name or "" for item in before if item is not None]
+        if any(layers[name].between_pairs for name in moved if name in layers):
+            return f"{layer.reason}, in float"
+    return ""
