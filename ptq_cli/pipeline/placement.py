@@ -123,7 +123,7 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:
-    return value.const_value.shape.numpy() if value.const_value is not None else ()
+    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
 
 
 def _float_reason(family: WeightFamily, target: Target) -> str:
