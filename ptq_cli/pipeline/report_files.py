@@ -51,19 +51,19 @@ def report_files(
 
 
 def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
-    """Return the recipe of an evaluation with the settings that the run's model was exported with.
+    """Return the recipe that the run's model was exported with, and of the evaluation what it decides itself.
 
     ``ptq export`` may have been given flags that the evaluation was not; its recipe holds them.
     """
     if not run.recipe.is_file():
         return recipe
-    exported = merge_layers([file_layer(run.recipe)])
     return replace(
-        recipe,
-        amax=exported.amax,
-        weights=exported.weights,
-        activations=exported.activations,
-        override=exported.override,
+        merge_layers([file_layer(run.recipe)]),
+        model=recipe.model,
+        evaluation=recipe.evaluation,
+        metric=recipe.metric,
+        gate=recipe.gate,
+        runtime=recipe.runtime,
     )
 
 
