@@ -5,7 +5,17 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import IMAGE, JSON, MODEL_ARGUMENT, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options import (
+    IMAGE,
+    INPUT_SHAPE,
+    JSON,
+    MODEL_ARGUMENT,
+    RECIPES,
+    RUN,
+    THREADS,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -26,7 +36,7 @@ Exit status 3 if a rule of the target is broken, or the share is missed.
 @click.option("--data", metavar="PATH", help="Samples to compare outputs on.  [default: the recipe's]")
 @click.option("--random-inputs", is_flag=True, help="Compare on made-up inputs where there are no data.")
 @click.option("--all", "show_all", is_flag=True, help="List every operator, not only what stays float.")
-@take(MODEL_ARGUMENT, IMAGE, THREADS, RUN, RECIPES, JSON)
+@take(MODEL_ARGUMENT, INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, JSON)
 def command(
     model: Path | None,
     run: Path,

@@ -1,5 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,11 +120,12 @@ def _maker(graph: ir.Model) -> str:
 
 @dataclass(frozen=True)
 class _Samples:
-    """What the outputs are compared on; no batches where there are no data."""
+    """What the outputs are compared on: no batches where there are no data; and shapes that were given."""
 
     data: str
     batches: tuple[Batch, ...]
     fixed: int | None
+    shapes: Mapping[str, tuple[int, ...]]
 
 
 def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Samples:
@@ -131,14 +133,15 @@ def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Sample
     fixed = fixed_batch_size(inputs)
     batch = fixed or BATCH
     data = recipe.calibration.data or recipe.evaluation.data
+    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
     if data is not None:
         count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
         dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
-        return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed)
+        return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed, shapes)
     if not options.made_up:
-        return _Samples("", (), fixed)
-    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
-    return _Samples(MADE_UP, tuple(made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)), fixed)
+        return _Samples("", (), fixed, shapes)
+    made_up = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    return _Samples(MADE_UP, tuple(made_up), fixed, shapes)
 
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
@@ -157,12 +160,12 @@ def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
 
 def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:
     """Return the shapes of one sample, for which the work is counted."""
-    if not samples.batches:
-        return {}
-    arrays = samples.batches[0].items()
+    shapes = dict(samples.shapes)
+    if samples.batches:
+        shapes = {name: array.shape for name, array in samples.batches[0].items()}
     if samples.fixed is not None:
-        return {name: array.shape for name, array in arrays}
-    return {name: (1, *array.shape[1:]) if array.ndim else () for name, array in arrays}
+        return shapes
+    return {name: (1, *shape[1:]) if shape else () for name, shape in shapes.items()}
 
 
 def _compare(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from ptq_cli.core.errors import DataShapeError
+from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.models.quiet import quiet_exporter
 
@@ -45,6 +45,7 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
 
     Raises:
         DataShapeError: a given shape does not fit its input.
+        ModelInputError: a shape is given for what is no input.
 
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>
@@ -82,6 +83,13 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
 
 def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     given = {}
+    names = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    for name in sizes:
+        if name not in names:
+            raise ModelInputError(
+                f"a shape is given for '{name}', which is no input{did_you_mean(name, names)}",
+                hint=f"the inputs are: {', '.join(names)}",
+            )
     for value in model.graph.inputs:
         name = value.name or ""
         if name not in sizes:

@@ -71,7 +71,7 @@ class _Sums:
         self._low, self._high = math.inf, -math.inf
 
     def add(self, written: Array, optimized: Array) -> None:
-        one, other = written.astype(np.float64), optimized.astype(np.float64)
+        one, other = (np.atleast_1d(array).astype(np.float64) for array in (written, optimized))
         with np.errstate(invalid="ignore"):
             difference = np.abs(one - other)
         difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
@@ -93,4 +93,5 @@ class _Sums:
     def _sqnr(self) -> float:
         if self._noise == 0:
             return math.inf
-        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
+        ratio = self._signal / self._noise
+        return 10 * math.log10(ratio) if ratio > 0 else -math.inf

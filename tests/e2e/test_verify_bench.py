@@ -52,6 +52,8 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
         ("verify nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
         ("verify --min-integer-share 95", "PTQ-USAGE-001", "--min-integer-share is 95, a share from 0 to 1"),
         ("verify --target tensorflow", "PTQ-RECIPE-004", "unknown target 'tensorflow'"),
+        ("bench --input-shape z=1,3,8,8", "PTQ-MODEL-007", "a shape is given for 'z', which is no input"),
+        ("bench --input-shape x=1,3,8", "PTQ-DATA-003", "input 'x' is [?, 3, 8, 8], and [1, 3, 8] was given"),
         ("bench --runs 0", "PTQ-RECIPE-003", "runs must be at least 1"),
         ("bench --batch 0", "PTQ-RECIPE-003", "--batch must be at least 1"),
         ("bench nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
