@@ -1,0 +1,177 @@
+"""Models as exporters write them, through preparation and quantization, judged by what ONNX Runtime runs."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.prepare import prepare, prepare_model
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.fusion import count_kernels
+from tests.unit.models.sources import noise
+from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
+
+SEEDS = range(100)
+HALF = noise(16, 8).astype(np.float16)
+# The weight of the second layer reaches it through what stands in the middle.
+MOVED = {
+    "Transpose": ("float[16,8] w", "v = Transpose<perm=[1,0]>(w)", {}),
+    "Reshape": ("float[128] w", "s = Constant<value = int64[2] {8, 16}>()\n v = Reshape(w, s)", {}),
+    "Reshape that keeps a size": (
+        "float[8,4,4] w",
+        "s = Constant<value = int64[2] {0, -1}>()\n v = Reshape(w, s)",
+        {},
+    ),
+    "Cast": ("float16[8,16] w", "v = Cast<to=1>(w)", {"w": HALF.reshape(8, 16)}),
+    "Identity": ("float[8,16] w", "v = Identity(w)", {}),
+    "Squeeze": ("float[1,8,16] w", "s = Constant<value = int64[1] {0}>()\n v = Squeeze(w, s)", {}),
+    "all of them": (
+        "float16[128] w",
+        "a = Identity(w)\n b = Cast<to=1>(a)\n s = Constant<value = int64[2] {16, 8}>()\n c = Reshape(b, s)\n"
+        " v = Transpose<perm=[1,0]>(c)",
+        {"w": HALF.reshape(128)},
+    ),
+}
+
+
+def judge(
+    model: ir.Model, kernels: dict[str, int], inputs: dict[str, Array] | None = None, least: float = 30
+) -> ir.Model:
+    """Quantize a model, and hold it to the float one and to its integer kernels; return it."""
+    before, given = serialized(model), inputs or sample(model, seed=5)
+    after = quantized(prepare(model, "m.onnx"), seeds=SEEDS)
+    onnx.checker.check_model(ir.to_proto(after), full_check=True)
+    counts = count_kernels(serialized(after))
+    assert {op: count for op, count in counts.integer.items() if count} == kernels
+    for optimize in (False, True):
+        found = run(after, given, optimize=optimize)
+        for wanted, got in zip(run(before, given), found, strict=True):
+            assert got.dtype == wanted.dtype
+            if wanted.dtype.kind == "f":
+                assert sqnr_db(wanted, got) > least
+            else:
+                np.testing.assert_array_equal(got, wanted)
+    return after
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_a_weight_that_is_moved_on_its_way_is_integer(case: str) -> None:
+    declared, moves, constants = MOVED[case]
+    text = f"""(float[N,4] x) => (float[N,16] y) <float[4,8] u, {declared}> {{
+        h = MatMul(x, u)
+        r = Relu(h)
+        {moves}
+        y = MatMul(r, v) }}"""
+    after = judge(build(text, constants=constants), {"MatMul": 2})
+    floats = [value for value in after.graph.initializers.values() if value.dtype == ir.DataType.FLOAT]
+    assert max(value.const_value.size for value in floats) <= 16, "scales alone are floats"
+
+
+def test_constants_of_nodes_are_weights_and_biases_as_initializers_are() -> None:
+    text = """(float[N,2] x) => (float[N,3] y) {
+        w = Constant<value = float[2,3] {0.5, -1.0, 0.25, 1.0, 0.75, -0.5}>()
+        b = Constant<value = float[3] {0.1, -0.2, 0.3}>()
+        y = Gemm(x, w, b) }"""
+    after = judge(build(text), {"Gemm": 1})
+    assert {value.dtype for value in after.graph.initializers.values()} >= {
+        ir.DataType.INT8,
+        ir.DataType.INT32,
+    }
+
+
+def test_an_initializer_that_is_an_input_too_is_a_weight() -> None:
+    model = build("(float[N,4] x) => (float[N,8] y) <float[4,8] w> { y = MatMul(x, w) }")
+    proto = ir.to_proto(model)
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 8]))
+    inputs = {"x": noise(4, 4)}
+    expected = run(proto.SerializeToString(), inputs)[0]
+    after = quantized(prepare(ir.from_proto(proto), "m.onnx"), seeds=SEEDS)
+    assert [value.name for value in after.graph.inputs] == ["x"]
+    assert count_kernels(serialized(after)).integer["MatMul"] == 1
+    assert sqnr_db(expected, run(after, inputs)[0]) > 30
+
+
+WORDS = """(int64[B,S] ids, bool[B,S] keep, float[B,4] x, int32[B] n)
+    => (float[B,S,4] y, int64[B] count, int32[B] next, bool[B,S] same, float[B,8] z)
+    <float[16,8] table, float[8,4] w, float[4,8] u, int32[1] one, float zero> {
+    rows = Gather(table, ids)
+    h = MatMul(rows, w)
+    a = Constant<value = int64[1] {-1}>()
+    k = Unsqueeze(keep, a)
+    y = Where(k, h, zero)
+    b = Constant<value = int64[1] {1}>()
+    i = Cast<to = 7>(keep)
+    count = ReduceSum<keepdims = 0>(i, b)
+    next = Add(n, one)
+    f = Not(keep)
+    same = Not(f)
+    z = MatMul(x, u) }"""
+CONSTANTS = {"one": np.ones(1, np.int32), "zero": np.zeros((), np.float32)}
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 6), (7, 3)], ids=str)
+def test_inputs_and_outputs_of_any_number_type_and_size(sizes: tuple[int, int]) -> None:
+    batch, length = sizes
+    random = np.random.default_rng(batch)
+    inputs: dict[str, Array] = {
+        "ids": random.integers(0, 2, (batch, length)),
+        "keep": random.integers(0, 2, (batch, length)).astype(bool) | True,
+        "x": random.standard_normal((batch, 4)).astype(np.float32),
+        "n": random.integers(0, 9, batch).astype(np.int32),
+    }
+    after = judge(build(WORDS, constants=CONSTANTS), {"MatMul": 2}, inputs)
+    assert [value.name for value in after.graph.inputs] == ["ids", "keep", "x", "n"]
+    assert [value.name for value in after.graph.outputs] == ["y", "count", "next", "same", "z"]
+    assert [str(size) for size in after.graph.inputs[0].shape or ()] == ["B", "S"]
+
+
+def test_a_sequence_of_any_length_passes_a_transformer_layer() -> None:
+    text = """(float[B,S,8] x) => (float[B,S,8] y) <float[8,8] q, float[8,8] k, float[8,8] v, float[8,8] o> {
+        a = MatMul(x, q)
+        b = MatMul(x, k)
+        c = MatMul(x, v)
+        t = Transpose<perm=[0,2,1]>(b)
+        s = MatMul(a, t)
+        p = Softmax(s)
+        m = MatMul(p, c)
+        y = MatMul(m, o) }"""
+    model = build(text)
+    before = serialized(model)
+    after = quantized(prepare(model, "m.onnx"), seeds=SEEDS)
+    assert count_kernels(serialized(after)).integer["MatMul"] >= 5
+    for batch, length in ((1, 1), (2, 5), (3, 17)):
+        x = np.random.default_rng(length).standard_normal((batch, length, 8)).astype(np.float32)
+        found = run(after, {"x": x})[0]
+        assert found.shape == (batch, length, 8)
+        assert sqnr_db(run(before, {"x": x})[0], found) > 20
+
+
+def test_pairs_that_are_there_are_kept_and_said_so() -> None:
+    text = """(float[N,4] x) => (float[N,4] y) <float s, uint8 z, int8[4,4] w, float ws, float[4,4] u> {
+        q = QuantizeLinear(x, s, z)
+        d = DequantizeLinear(q, s, z)
+        wd = DequantizeLinear(w, ws)
+        h = MatMul(d, wd)
+        r = Relu(h)
+        y = MatMul(r, u) }"""
+    constants: dict[str, Array] = {
+        "s": np.array(0.05, np.float32),
+        "z": np.array(128, np.uint8),
+        "w": np.arange(-8, 8, dtype=np.int8).reshape(4, 4),
+        "ws": np.array(0.1, np.float32),
+    }
+    model = build(text, constants=constants)
+    before = serialized(model)
+    prepared = prepare_model(model, "m.onnx")
+    assert prepared.notes == ("3 nodes quantize or dequantize already, and are kept as they are",)
+    reasons = {layer.name: layer.reason for layer in make_plan(prepared.model, load_target("ort-cpu")).layers}
+    assert reasons["h"].startswith("quantized already")
+    after = quantized(prepared.model, seeds=SEEDS)
+    found = {name: value.const_value.numpy() for name, value in after.graph.initializers.items()}
+    np.testing.assert_array_equal(found["w"], constants["w"])
+    assert found["u.quantized"].dtype == np.int8
+    assert count_kernels(serialized(after)).integer["MatMul"] == 2
+    inputs = sample(model, seed=5)
+    assert sqnr_db(run(before, inputs, optimize=False)[0], run(after, inputs, optimize=False)[0]) > 30
