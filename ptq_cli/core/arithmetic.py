@@ -5,7 +5,9 @@ float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every oth
 (the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import EllipsisType
 
 import numpy as np
 import numpy.typing as npt
@@ -139,13 +141,18 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
         return _quantize(array, scale, zero_point, parameters.format)
     # In parts: what is computed on the way takes six times the array.
     integers: npt.NDArray[np.integer] = np.empty(array.shape, parameters.format.storage)
+    for part, own in _parts(array, scale):
+        integers[part] = _quantize(array[part], scale[own], zero_point[own], parameters.format)
+    return integers
+
+
+def _parts(array: npt.NDArray[np.generic], scale: FloatArray) -> Iterator[tuple[slice, slice | EllipsisType]]:
+    """Yield rows of an array that have about ``PART`` elements, and what they are of its scale."""
     apart = scale.ndim > 0 and len(scale) > 1  # a scale for each row
     rows = max(1, PART * len(array) // array.size)
     for start in range(0, len(array), rows):
         part = slice(start, start + rows)
-        one, zero = (scale[part], zero_point[part]) if apart else (scale, zero_point)
-        integers[part] = _quantize(array[part], one, zero, parameters.format)
-    return integers
+        yield part, part if apart else ...
 
 
 def _quantize(
@@ -178,11 +185,23 @@ def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
         >>> dequantize(np.array([10, 12], np.uint8), parameters).tolist()
         [0.0, 1.0]
     """
-    integers = np.asarray(q).astype(np.int64)
+    integers = np.asarray(q)
     shape = parameters.granularity.broadcast_shape(integers.shape)
-    difference = (integers - parameters.zero_point.reshape(shape)).astype(np.float32)
+    scale, zero_point = parameters.scale.reshape(shape), parameters.zero_point.reshape(shape)
+    if integers.size <= PART:
+        return _dequantize(integers, scale, zero_point)
+    result: FloatArray = np.empty(integers.shape, np.float32)
+    for part, own in _parts(integers, scale):
+        result[part] = _dequantize(integers[part], scale[own], zero_point[own])
+    return result
+
+
+def _dequantize(
+    integers: npt.NDArray[np.generic], scale: FloatArray, zero_point: npt.NDArray[np.int64]
+) -> FloatArray:
+    difference = (integers.astype(np.int64) - zero_point).astype(np.float32)
     with np.errstate(over="ignore"):
-        result: FloatArray = difference * parameters.scale.reshape(shape)
+        result: FloatArray = difference * scale
     return result
 
 

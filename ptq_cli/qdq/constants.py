@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +13,7 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.blocks import scales_in_place
 from ptq_cli.qdq.integers import WeightIntegers
-from ptq_cli.qdq.nodes import add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.nodes import add_computed, add_initializer, make_dequantize, make_quantize
 from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
 from ptq_cli.qdq.weights import StoredWeight
 
@@ -59,8 +60,10 @@ class _Store:
                 constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
             if found is not None and site.as_pair:
                 # On the grid already, so that the integers are these however a runtime rounds.
-                on_grid = dequantize(stored.values(), found)
-                source, *rest = self._add(site.tensor, {"on_grid": on_grid, **constants})
+                on_grid = partial(_on_grid, stored, found)
+                name = self._names.claim(f"{site.tensor}.on_grid")
+                source = add_computed(self._graph, name, stored.integers.shape, on_grid)
+                rest = self._add(site.tensor, constants)
                 self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
             else:
                 # What is computed in float needs no int8.
@@ -115,6 +118,10 @@ class _Store:
         dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
         self._graph.insert_before(node, [dequantize])
         node.replace_input_with(index, dequantize.outputs[0])
+
+
+def _on_grid(stored: StoredWeight, parameters: QuantParameters) -> Array:
+    return dequantize(stored.values(), parameters)
 
 
 def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:

@@ -1,5 +1,7 @@
 """The two operators that everything here inserts, and the constants they read."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -15,6 +17,21 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
     )
+    graph.register_initializer(value)
+    return value
+
+
+def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> ir.Value:
+    """Add a constant of floats that is computed whenever it is asked for: what it is made of is smaller.
+
+    Requires: no value of the graph has that name.
+    """
+
+    def tensor() -> ir.TensorProtocol:
+        return ir.tensor(make(), name=name)
+
+    lazy = ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name)
+    value = ir.Value(name=name, shape=lazy.shape, type=ir.TensorType(lazy.dtype), const_value=lazy)
     graph.register_initializer(value)
     return value
 

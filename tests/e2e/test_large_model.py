@@ -92,6 +92,20 @@ def test_a_shared_weight_is_stored_once_and_a_transposed_one_is_folded(large: Pa
     assert sum(node.op_type == "MatMul" for node in integers.node) == LAYERS + 1
 
 
+def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(
+    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "quantize large.onnx --data x.npz --target tensorrt"
+    assert ptq(f"{words} --run one").status == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(large)
+    assert ptq(f"{words} --run two").status == 0
+    assert Path("one/model.int8.onnx.data").stat().st_size >= LAYERS * WIDTH * WIDTH * 4
+    one, two = constants("one/model.int8.onnx"), constants("two/model.int8.onnx")
+    assert one.keys() == two.keys()
+    assert all(one[name].tobytes() == two[name].tobytes() for name in one)
+
+
 def test_a_model_given_by_pytorch_is_kept_so_too(
     folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from ptq_cli.core.arithmetic import (
 )
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.granularity import PerAxis, PerTensor
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -130,3 +130,33 @@ class TestDequantize:
         for scale in (0.1, 1 / 3, 1e-30):
             found = parameters(scale, format.qmin + 1, format)
             np.testing.assert_array_equal(quantize(dequantize(integers, found), found), integers)
+
+
+SHAPES = {
+    "per tensor": ((7, 3, 5), PerTensor()),
+    "rows": ((7, 3, 5), PerAxis(0)),
+    "columns": ((7, 3, 5), PerAxis(2)),
+    "a vector": ((35,), PerAxis(0)),
+    "one row": ((1, 35), PerAxis(0)),
+}
+
+
+@pytest.mark.parametrize(("shape", "granularity"), SHAPES.values(), ids=SHAPES.keys())
+def test_in_parts_the_same_bits_come_out(shape, granularity, monkeypatch):
+    random = np.random.default_rng(0)
+    x = random.standard_normal(shape).astype(np.float32)
+    scales = granularity.scale_shape(shape)
+    own = QuantParameters(
+        random.uniform(0.01, 0.1, scales).astype(np.float32),
+        random.integers(-9, 9, scales),
+        INT8,
+        granularity,
+    )
+    whole = quantize(x, own)
+    restored = dequantize(whole, own)
+    for part in (1, 10, 16):
+        monkeypatch.setattr("ptq_cli.core.arithmetic.PART", part)
+        found = quantize(x, own)
+        assert found.dtype == whole.dtype
+        np.testing.assert_array_equal(found, whole)
+        np.testing.assert_array_equal(dequantize(found, own), restored)
