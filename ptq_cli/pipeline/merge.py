@@ -19,7 +19,7 @@ from ptq_cli.pipeline.provenance import HASH_PREFIX, LOCATIONS
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.layers import merge_layers, table_layer
-from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
 OF_THE_MACHINE = (
@@ -164,13 +164,18 @@ def _moved(provenance: Provenance, base: Path, target: RunDirectory) -> Provenan
     for key, text in provenance.settings.items():
         if key.startswith(HASH_PREFIX):
             settings[f"{HASH_PREFIX}{move(key.removeprefix(HASH_PREFIX))}"] = text
-        elif key in LOCATIONS and text != "None":
+        elif key in LOCATIONS and text != "None" and not _is_name(key, text):
             settings[key] = repr(move(_location(key, text)))
         else:
             settings[key] = text
     flags = table_layer(provenance.flags, base, "the calibration's flags").table
     flags = map_locations(flags, lambda location: relative_location(location, target.path))
     return replace(provenance, settings=settings, flags=flags)
+
+
+def _is_name(key: str, text: str) -> bool:
+    """Tell whether a target is named, and not its file."""
+    return key == "quantization.target" and not is_target_file(_location(key, text))
 
 
 def _location(key: str, text: str) -> str:
