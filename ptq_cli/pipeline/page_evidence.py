@@ -72,7 +72,7 @@ def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
     Edge case:
         A pair whose scale is no constant of one element is passed over.
     """
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if node.op_type != "QuantizeLinear" or len(node.inputs) < 3 or node.inputs[0] is None:
             continue
         scale, zeros = (_array(value) for value in node.inputs[1:3])
@@ -176,7 +176,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
     for site in plan.weights:
         weights.setdefault(site.node, []).append(site.format.name)
     integer = {layer.name for layer in plan.layers if layer.quantized}
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         name = node.name or ""
         spec = value_spec(node.outputs[0])
         held = _held_by(node.outputs[0], stored) if name in integer else None

@@ -12,8 +12,14 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.pipeline.page import STALE_ANALYSIS
+import ptq_cli
+from ptq_cli.collectors.artifact import load_calibration
+from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.page import STALE_ANALYSIS, in_memory
+from ptq_cli.pipeline.page_evidence import gather
+from ptq_cli.recipe.layers import file_layer, merge_layers
 from ptq_cli.report.document import read_report
+from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page import NOT_ANALYSED
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
@@ -59,6 +65,42 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
         assert layer.name in text.replace("<wbr>", "")
 
 
+@pytest.fixture
+def gathered(folder: Path) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...]]:
+    """What a page shows of the finished run's models and calibration."""
+    run = folder / "ptq-run"
+    models = (read_model(run / "model.float.onnx"), read_model(run / "model.int8.onnx"))
+    calibration = load_calibration(run / "calibration.safetensors")
+    recipe = merge_layers([file_layer(run / "report.toml")])
+    layers, tensors, notes = gather(in_memory(*models, calibration, recipe))
+    assert notes == ()
+    return layers, tensors
+
+
+def test_the_tensors_are_those_of_the_calibration(gathered: Any) -> None:
+    _, tensors = gathered
+    shown = ptq_cli.show_calibration().tensors
+    assert [tensor.name for tensor in tensors] == [view.name for view in shown]
+    for tensor, view in zip(tensors, shown, strict=True):
+        own = view.methods[view.chosen]
+        assert (tensor.chosen.method, tensor.chosen.low, tensor.chosen.high) == (
+            "percentile",
+            own.choice.low,
+            own.choice.high,
+        )
+        assert [found.method for found in tensor.ranges] == list(view.methods)
+        assert own.clipped is not None and tensor.chosen.clipped == own.clipped[0] / tensor.values
+        assert sum(tensor.counts) == pytest.approx(tensor.values - (tensor.zeros or 0))
+
+
+def test_a_layer_knows_the_tensor_behind_the_relu_that_it_takes_in(gathered: Any) -> None:
+    layers, tensors = gathered
+    found = {layer.name: layer for layer in layers}
+    assert found["conv"].tensor == found["relu"].tensor == "relu"
+    assert (found["conv"].dtype, found["conv"].shape) == ("uint8, int8 weight", (None, 8, 6, 6))
+    assert {layer.tensor for layer in layers} - {""} <= {tensor.name for tensor in tensors}
+
+
 def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> None:
     assert ptq("analyze --samples 8").status == 0
     text = page_of(folder / "ptq-run")
@@ -80,8 +122,9 @@ def test_what_export_was_given_is_what_the_page_shows(folder: Path, ptq: Any) ->
     assert "method = &#34;mse&#34;" in text
 
 
-def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any) -> None:
-    assert ptq("export --amax mse --weight-amax percentile").status == 0
+@pytest.mark.parametrize("flags", ["--amax mse --weight-amax percentile", "--exclude fc", "--weight-bits 4"])
+def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any, flags: str) -> None:
+    assert ptq(f"export {flags}").status == 0
     assert ptq("evaluate --eval-samples 12 --min sqnr_db=10").status == 0
     text, model = page_of(folder / "ptq-run"), (folder / "ptq-run/model.int8.onnx").read_bytes()
     (command,) = re.findall(r"<code>(ptq quantize [^<]*)</code>", text)
