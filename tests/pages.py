@@ -105,9 +105,7 @@ class Network:
 
     def _tensor(self, index: int) -> TensorEvidence:
         ranges = tuple(
-            MethodRange(
-                method, -0.0173 * (index + shift), 6.2831 + shift / 7, 30.125 + shift, 0.000012 * shift
-            )
+            MethodRange(method, -0.0173 * (index + shift), 6.2831 + shift / 7, 30.125 + shift, 154 * shift)
             for shift, method in enumerate(("max", "percentile", "entropy", "mse"))
         )
         counts = tuple(1e6 * math.exp(-(((bar - 20 - index % 30) / 9) ** 2)) for bar in range(72))

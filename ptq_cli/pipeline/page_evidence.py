@@ -124,7 +124,7 @@ def _tensor(
     )
     if view is None:
         return evidence
-    ranges = tuple(_method_range(item, statistics) for item in view.methods.values())
+    ranges = tuple(_method_range(item) for item in view.methods.values())
     return replace(evidence, ranges=ranges, counts=_counts(statistics, low, high))
 
 
@@ -136,7 +136,7 @@ def _chosen(
         same = [item for item in view.methods.values() if _equal(item.parameters, parameters)]
         found = next((item for item in same if item.method == view.chosen), same[0] if same else None)
         if found is not None:
-            return _method_range(found, statistics)
+            return _method_range(found)
     lowest, highest = parameters.format.qmin, parameters.format.qmax
     scale, zero_point = float(parameters.scale), int(parameters.zero_point)
     low, high = (lowest - zero_point) * scale, (highest - zero_point) * scale
@@ -145,22 +145,18 @@ def _chosen(
         return MethodRange("", low, high)
     clipped = count_clipped(statistics, histogram, Choice(low, high))
     error = expected_error(statistics, histogram, parameters)
-    return MethodRange("", low, high, error.sqnr_db, _share(clipped, statistics))
+    return MethodRange("", low, high, error.sqnr_db, clipped[0])
 
 
 def _equal(one: QuantParameters, other: QuantParameters) -> bool:
     return bool(one.scale == other.scale) and bool(one.zero_point == other.zero_point)
 
 
-def _method_range(view: MethodView, statistics: TensorStatistics) -> MethodRange:
+def _method_range(view: MethodView) -> MethodRange:
     sqnr = view.error.sqnr_db if view.error is not None else None
-    share = _share(view.clipped, statistics) if view.clipped is not None else None
-    return MethodRange(view.method, view.choice.low, view.choice.high, sqnr, share)
-
-
-def _share(clipped: tuple[int, int], statistics: TensorStatistics) -> float:
-    # Between these two numbers; the first are surely beyond the range.
-    return clipped[0] / max(statistics.count, 1)
+    # Between two numbers; so many are surely beyond the range.
+    clipped = view.clipped[0] if view.clipped is not None else None
+    return MethodRange(view.method, view.choice.low, view.choice.high, sqnr, clipped)
 
 
 def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[float, ...]:

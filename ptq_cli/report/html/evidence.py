@@ -11,14 +11,14 @@ class MethodRange:
         method: its name.
         low, high: the range's ends.
         sqnr_db: expected from the histogram; None without one.
-        clipped: share of the values beyond the range; None without a histogram.
+        clipped: how many values are surely beyond the range; None without a histogram.
     """
 
     method: str
     low: float
     high: float
     sqnr_db: float | None = None
-    clipped: float | None = None
+    clipped: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from ptq_cli.report.document import Layer
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
 from ptq_cli.report.html.ranking import Ranking
 from ptq_cli.report.html.scale import format_tick
-from ptq_cli.report.html.tensors import format_part
-from ptq_cli.report.numbers import format_range
+from ptq_cli.report.numbers import format_range, format_share
 
 DTYPE = "Dtype"
 LAST = 1e99
@@ -158,8 +157,10 @@ def _range(item: _Known) -> Cell:
 
 
 def _clipped(item: _Known) -> Cell:
-    share = item.tensor.chosen.clipped if item.tensor is not None else None
-    return Cell(format_part(share), share if share is not None else LAST)
+    if item.tensor is None or item.tensor.chosen.clipped is None:
+        return Cell("", LAST)
+    clipped, values = item.tensor.chosen.clipped, item.tensor.values
+    return Cell(format_share(clipped, values), clipped / max(values, 1))
 
 
 def _accumulated(item: _Known) -> Cell:

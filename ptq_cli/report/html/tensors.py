@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ptq_cli.report.analysis.tensors import TensorAnalysis
 from ptq_cli.report.html.evidence import MethodRange, TensorEvidence
 from ptq_cli.report.html.scale import Scale, Tick
-from ptq_cli.report.numbers import format_decibels, format_range
+from ptq_cli.report.numbers import format_decibels, format_range, format_share
 
 WIDTH, HEIGHT = 360.0, 96.0
 CHOSEN_ROW, ROW, AXIS = 14.0, 14.0, 20.0
@@ -64,24 +64,12 @@ def tensor_cards(
     return tuple(_card(index, tensor, found.get(tensor.name)) for index, tensor in enumerate(tensors, 1))
 
 
-def format_part(share: float | None) -> str:
-    """Write a share of values in percent, which reads 0 only where it is; empty for None.
-
-    Example:
-        >>> format_part(0.0), format_part(0.125), format_part(0.000012), format_part(None)
-        ('0 %', '12.5 %', '0.0012 %', '')
-    """
-    if share is None:
-        return ""
-    return f"{100 * share:.3g} %" if share >= 0.01 or not share else f"{100 * share:.2g} %"
-
-
 def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) -> TensorCard:
     scale = Scale(*_drawn(tensor), LEFT, WIDTH - 8)
     bars, is_log = _bars(tensor, scale)
     first = HEIGHT + CHOSEN_ROW
     spans = tuple(
-        _span(item, scale, first + index * ROW, chosen=item.method == tensor.chosen.method)
+        _span(item, tensor.values, scale, first + index * ROW, chosen=item.method == tensor.chosen.method)
         for index, item in enumerate(tensor.ranges, 1)
     )
     return TensorCard(
@@ -89,7 +77,7 @@ def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) 
         tensor.name,
         tensor.format,
         format_range(tensor.low, tensor.high),
-        _span(tensor.chosen, scale, first, chosen=True),
+        _span(tensor.chosen, tensor.values, scale, first, chosen=True),
         spans,
         bars,
         is_log,
@@ -111,14 +99,14 @@ def _drawn(tensor: TensorEvidence) -> tuple[float, float]:
 def _facts(tensor: TensorEvidence, analysed: TensorAnalysis | None) -> list[str]:
     facts = [f"{tensor.values:,} values"]
     if tensor.zeros:
-        facts.append(f"{format_part(tensor.zeros / tensor.values)} zeros, not drawn")
+        facts.append(f"{format_share(tensor.zeros, tensor.values)} zeros, not drawn")
     if analysed is not None:
         facts.append(f"SQNR accumulated {format_decibels(analysed.sqnr_accumulated_db)}")
         facts.append(f"isolated {format_decibels(analysed.sqnr_isolated_db)}")
     return facts
 
 
-def _span(item: MethodRange, scale: Scale, y: float, *, chosen: bool) -> Span:
+def _span(item: MethodRange, values: int, scale: Scale, y: float, *, chosen: bool) -> Span:
     return Span(
         item.method,
         y,
@@ -126,7 +114,7 @@ def _span(item: MethodRange, scale: Scale, y: float, *, chosen: bool) -> Span:
         scale.at(item.high),
         format_range(item.low, item.high),
         format_decibels(item.sqnr_db) if item.sqnr_db is not None else "",
-        format_part(item.clipped),
+        format_share(item.clipped, values) if item.clipped is not None else "",
         chosen,
     )
 
