@@ -27,7 +27,7 @@ def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Check that every tensor's data are in a file beside the model, and that this is as long as promised.
 
     Raises:
-        ModelFormatError: a file is missing, too short or outside the model's folder.
+        ModelFormatError: a file is missing, too short, outside the model's folder, or has several names.
     """
     folder = path.parent.resolve()
     for tensor in external_tensors(proto):
@@ -42,6 +42,11 @@ def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
             raise ModelFormatError(
                 f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
                 hint="put it beside the model",
+            )
+        if target.stat().st_nlink > 1:  # As onnx does: one of the names may be that of a secret elsewhere.
+            raise ModelFormatError(
+                f"model '{path.name}': its data file '{location}' has several names (hard links)",
+                hint="put a copy of the file beside the model",
             )
         _require_length(tensor, target, path)
 

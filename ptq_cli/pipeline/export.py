@@ -13,7 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, read_model, store_model
-from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.outputs import require_data_output, require_outputs
 from ptq_cli.pipeline.placement import Placement, place
 from ptq_cli.pipeline.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.provenance import load_run
@@ -125,6 +125,8 @@ def make_export(
         PtqError: as ``run_export`` does.
     """
     target = output or run.quantized_model
+    if float_model.data and recipe.model.path is not None:
+        require_data_output(target, Path(recipe.model.path))
     model = float_model.load()
     placement = place(model, recipe)
     settings = placement.settings

@@ -1,7 +1,6 @@
 """The model's file becomes the float ONNX model that every stage works on."""
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,8 @@ from ptq_cli.models.parity import (
 )
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
-from ptq_cli.models.stored import StoredModel, data_path, is_large, read_model, store_model
+from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
+from ptq_cli.pipeline.outputs import require_data_output
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
@@ -142,13 +142,8 @@ def make_float_model(
 
 def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel:
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
-    if is_large(model) and file.kind is ModelKind.ONNX:
-        target = data_path(path)
-        if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(file.path).data}:
-            raise UsageError(
-                f"'{target}' would overwrite data of the model that it is made from",
-                hint="name another file with --output",
-            )
+    if is_large(model):
+        require_data_output(path, file.path)
     return store_model(model, path.parent, path.name)
 
 

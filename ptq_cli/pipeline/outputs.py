@@ -76,6 +76,29 @@ def require_output(output: Path, recipe: Recipe) -> None:
     _require_free(output, dict(_input_files(recipe)), "name another file with --output")
 
 
+def require_data_output(output: Path, model: Path) -> None:
+    """Check that the file of a large model's constants would not overwrite one that the model is made from.
+
+    Args:
+        output: the file of its graph.
+        model: the source, of any kind; it may be gone.
+
+    Raises:
+        UsageError: it is one that holds data of the source.
+    """
+    from ptq_cli.models.detect import ModelKind, detect_kind
+    from ptq_cli.models.stored import data_path, read_model
+
+    if not model.is_file() or detect_kind(model) is not ModelKind.ONNX:
+        return
+    target = data_path(output)
+    if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(model).data}:
+        raise UsageError(
+            f"'{target}' would overwrite data of the model that it is made from",
+            hint="name another file with --output",
+        )
+
+
 def _require_free(path: Path, taken: Mapping[str, Path], hint: str) -> None:
     for what, other in taken.items():
         # Links included: replacing a file under another name of it loses it all the same.

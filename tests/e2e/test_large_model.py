@@ -197,6 +197,12 @@ def test_data_of_the_source_are_not_overwritten(large: Path, ptq: Ptq, refuse: R
     )
 
 
+def test_an_export_does_not_overwrite_data_of_the_source(large: Path, ptq: Ptq, refuse: Refuse) -> None:
+    Path("large.onnx").rename("model2.onnx")
+    assert ptq("calibrate model2.onnx --data x.npz").status == 0
+    refuse("export -o large.onnx", "PTQ-USAGE-001", "'large.onnx.data' would overwrite data of the model")
+
+
 def test_a_calibration_that_fails_leaves_nothing(large: Path, ptq: Ptq) -> None:
     np.savez("bad.npz", x=np.full((4, WIDTH), np.nan, np.float32))
     assert ptq("calibrate large.onnx --data bad.npz").status == 2

@@ -176,6 +176,14 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path, place: dict[str, s
             read(tmp_path / "m.onnx")
 
 
+def test_a_second_name_of_the_data_is_refused(tmp_path: Path) -> None:
+    write_large(tmp_path / "m.onnx", width=8, layers=2)
+    (tmp_path / "other").hardlink_to(tmp_path / "m.onnx.data")
+    for read in (load_onnx, read_model):
+        with pytest.raises(ModelFormatError, match=r"'m\.onnx\.data' has several names"):
+            read(tmp_path / "m.onnx")
+
+
 @pytest.mark.parametrize("location", ["../m.onnx.data", "/etc/passwd"])
 def test_data_outside_the_folder_are_refused_of_a_run_too(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "run"
