@@ -46,6 +46,7 @@ def command(
     Needs no data, and what was given to ptq calibrate need not be given again. If the model or a setting
     that the statistics depend on has changed since, it is refused.
     """
+    from ptq_cli.cli.outlier_warning import warn_of_outliers
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.summaries import export_values, next_step, print_export
     from ptq_cli.pipeline.export import run_export
@@ -54,6 +55,7 @@ def command(
 
     request = Request(settings_from(options), None, recipe, preset)
     result = run_export(request, RunDirectory(run), output)
+    warn_of_outliers(result.outliers)
     if as_json:
         print_json({"format": format_, **export_values(result)})
         return

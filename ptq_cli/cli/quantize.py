@@ -88,6 +88,7 @@ def command(
     import json
 
     from ptq_cli.cli import summaries
+    from ptq_cli.cli.outlier_warning import warn_of_outliers
     from ptq_cli.cli.output import print_json
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.step_summary import add_to_step_summary
@@ -111,6 +112,7 @@ def command(
     report = result.evaluation.report if result.evaluation is not None else None
     if report is not None:
         add_to_step_summary(report_to_markdown(report))
+    warn_of_outliers(result.export.outliers)
     if as_json:
         print_json(
             {

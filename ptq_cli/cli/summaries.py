@@ -182,6 +182,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "integer_kernels": result.kernels.integer,
         "float_kernels": result.kernels.floating,
         "widened": dict(result.widened),
+        "outliers": dict(result.outliers),
         "layers": [
             {
                 "name": layer.name,

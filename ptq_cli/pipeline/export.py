@@ -61,6 +61,7 @@ class ExportResult:
         unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
         weights, activations: how many have which quantizer.
         plain: all are scaled, to the target's own integers.
+        outliers: by a weight's name, what leaves most of its values only a few steps.
     """
 
     output: Path
@@ -77,6 +78,7 @@ class ExportResult:
     weights: Mapping[str, int] = field(default_factory=dict)
     activations: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
+    outliers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ def make_export(
         placement.weight_counts,
         placement.activation_counts,
         placement.is_plain,
+        {name: outlier.describe() for name, outlier in parameters.outliers.items()},
     )
     files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)

@@ -137,7 +137,7 @@ class Requests:
             self.mark(clamp, f"part of {before.name}")
 
     def _follow_join(self, node: ir.Node, rule: OpRule) -> None:
-        if (node.name or "") in self.integer | self.bias_adds:
+        if (node.name or "") in self.integer or (node.name or "") in self.bias_adds:
             return
         fused = input_fused_behind(node, rule)
         inputs = [value for value in moved_inputs(node, rule) if value is not fused]

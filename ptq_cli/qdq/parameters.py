@@ -13,6 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.granularity import Granularity
 from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.qdq.outliers import Outlier, find_outlier
 from ptq_cli.qdq.spill import Keep, as_it_is
 from ptq_cli.qdq.weights import ScaledQuantizer, StoredWeight, WeightQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
@@ -37,6 +38,7 @@ class Parameters:
         widened: names of weights whose scale was widened for their bias, with how many channels.
         unsearched: names of weights whose method had one candidate only in every channel.
         stored: what the file holds of each weight.
+        outliers: by a weight's name, the worst that leaves most of its values only a few steps.
     """
 
     activations: Mapping[str, QuantParameters]
@@ -44,6 +46,7 @@ class Parameters:
     widened: Mapping[str, int]
     unsearched: tuple[str, ...] = ()
     stored: Mapping[WeightSite, StoredWeight] = field(default_factory=dict)
+    outliers: Mapping[str, Outlier] = field(default_factory=dict)
 
 
 def _by_max(_site: WeightSite) -> WeightQuantizer:
@@ -79,10 +82,14 @@ def decide_all(
         with constant(constants[name]) as array:
             _require_finite(array, name)
     quantizers = {site: quantizer_of(site) for site in plan.weights}
-    choices = {}
+    choices, outliers = {}, {}
     for weight_site, item in quantizers.items():
         with constant(constants[weight_site.tensor]) as weight:
             choices[weight_site] = item.choose(weight, weight_site)
+            chosen = choices[weight_site].parameters
+            # Blocks have scales of their own, which is what they are for.
+            if chosen is not None and weight_site.block_size is None:
+                outliers[weight_site.tensor] = find_outlier(weight, chosen)
     weights = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
     widened = _fit_biases(constants, plan, quantizers, activations, weights)
     stored = {}
@@ -91,7 +98,8 @@ def decide_all(
             found = item.store(weight, weight_site, weights.get(weight_site))
         stored[weight_site] = replace(found, integers=keep(found.integers))
     unsearched = tuple(site.tensor for site, item in choices.items() if item.unsearched)
-    return Parameters(activations, weights, widened, unsearched, stored)
+    worst = {name: outlier for name, outlier in outliers.items() if outlier is not None}
+    return Parameters(activations, weights, widened, unsearched, stored, worst)
 
 
 def _fit_biases(

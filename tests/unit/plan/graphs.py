@@ -75,7 +75,10 @@ def ranges(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> dict
                 seen[name].append(array)
     together = {source: [a for name in plan.members(source) for a in seen[name]] for source in plan.sources}
     return {
-        name: (float(min(a.min() for a in arrays)), float(max(a.max() for a in arrays)))
+        name: (
+            min(float(np.min(a, initial=0.0)) for a in arrays),
+            max(float(np.max(a, initial=0.0)) for a in arrays),
+        )
         for name, arrays in together.items()
     }
 
