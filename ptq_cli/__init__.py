@@ -1,10 +1,10 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``,
-``inspect`` and ``prepare``; ``verify`` proves what runs as integers, ``bench`` measures how fast;
-``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two reports, and
-``report_page`` writes a run's page again. They raise ``PtqError`` for input that cannot be used. Importing
-this module imports neither PyTorch nor ONNX; the first call does.
+``inspect`` and ``prepare``; ``verify`` proves what runs as integers, ``bench`` measures how fast, and
+``analyze`` where accuracy is lost; ``show_calibration`` and ``explain`` look at what was measured,
+``compare`` at two reports, and ``report_page`` writes a run's page again. They raise ``PtqError`` for input
+that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
 
 Example:
     >>> import ptq_cli
@@ -19,6 +19,7 @@ from ptq_cli.core.errors import PtqError
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.api import (
+        analyze,
         calibrate,
         compare,
         evaluate,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PtqError",
     "__version__",
+    "analyze",
     "bench",
     "calibrate",
     "compare",

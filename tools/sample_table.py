@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ HEADER = (
     "int8 file",
     "int8 of float",
 )
-PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples$")
+PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")
 """Lines that a slow machine prints and a fast one does not."""
 
 
@@ -60,7 +61,7 @@ def main() -> None:
     print("wrote README.md")
 
 
-def capture_session(folder: Path) -> str:
+def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
     """Return what a terminal would show: each command after a ``$``, and what it printed.
 
     Raises:
@@ -69,7 +70,7 @@ def capture_session(folder: Path) -> str:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     lines, status = [], 0
-    for command in SESSION:
+    for command in commands:
         lines.append(f"$ {command}")
         if command == "echo $?":
             lines.append(str(status))

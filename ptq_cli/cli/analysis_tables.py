@@ -74,7 +74,7 @@ def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSum
     if has_drop:
         header.append(f"{metric.name} drop" if metric.float_value is not None else metric.name)
     numbers = tuple(range(2, len(header)))
-    print_table(
+    hidden = print_table(
         Table(tuple(header), tuple(_layer_row(layer, metric, has_drop=has_drop) for layer in layers)),
         right=(0, 2, 4, 7, 8),
         whole=(0, *numbers),
@@ -83,8 +83,9 @@ def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSum
     if len(layers) < total:
         say(f"{len(layers)} of {total} layers; --top {total} shows all")
     say("SQNR in dB. output: of the model's output with only this layer quantized;")
-    say("left float: of it with only this layer in floats; own/accum.: of what the layer")
-    say("gives, by its own rounding / as the whole model runs")
+    if "left float" not in hidden:
+        say("left float: of the model's output with only this layer in floats;")
+    say("own/accum.: of what the layer gives, by its own rounding / as the model runs")
 
 
 def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -> tuple[str, ...]:
@@ -108,7 +109,7 @@ def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -
 def _print_tensors(tensors: Sequence[TensorAnalysis], total: int) -> None:
     header = ("tensor", "own", "cause", "accum.", "kind", "as", "clipped", "used", "range")
     numbers = tuple(range(1, len(header)))
-    print_table(
+    hidden = print_table(
         Table(header, tuple(map(_tensor_row, tensors))),
         right=(1, 3, 6, 7),
         whole=numbers,
@@ -116,8 +117,9 @@ def _print_tensors(tensors: Sequence[TensorAnalysis], total: int) -> None:
     )
     if len(tensors) < total:
         say(f"{len(tensors)} of {total} tensors; --top {total} shows all")
-    say("SQNR in dB. own: of the tensor's quantization alone; accum.: as the model runs;")
-    say("used: share of the range that the middle 99.9 % of the values take")
+    say("SQNR in dB. own: of the tensor's quantization alone; accum.: as the model runs")
+    if "used" not in hidden:
+        say("used: share of the range that the middle 99.9 % of the values take")
 
 
 def _tensor_row(tensor: TensorAnalysis) -> tuple[str, ...]:
@@ -141,6 +143,7 @@ def _print_remedies(findings: Sequence[tuple[str, str, str]], run: Path) -> None
         if finding:
             by_remedy.setdefault(_kind(remedy), []).append((name, finding))
     if not by_remedy:
+        say("")
         say("no cause stands out: each of these is as exact as its integers allow")
     for kind, found in by_remedy.items():
         # To leave the costliest few float may do; to leave all of them float is to quantize nothing.

@@ -4,23 +4,39 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.api_views import (
+    PathLike,
+    analyze,
+    compare,
+    explain,
+    report_page,
+    request_of,
+    show_calibration,
+)
 from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
-from ptq_cli.pipeline.calibration_view import CalibrationView, view_calibration
-from ptq_cli.pipeline.compare import run_compare
 from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
-from ptq_cli.pipeline.explain import Explanation, explain_tensor
 from ptq_cli.pipeline.export import ExportResult, run_export
 from ptq_cli.pipeline.inspect import Inspection, run_inspect
 from ptq_cli.pipeline.merge import MergeResult, run_merge
-from ptq_cli.pipeline.page import PageResult, run_page
 from ptq_cli.pipeline.prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
-from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings
-from ptq_cli.report.compare import Comparison
 
-PathLike = str | Path
+__all__ = [
+    "analyze",
+    "calibrate",
+    "compare",
+    "evaluate",
+    "explain",
+    "export",
+    "inspect",
+    "merge",
+    "prepare",
+    "quantize",
+    "report_page",
+    "show_calibration",
+]
 
 
 def calibrate(
@@ -56,7 +72,7 @@ def calibrate(
         >>> result.samples  # doctest: +SKIP
         512
     """
-    request = _request(settings, model, recipe, preset)
+    request = request_of(settings, model, recipe, preset)
     return run_calibrate(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
 
 
@@ -72,50 +88,6 @@ def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -
         PtqError: the runs are no shards of one calibration, overlap, or leave a shard out.
     """
     return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
-
-
-def show_calibration(
-    *,
-    run: PathLike = DEFAULT_RUN,
-    recipe: PathLike | None = None,
-    preset: str | None = None,
-    **settings: Unpack[Settings],
-) -> CalibrationView:
-    """Return what was measured of every tensor, and what each amax method makes of it.
-
-    Args:
-        run: the run directory of the calibration.
-        recipe: a recipe file.
-        preset: the preset beneath it.
-        settings: ``amax``, ``percentile`` and others of the methods.
-
-    Raises:
-        PtqError: nothing was calibrated, or the calibration does not fit.
-    """
-    return view_calibration(_request(settings, None, recipe, preset), RunDirectory(Path(run)))
-
-
-def explain(
-    tensor: str,
-    *,
-    run: PathLike = DEFAULT_RUN,
-    recipe: PathLike | None = None,
-    preset: str | None = None,
-    **settings: Unpack[Settings],
-) -> Explanation:
-    """Return one tensor: its statistics, each method's range and expected error, its producer and readers.
-
-    Args:
-        tensor: its name, or that of the layer that computes it.
-        run: the run directory of the calibration.
-        recipe: a recipe file.
-        preset: the preset beneath it.
-        settings: as for ``show_calibration``.
-
-    Raises:
-        PtqError: no such tensor was measured, or as ``show_calibration`` does.
-    """
-    return explain_tensor(_request(settings, None, recipe, preset), RunDirectory(Path(run)), tensor)
 
 
 def export(
@@ -139,7 +111,7 @@ def export(
     Raises:
         PtqError: nothing was calibrated, or the calibration does not fit.
     """
-    request = _request(settings, None, recipe, preset)
+    request = request_of(settings, None, recipe, preset)
     return run_export(request, RunDirectory(Path(run)), Path(output) if output is not None else None)
 
 
@@ -171,23 +143,11 @@ def evaluate(
     Raises:
         PtqError: nothing was exported, or data or metrics do not fit.
     """
-    request = _request(settings, None, recipe, preset)
+    request = request_of(settings, None, recipe, preset)
     path = Path(quantized_model) if quantized_model is not None else None
     return run_evaluate(
         request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
     )
-
-
-def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
-    """Write ``report.html`` again from what a run directory holds; no model is run.
-
-    Args:
-        run: the run directory of the evaluation.
-
-    Raises:
-        PtqError: nothing was evaluated there, or the report is damaged.
-    """
-    return run_page(RunDirectory(Path(run)))
 
 
 def quantize(
@@ -220,7 +180,7 @@ def quantize(
     Raises:
         PtqError: as the three stages do.
     """
-    request = _request(settings, model, recipe, preset)
+    request = request_of(settings, model, recipe, preset)
     target = Path(output) if output is not None else None
     return run_quantize(
         request,
@@ -251,20 +211,7 @@ def inspect(
     Raises:
         PtqError: the model cannot be opened, exported or planned.
     """
-    return run_inspect(_request(settings, model, recipe, preset))
-
-
-def compare(before: PathLike, after: PathLike) -> Comparison:
-    """Return what changed from one ``report.json`` to another: metrics, size, settings, layers.
-
-    Args:
-        before: the earlier report.
-        after: the later one.
-
-    Raises:
-        PtqError: one of them cannot be read.
-    """
-    return run_compare(Path(before), Path(after))
+    return run_inspect(request_of(settings, model, recipe, preset))
 
 
 def prepare(
@@ -287,15 +234,4 @@ def prepare(
     Raises:
         PtqError: the model cannot be opened, exported or prepared, or the file cannot be written.
     """
-    return run_prepare(_request(settings, model, recipe, preset), Path(output))
-
-
-def _request(
-    settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
-) -> Request:
-    return Request(
-        dict(settings),
-        Path(model) if model is not None else None,
-        Path(recipe) if recipe is not None else None,
-        preset,
-    )
+    return run_prepare(request_of(settings, model, recipe, preset), Path(output))

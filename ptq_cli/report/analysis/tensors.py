@@ -8,15 +8,6 @@ from ptq_cli.report.codec import AtLeast
 Kind = Literal["activation", "weight", "bias"]
 Cause = Literal["", "outliers", "clipping", "channel imbalance", "bias overflow", "not fused", "few steps"]
 """Why a tensor or a layer loses more than others; empty where nothing stands out."""
-CAUSES: dict[Cause, str] = {
-    "outliers": "few large values take most of the range",
-    "clipping": "values lie outside the range",
-    "channel imbalance": "one scale serves channels of very different ranges",
-    "bias overflow": "the weight's scale was widened so that an int32 bias holds",
-    "not fused": "quantized, but computed in floats",
-    "few steps": "the integers have few steps for these values",
-}
-"""Each cause in words."""
 
 
 @dataclass(frozen=True)
