@@ -96,12 +96,12 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     """
     if use.sqnr_db >= GOOD_DB:
         return Finding()
+    if widened:  # Before the steps: it is why they are few.
+        text = f"the scale of {percent(widened)} of the channels was widened, so that an int32 bias holds"
+        return Finding("bias overflow", text, exclude(use.readers))
     few = _few_steps(use, quantizer)
     if few is not None:
         return few
-    if widened:
-        text = f"the scale of {percent(widened)} of the channels was widened, so that an int32 bias holds"
-        return Finding("bias overflow", text, exclude(use.readers))
     if use.clip_share > MOST:
         text = f"{percent(use.clipped)} of the values lie outside the range"
         return Finding("clipping", text, _weight_remedy(use))
