@@ -5,8 +5,22 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, is_merged, moved_inputs, rule_of
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, no_rule
+from ptq_cli.plan.neighbours import (
+    Rules,
+    clamp_behind,
+    input_fused_behind,
+    is_merged,
+    moved_inputs,
+    moved_outputs,
+    rule_of,
+)
+from ptq_cli.plan.refusals import (
+    attribute_refusal,
+    bias_refusal,
+    clamp_refusal,
+    no_rule,
+    output_refusal,
+)
 from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.plan.tensors import fits_below, has_fixed_shape, input_at, is_constant, is_vector, only_reader
 from ptq_cli.qdq.grids import (
@@ -65,7 +79,9 @@ def _bias_reason(node: ir.Node, rule: OpRule, *, result_is_float: bool) -> str:
         return ""
     if producer is not None and is_pair_node(producer):
         return f"its bias '{bias.name}' is {_name(grid_of(producer).dtype)}, not int32"
-    return f"neither is its bias '{bias.name}' int32, nor its result quantized" if result_is_float else ""
+    if result_is_float:
+        return f"neither is its bias '{bias.name}' int32, nor its result quantized"
+    return bias_refusal(bias)
 
 
 def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
@@ -111,16 +127,21 @@ def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
     yield _output_reason(node, target)
 
 
-def _same(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
-    value = node.inputs[0]
-    if value is None:
-        return
-    yield _input_reason(value, "input", target)
-    yield _output_reason(node, target)
-    source = restored_by(value, target)
-    for quantizer in quantizers_behind(node.outputs[0], target):
-        if source is not None and not grid_of(source).equals(grid_of(quantizer)):
-            yield f"its input and its result have different scales or zero points ('{quantizer.name}')"
+def _same(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
+    moved, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
+    yield output_refusal(node, len(outputs))
+    for value in node.inputs:
+        if value is not None and any(value is item for item in moved):
+            yield _input_reason(value, "input", target)
+        elif value is not None and is_pair_node(value.producer()):
+            yield f"its input '{value.name}', which is none of the values that it moves, is quantized"
+    sources = [restored_by(value, target) for value in moved]
+    grids = [grid_of(source) for source in sources if source is not None]
+    for output in outputs:
+        yield _result_reason(output, target)
+        for quantizer in quantizers_behind(output, target):
+            if not all(grid.equals(grid_of(quantizer)) for grid in grids):
+                yield f"its input and its result have different scales or zero points ('{quantizer.name}')"
 
 
 def _clamp(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
@@ -186,6 +207,10 @@ def _output_reason(node: ir.Node, target: Target) -> str:
             if reason := _cut_reason(clamp, grid_of(quantizer), target):
                 return reason
         output = result
+    return _result_reason(output, target)
+
+
+def _result_reason(output: ir.Value, target: Target) -> str:
     reader = float_reader(output, target)
     if not any(quantizers_behind(output, target)):
         return f"its result is not quantized: {reader or 'nobody reads it'}"

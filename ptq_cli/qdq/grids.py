@@ -8,12 +8,14 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.neighbours import rule_of
-from ptq_cli.plan.target import Target
+from ptq_cli.plan.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.tensors import input_at
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
+CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
 LIMITS = {
     ir.DataType.UINT8: (0, 255),
     ir.DataType.INT8: (-128, 127),
@@ -103,14 +105,21 @@ def stored_integers(node: ir.Node) -> ir.Value | None:
     return value
 
 
+def _carries_pairs(node: ir.Node, target: Target) -> bool:
+    """Tell whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
+    rule = rule_of(node, target)
+    if rule is None or rule.kind != "same":
+        return False
+    return target.runtime != ONNXRUNTIME or node.op_type in CARRIED_PAST
+
+
 def restored_by(value: ir.Value | None, target: Target) -> ir.Node | None:
     """Return the DequantizeLinear that a value comes from, past operators that move values; None if none."""
     while value is not None:
         producer = value.producer()
         if producer is None or producer.op_type == DEQUANTIZE:
             return producer
-        rule = rule_of(producer, target)
-        if rule is None or rule.kind != "same":
+        if not _carries_pairs(producer, target):
             return None
         value = producer.inputs[0]
     return None
@@ -121,7 +130,7 @@ def quantizers_behind(value: ir.Value, target: Target) -> Iterator[ir.Node]:
     for reader, index in value.uses():
         if reader.op_type == QUANTIZE and index == 0:
             yield reader
-        elif index == 0 and (rule := rule_of(reader, target)) is not None and rule.kind == "same":
+        elif index == 0 and _carries_pairs(reader, target):
             yield from quantizers_behind(reader.outputs[0], target)
 
 
@@ -132,8 +141,7 @@ def float_reader(value: ir.Value, target: Target) -> str:
     for reader, index in value.uses():
         if reader.op_type == QUANTIZE and index == 0:
             continue
-        rule = rule_of(reader, target)
-        if index == 0 and rule is not None and rule.kind == "same":
+        if index == 0 and _carries_pairs(reader, target):
             if found := float_reader(reader.outputs[0], target):
                 return found
             continue
