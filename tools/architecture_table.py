@@ -3,6 +3,7 @@
 python -m tools.architecture_table
 """
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -16,8 +17,7 @@ from tools.tables import code, table
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 HEADER = ("architecture", "SQNR", "integer share", "operators in integers", "in float")
 BIAS = "bias of "
-"""Begins a reason that names a layer of one model, as the two below hold names."""
-NAMED = ("takes rows of the table", "reads the constant")
+"""Begins a reason that names a layer without quotation marks."""
 
 
 def main() -> None:
@@ -54,20 +54,17 @@ def reasons(measured: Mapping[str, Measured]) -> list[list[str]]:
 
 
 def without_names(reason: str) -> str:
-    """Return a reason without the name of a layer or constant in it.
+    """Return a reason without the names of layers and constants in it.
 
     Example:
         >>> without_names("takes rows of the table 'words': it is large")
-        'takes rows of the table: it is large'
+        'takes rows of the table …: it is large'
         >>> without_names("bias of head.0, added to its float result")
-        'bias of a MatMul, added to its float result'
+        'bias of …, added to its float result'
     """
     if reason.startswith(BIAS):
-        return f"{BIAS}a MatMul,{reason.partition(',')[2]}"
-    if reason.startswith(NAMED):
-        before, _, rest = reason.partition(" '")
-        return before + rest.partition("'")[2]
-    return reason
+        return f"{BIAS}…,{reason.partition(',')[2]}"
+    return re.sub(r"(?<!\w)'[^']*'", "…", reason)
 
 
 if __name__ == "__main__":

@@ -170,19 +170,19 @@ MATRIX = {
         "(int32[N,4] i) => (int32[] y, float[] z) <int32[4,2] e = {1,2,3,4,5,6,7,8}, float[4,4] w> "
         "{ y = MatMul(i, e)\n f = Cast<to=1>(i)\n z = MatMul(f, w) }",
         "z",
-        {"y": "'i' is int32, not float", "f": "no rule for Cast"},
+        {"y": "'i' is int32, not float", "f": "no integer Cast"},
     ),
     "matmul_of_doubles": Case(
         "(double[N,4] x) => (double[] y, float[] z) <double[4,2] e = {1,2,3,4,5,6,7,8}, float[4,4] w> "
         "{ y = MatMul(x, e)\n f = Cast<to=1>(x)\n z = MatMul(f, w) }",
         "z",
-        {"y": "'x' is double, not float", "f": "no rule for Cast"},
+        {"y": "'x' is double, not float", "f": "no integer Cast"},
     ),
     "matmul_of_float16": Case(
         "(float16[N,4] x) => (float16[] y, float[] z) <float16[4,2] e = {1,2,3,4,5,6,7,8}, float[4,4] w> "
         "{ y = MatMul(x, e)\n f = Cast<to=1>(x)\n z = MatMul(f, w) }",
         "z",
-        {"y": "'x' is float16, not float", "f": "no rule for Cast"},
+        {"y": "'x' is float16, not float", "f": "no integer Cast"},
     ),
     "embedding": Case(
         layer("int64[N,4] i", "float[4,8] e, float[8,8] w", "g = Gather(e, i)", "y = MatMul(g, w)"),
