@@ -50,6 +50,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.quantizers
 	$(BIN)/python -m benchmarks.analyze
+	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.busy
 	$(BIN)/python -m benchmarks.static_quantization
 	$(BIN)/python -m benchmarks.large_model

@@ -1,0 +1,154 @@
+"""What measuring costs beside the models themselves: ptq's evaluation over two plain passes of ONNX Runtime.
+
+python -m benchmarks.evaluation            print the table
+python -m benchmarks.evaluation --write    and put it into benchmarks/RESULTS.md
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.main_job import CNN, RESULTS, SAMPLES
+from benchmarks.timing import Work, median_ratio, run_ptq, seconds
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.core.progress import silent
+from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation_pass import Models, evaluate_pass
+from ptq_cli.pipeline.evaluation_set import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.measure import open_data
+from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.session import Session, usable_cores
+from tools.marked import write_part
+
+ROUNDS = 5
+TRANSFORMER = SAMPLES / "spoken_digits_transformer"
+MANY = ("top1", "top5", "f1", "class_accuracy", "auroc", "torchmetrics.classification:MulticlassF1Score")
+
+
+class InMemory(Dataset):
+    """The batches of another data set, decoded beforehand: what is timed is models and metrics alone."""
+
+    def __init__(self, dataset: Dataset, batch_size: int) -> None:
+        for name in ("source", "count", "specs", "has_labels", "class_names"):
+            setattr(self, name, getattr(dataset, name))
+        self._inner = dataset
+        self._batches = list(dataset.batches(batch_size))
+
+    def digest(self) -> str:
+        """As that of the other data set."""
+        return self._inner.digest()
+
+    def _stream(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+        del batch_size, selection
+        yield from self._batches
+
+
+@dataclass(frozen=True)
+class Job:
+    """Two models and the data that they are evaluated on."""
+
+    recipe: Recipe
+    models: Models
+    evaluation_set: EvaluationSet
+    run: RunDirectory
+
+    def plain(self) -> None:
+        """Run both models over the data."""
+        pair = (self.models.float_model, *self.models.quantized.values())
+        sessions = [Session(model, threads=self.recipe.runtime.threads) for model in pair]
+        for batch in self.evaluation_set.dataset.batches(self.evaluation_set.batch_size):
+            for session in sessions:
+                session.run(batch.inputs)
+
+    def measured(self) -> None:
+        """Run both models over the data, measure, and draw the samples again for the intervals."""
+        evaluate_pass(self.recipe, self.models, self.evaluation_set, self.run, silent)
+        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure what an evaluation costs beside its models.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    load = os.getloadavg()[0]
+    rows = list(_rows())
+    lines = [
+        f"`python -m benchmarks.evaluation --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"{load:.1f} at the start; medians of {ROUNDS} rounds in which both take turns. Plain is one pass of "
+        "the float and of the int8 model in ONNX Runtime over the same batches, with nothing done to the "
+        "outputs; ptq's time holds the intervals, too. The ratio of processor time says what the work costs, "
+        "whatever else the machine does.",
+        "",
+        "| data | metrics | plain | ptq | wall time over plain | processor time over plain | asked |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        write_part(RESULTS, "evaluation", text)
+
+
+def _rows() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        cnn, digits = Path(scratch) / "cnn", Path(scratch) / "digits"
+        run_ptq(["quantize", "--run", str(cnn)], CNN)
+        run_ptq(["quantize", "--run", str(digits)], TRANSFORMER)
+        asked = "at most 1.15"
+        for name, folder, run, metrics, decoded, wanted in (
+            ("CNN sample, images decoded beforehand", CNN, cnn, ("top1", "top5"), True, asked),
+            ("CNN sample, image folder", CNN, cnn, ("top1", "top5"), False, asked),
+            ("transformer sample, arrays", TRANSFORMER, digits, ("top1",), True, asked),
+            ("CNN sample, images decoded beforehand", CNN, cnn, MANY, True, ""),
+        ):
+            job = _job(folder, RunDirectory(run), metrics, decoded=decoded)
+            walls, processors = _turns([job.plain, job.measured])
+            count = job.evaluation_set.dataset.count
+            plain, measured = (f"{median(times):.2f} s" for times in walls)
+            ratios = (f"{median_ratio(times[1], times[0]):.2f}" for times in (walls, processors))
+            cells = (f"{name}, {count:,} samples", _shown(metrics), plain, measured, *ratios, wanted)
+            yield f"| {' | '.join(cells)} |"
+
+
+def _turns(works: Sequence[Work]) -> tuple[list[list[float]], list[list[float]]]:
+    """Return wall and processor seconds of each piece of work in each round, after a warm-up of each."""
+    for work in works:
+        work()
+    walls: list[list[float]] = [[] for _ in works]
+    processors: list[list[float]] = [[] for _ in works]
+    for _ in range(ROUNDS):
+        for index, work in enumerate(works):
+            before = time.process_time()
+            walls[index].append(seconds(work))
+            processors[index].append(time.process_time() - before)
+    return walls, processors
+
+
+def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bool) -> Job:
+    recipe = resolve(Request({"metric": list(metrics)}, folder=folder))
+    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    float_model: StoredModel = read_model(run.float_model)
+    found = fit_evaluation(dataset, recipe, float_model.load())
+    if decoded:
+        found = replace(found, dataset=InMemory(found.dataset, found.batch_size))
+    return Job(recipe, Models(float_model, {"int8": read_model(run.quantized_model)}), found, run)
+
+
+def _shown(metrics: Sequence[str]) -> str:
+    return ", ".join(name.rpartition(":")[2] for name in metrics) + ", and the label-free ones"
+
+
+if __name__ == "__main__":
+    main()
