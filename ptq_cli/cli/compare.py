@@ -21,14 +21,23 @@ Examples:
 def command(before: Path, after: Path, as_json: bool) -> int:
     """Show what changed from the report BEFORE to the report AFTER.
 
-    Metrics of the quantized models, the size of the file, models, settings, data and versions, and layers
-    that run elsewhere. On the same evaluation data, a share's change has an interval from paired samples.
-    Nothing is judged: the exit status is 0 whatever changed. To judge, use ptq gate --baseline.
+    Metrics of the quantized models, size, latency, models, settings, data and versions, layers that run
+    elsewhere and, where ptq analyze wrote an analysis.json beside both, layers that got worse. On the same
+    evaluation data, a share's change has an interval from paired samples. Nothing is judged: the exit status
+    is 0 whatever changed. To judge, use ptq gate --baseline.
     """
     from ptq_cli.cli.output import print_json, print_table, say
     from ptq_cli.pipeline.compare import run_compare
     from ptq_cli.report.codec import encode
-    from ptq_cli.report.compare_summary import change_table, difference_table, moved_table, size_line
+    from ptq_cli.report.compare_summary import (
+        change_table,
+        difference_table,
+        latency_line,
+        moved_table,
+        size_line,
+        worse_line,
+        worse_table,
+    )
 
     comparison = run_compare(before, after)
     if as_json:
@@ -38,8 +47,12 @@ def command(before: Path, after: Path, as_json: bool) -> int:
         say("note: measured on other data; metrics differ by that, too")
     print_table(change_table(comparison), right=(1, 2, 3, 4))
     say(size_line(comparison))
+    if latency := latency_line(comparison):
+        say(latency)
     print_table(difference_table(comparison))
     print_table(moved_table(comparison))
+    print_table(worse_table(comparison), right=(2, 3, 4))
+    say(worse_line(comparison))
     if not comparison.changes and not comparison.layers:
         say("same model, settings, data and versions")
     return 0

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from ptq_cli.report.analysis.document import Analysis, read_analysis
 from ptq_cli.report.compare import Comparison, compare_reports
-from ptq_cli.report.document import read_report
+from ptq_cli.report.document import Report, read_report
 
 
 def run_compare(before: Path, after: Path) -> Comparison:
     """Return what changed from one report to another.
+
+    Where an ``analysis.json`` of the same quantized model lies beside each report, layers are compared, too.
 
     Args:
         before: the earlier report.
@@ -16,5 +19,17 @@ def run_compare(before: Path, after: Path) -> Comparison:
     Raises:
         InputFileError: one of them is missing or unreadable.
         ReportError: one is damaged, no report, or of a newer format version.
+        AnalysisError: an analysis is damaged, or of another format version.
     """
-    return compare_reports(read_report(before), read_report(after))
+    reports = read_report(before), read_report(after)
+    old, new = (_analysis(path, report) for path, report in zip((before, after), reports, strict=True))
+    return compare_reports(*reports, (old, new) if old is not None and new is not None else None)
+
+
+def _analysis(path: Path, report: Report) -> Analysis | None:
+    """Return the analysis beside a report; None if there is none, or it is of another quantized model."""
+    beside = path.with_name("analysis.json")
+    if not beside.is_file():
+        return None
+    found = read_analysis(beside)
+    return found if found.models.quantized_model.sha256 == report.model.quantized_model.sha256 else None

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ptq_cli.report.analysis.document import Analysis
 from ptq_cli.report.document import Layer, Report
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.measurement import Measurement, Unit
 from ptq_cli.report.regression import regression
+
+WORSE_BY_DB = 0.5
+"""A tenth of a bit: below it, a layer is as it was."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,34 @@ class Change:
 
 
 @dataclass(frozen=True)
+class LayerLoss:
+    """A layer whose output is farther from the float model's than it was.
+
+    Attributes:
+        name: the node's name.
+        op: its operator.
+        before: SQNR of its output in the first quantized model. Decibels.
+        after: in the second.
+
+    Example:
+        >>> LayerLoss("/conv1/Conv", "Conv", before=32.0, after=30.5).worse_by
+        1.5
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
+
+    name: str
+    op: str
+    before: float
+    after: float
+
+    @property
+    def worse_by(self) -> float:
+        """How many decibels it lost."""
+        return self.before - self.after
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What changed between two reports.
 
@@ -68,6 +100,10 @@ class Comparison:
         bytes_after: of the second.
         changes: models, settings, data and versions that differ.
         layers: layers that run elsewhere now, or for another reason.
+        latency_before: the first quantized model's time over its float model's; None where not measured.
+        latency_after: the second's.
+        worse_layers: layers that lost more than half a decibel, the worst first; None without an analysis of
+            both.
     """
 
     same_samples: bool
@@ -76,10 +112,20 @@ class Comparison:
     bytes_after: int
     changes: tuple[Change, ...]
     layers: tuple[Change, ...]
+    latency_before: float | None = None
+    latency_after: float | None = None
+    worse_layers: tuple[LayerLoss, ...] | None = None
 
 
-def compare_reports(before: Report, after: Report) -> Comparison:
+def compare_reports(
+    before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
+) -> Comparison:
     """Return what changed; metrics in the order of the first report, those that are new at the end.
+
+    Args:
+        before: the earlier report.
+        after: the later one.
+        analyses: of the two quantized models; None where one is missing.
 
     Edge case:
         Reports of different models or data are compared as well: what differs is listed.
@@ -92,7 +138,25 @@ def compare_reports(before: Report, after: Report) -> Comparison:
         bytes_after=after.model.quantized_model.bytes,
         changes=_differing(_facts(before), _facts(after)),
         layers=_differing(_placement(before), _placement(after)),
+        latency_before=_latency_ratio(before),
+        latency_after=_latency_ratio(after),
+        worse_layers=_worse_layers(*analyses) if analyses is not None else None,
     )
+
+
+def _latency_ratio(report: Report) -> float | None:
+    return report.times.latency.ratio if report.times.latency is not None else None
+
+
+def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
+    """Return the layers that lost more than half a decibel; both measured their outputs as the model runs."""
+    old = {layer.name: layer.sqnr_accumulated_db for layer in before.layers}
+    found = []
+    for layer in after.layers:
+        was, now = old.get(layer.name), layer.sqnr_accumulated_db
+        if was is not None and now is not None and was - now > WORSE_BY_DB:
+            found.append(LayerLoss(layer.name, layer.op, was, now))
+    return tuple(sorted(found, key=lambda loss: -loss.worse_by))
 
 
 def _metrics(before: Report, after: Report, *, same_samples: bool) -> Iterator[MetricChange]:

@@ -1,6 +1,6 @@
 """A comparison as tables of plain text."""
 
-from ptq_cli.report.compare import Comparison, MetricChange
+from ptq_cli.report.compare import WORSE_BY_DB, Comparison, MetricChange
 from ptq_cli.report.intervals.interval import TOLERANCE
 from ptq_cli.report.summary import (
     INTERVAL,
@@ -13,6 +13,8 @@ from ptq_cli.report.summary import (
 )
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
+MOST_LAYERS = 20
+"""That a table shows; --json has all."""
 
 
 def change_table(comparison: Comparison) -> Table:
@@ -36,6 +38,39 @@ def moved_table(comparison: Comparison) -> Table:
     """Return the layers that run elsewhere, or stay float for another reason."""
     rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
     return Table(("layer", "before", "after"), rows)
+
+
+def latency_line(comparison: Comparison) -> str:
+    """Say how the latency beside the float model's changed; empty where neither was measured."""
+    before, after = (
+        "not measured" if ratio is None else f"{ratio:.2f} times float's"
+        for ratio in (comparison.latency_before, comparison.latency_after)
+    )
+    return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
+
+
+def worse_table(comparison: Comparison) -> Table:
+    """Return the layers that lost most of their SQNR, twenty at the most."""
+    rows = tuple(
+        (
+            loss.name,
+            loss.op,
+            format_value(loss.before, "decibel"),
+            format_value(loss.after, "decibel"),
+            format_drop(loss.worse_by, "decibel"),
+        )
+        for loss in (comparison.worse_layers or ())[:MOST_LAYERS]
+    )
+    return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
+
+
+def worse_line(comparison: Comparison) -> str:
+    """Say whether layers got worse, or why that is not known."""
+    found = comparison.worse_layers
+    if found is None:
+        return "layers: an analysis.json beside each report would tell which got worse (ptq analyze)"
+    more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
+    return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
 
 
 def _metric_row(metric: MetricChange) -> Row:

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+HEAVY = {"numpy", "torch", "onnx", "onnxruntime", "onnx_ir", "torchmetrics"}
 CODE = """
 import sys
 import ptq_cli.report.document, ptq_cli.report.decide, ptq_cli.report.markdown, ptq_cli.report.summary
@@ -24,3 +26,21 @@ def test_measuring_needs_neither_torch_nor_onnx(module: str) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["gate {report} --max-drop top1=0.01 --min sqnr_db=20", "compare {report} {report}"]
+)
+def test_deciding_and_comparing_load_neither_torch_nor_onnxruntime(words: str) -> None:
+    report = Path(__file__).parents[2] / "golden" / "report.json"
+    code = (
+        "import sys; from ptq_cli.cli.main import run; status = run(sys.argv[1:]); "
+        f"sys.exit(str([status, *sorted({HEAVY} & set(sys.modules))]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *words.format(report=report).split()],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stderr.splitlines()[-1] == "[0]"
