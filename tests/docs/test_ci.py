@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CI = ROOT / "docs" / "ci"
 GATE = CI / "gate.sh"
-WORKFLOW = (CI / "github-actions.yml").read_text(encoding="utf-8")
 
 MakeSample = Callable[[str], Path]
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,8 +44,31 @@ def test_the_script_ends_as_ptq_does(
         assert text.startswith("### ptq report") and text.count("### ptq report") == 1
 
 
-def test_the_workflow_uses_what_is_there() -> None:
-    assert "\t" not in WORKFLOW
-    assert "gate.sh" in WORKFLOW and "constraints.txt" in WORKFLOW and (ROOT / "constraints.txt").is_file()
-    assert "MAX_DROP: top1=" in WORKFLOW and "MAX_DROP" in GATE.read_text(encoding="utf-8")
-    assert "if: always()" in WORKFLOW
+@pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
+def test_the_workflow_uses_what_is_there(name: str) -> None:
+    workflow = (CI / name).read_text(encoding="utf-8")
+    assert "\t" not in workflow
+    assert "gate.sh" in workflow and "constraints.txt" in workflow and (ROOT / "constraints.txt").is_file()
+    assert "MAX_DROP: top1=" in workflow and "MAX_DROP" in GATE.read_text(encoding="utf-8")
+    assert ("if: always()" in workflow) or ("when: always" in workflow)
+    assert "ptq-run" in workflow
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "status", "said"),
+    [
+        ("report.json", {"MAX_DROP": "top1=0.01"}, 0, "PASS: 1 gate held"),
+        ("report.json --max-size 1kB", {"MAX_DROP": "top1=0.01"}, 3, "FAIL: 1 of 2 gates missed"),
+        ("report.json", {"BASELINE": "report.json"}, 0, "size: 1.00 MB, as before"),
+        ("report.json", {"MAX_DROP": "top1=abc"}, 2, "'abc' is no number"),
+        ("nowhere.json", {}, 2, "report 'nowhere.json' does not exist"),
+    ],
+    ids=["held", "missed", "baseline", "no-limit", "no-report"],
+)
+def test_a_report_that_was_kept_is_decided(
+    arguments: str, variables: dict[str, str], status: int, said: str, tmp_path: Path, shell: RunShell
+) -> None:
+    (tmp_path / "report.json").write_bytes((ROOT / "tests" / "golden" / "report.json").read_bytes())
+    result = shell(f"sh {CI / 'gate-report.sh'} {arguments}", tmp_path, **variables)
+    assert result.returncode == status, result.stdout
+    assert said in result.stdout
