@@ -105,41 +105,38 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         None with fewer than two layers that have both.
     """
     ranking = Ranking.of(analysis)
-    anchors = {name: index for index, name in enumerate(rows, 1)}
-    found = []
-    for layer in analysis.layers:
-        anchor = anchors.get(layer.name, 0)
-        value, macs = ranking.value(layer), layer.multiply_accumulates
-        if value is not None and math.isfinite(value) and macs:
-            found.append((anchor, layer, value, macs))
-    if len(found) < 2:
+    found = [(layer, ranking.value(layer), layer.multiply_accumulates) for layer in analysis.layers]
+    known = [
+        (layer, value, float(macs))
+        for layer, value, macs in found
+        if value is not None and math.isfinite(value) and macs
+    ]
+    if len(known) < 2:
         return None
-    along = Scale(*_around([float(macs) for *_, macs in found]), LEFT + 4, WIDTH - RIGHT, log=True)
-    low, high = widened(min(value for *_, value, _ in found), max(value for *_, value, _ in found))
-    bottom, top = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
-    up = _percent_scale(low, high, bottom, top, ranking)
-    worst = sorted(found, key=lambda item: -item[2] if ranking.by == "metric" else item[2])
-    factor = 100 if _in_points(ranking) else 1
+    known.sort(key=lambda item: ranking.badness(item[1]), reverse=True)
+    works, values = [macs for *_, macs in known], [ranking.drawn(value) for _, value, _ in known]
+    along = Scale(min(works) / 1.5, max(works) * 1.5, LEFT + 4, WIDTH - RIGHT, log=True)
+    ends = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
+    up = Scale(*widened(min(values), max(values)), *ends)
+    anchors = {name: index for index, name in enumerate(rows, 1)}
     points = tuple(
         Point(
-            along.at(float(macs)),
-            up.at(value * factor),
-            f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(float(macs))} MACs",
-            anchor,
+            along.at(macs),
+            up.at(ranking.drawn(value)),
+            f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(macs)} MACs",
+            anchors.get(layer.name, 0),
             layer.integer,
             _cut(layer.name),
         )
-        for anchor, layer, value, macs in worst
+        for layer, value, macs in known
     )
-    _, layer, value, _ = worst[0]
-    summary = f"Most sensitive is {layer.name} with {ranking.text(value)}"
     return Chart(
         "multiply-accumulates of one sample",
         ranking.label,
         along.ticks(5),
         up.ticks(5),
         _labelled(points),
-        summary=summary,
+        summary=f"Most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
     )
 
 
@@ -161,19 +158,6 @@ def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
         else:
             shown.append(replace(point, label=""))
     return tuple(shown)
-
-
-def _in_points(ranking: Ranking) -> bool:
-    return ranking.by == "metric" and ranking.unit == "share"
-
-
-def _percent_scale(low: float, high: float, bottom: float, top: float, ranking: Ranking) -> Scale:
-    factor = 100 if _in_points(ranking) else 1
-    return Scale(low * factor, high * factor, bottom, top)
-
-
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    return min(values) / 1.5, max(values) * 1.5
 
 
 def _cut(name: str) -> str:

@@ -136,7 +136,7 @@ def _columns(analysis: Analysis | None) -> list[tuple[Column, Callable[[_Known],
         (Column("Clipped", "share of its output's values beyond the range", True), _clipped),
         (Column("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
         (Column("SQNR isol.", "of its output's quantization alone", True), _isolated),
-        (Column("Sensitivity", ranked.meaning, True), lambda item: _sensitivity(item.analysed, ranked)),
+        (Column("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
         (Column("MACs", "multiply-accumulates of one sample", True), _macs),
     ]
 

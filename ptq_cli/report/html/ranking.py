@@ -41,13 +41,8 @@ class Ranking:
         """What stands beside an axis."""
         if self.by == "sqnr":
             return "SQNR of the output, this layer alone quantized (dB)"
-        points = ", points" if self.unit == "share" else ""
-        return f"drop of {self.metric}{points}, this layer alone quantized"
-
-    @property
-    def meaning(self) -> str:
-        """What a column's title means."""
-        return self.label
+        points = " in points" if self.unit == "share" else ""
+        return f"Drop of {self.metric}{points}, this layer alone quantized"
 
     def value(self, layer: LayerAnalysis | None) -> float | None:
         """Return a layer's number; None where there is none."""
@@ -55,6 +50,14 @@ class Ranking:
             return None
         found = layer.sensitivity
         return found.sqnr_only_quantized_db if self.by == "sqnr" else found.drop_only_quantized
+
+    def badness(self, value: float) -> float:
+        """Return what is larger, the more a layer costs."""
+        return -value if self.by == "sqnr" else value
+
+    def drawn(self, value: float) -> float:
+        """Return the number in the unit of ``label``."""
+        return 100 * value if self.by == "metric" and self.unit == "share" else value
 
     def text(self, value: float) -> str:
         """Write it with its unit."""
