@@ -18,6 +18,7 @@ from ptq_cli.plan.refusals import (
     attribute_refusal,
     bias_refusal,
     clamp_refusal,
+    integers_refusal,
     no_rule,
     output_refusal,
 )
@@ -46,13 +47,19 @@ def float_reason(node: ir.Node, target: Target) -> str:
     """
     rule = rule_of(node, target)
     if rule is None:
-        return no_rule(node, target)
+        return integers_refusal(node) or _float_form(node, target) or no_rule(node, target)
     if reason := attribute_refusal(node, rule):
         return reason
     if rule.kind == "apart" or not rule.integer_kernel:
         return rule.note
     checks = {"compute": _compute, "join": _join, "same": _same, "clamp": _clamp}
     return next(filter(None, checks[rule.kind](node, rule, target)), "")
+
+
+def _float_form(node: ir.Node, target: Target) -> str:
+    """Return what stands here in the form of another operator, or an empty string."""
+    spelled = [name for name, rule in target.op.items() if rule.float_form == node.op_type]
+    return f"is {spelled[0]} of floats, in a form that is not merged into a slower kernel" if spelled else ""
 
 
 def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:

@@ -93,6 +93,8 @@ def test_an_operator_without_a_rule_says_so():
     model = conv()
     node = next(node for node in model.graph if node.name == "y")
     assert float_reason(node, TARGET) == "its result is not quantized: 'y' is an output of the model"
+    node.op_type = "Sum"
+    assert float_reason(node, TARGET) == "is Add of floats, in a form that is not merged into a slower kernel"
     node.op_type = "Erf"
     assert float_reason(node, TARGET) == "target ort-cpu has no rule for Erf"
 
