@@ -20,7 +20,7 @@ WIDTH, LAYERS = 8192, 10
 COMMANDS = (
     ("calibrate", "calibrate large.onnx --data x.npz --batch-size 2", "at most 1.3"),
     ("export", "export", "at most 1.3"),
-    ("evaluate, which has both models open", "evaluate --eval-data x.npz", ""),
+    ("evaluate", "evaluate --eval-data x.npz", "at most 1.3"),
     (
         "quantize: all of it in one process",
         "quantize large.onnx --data x.npz --batch-size 2 --run one",

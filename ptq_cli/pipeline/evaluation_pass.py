@@ -22,6 +22,7 @@ from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.evaluate import Run, Runs, run_evaluator
 from ptq_cli.report.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
 
 
@@ -61,9 +62,11 @@ def evaluate_pass(
         progress(Progress("evaluate", 0, None, note))
 
     threads = recipe.runtime.threads
+    # Of large models one at a time is in memory.
+    opened = ReopenedModel if models.float_model.data else Session
     runs = Runs(
-        Session(models.float_model, threads=threads).run,
-        tuple(Session(model, threads=threads).run for model in models.quantized.values()),
+        opened(models.float_model, threads=threads).run,
+        tuple(opened(model, threads=threads).run for model in models.quantized.values()),
         _pytorch_run(recipe),
     )
     identity = _identity(recipe, models, evaluation_set, watches)

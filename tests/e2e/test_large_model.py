@@ -234,7 +234,6 @@ def test_two_and_a_half_gigabytes_are_quantized_in_little_more_memory(tmp_path: 
         np.savez(
             tmp_path / "x.npz", x=np.random.default_rng(1).standard_normal((4, width)).astype(np.float32)
         )
-        most = {"calibrate": 1.3, "export": 1.3, "evaluate": 1.4}
         commands = (
             "calibrate large.onnx --data x.npz --batch-size 2",
             "export",
@@ -242,7 +241,7 @@ def test_two_and_a_half_gigabytes_are_quantized_in_little_more_memory(tmp_path: 
         )
         for words in commands:
             peak = peak_of([*words.split()], tmp_path)
-            assert peak <= most[words.split()[0]] * size, f"{words}: {peak / size:.2f} times the model"
+            assert peak <= 1.3 * size, f"{words}: {peak / size:.2f} times the model"
         report = json.loads((tmp_path / "ptq-run/report.json").read_text())
         assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 20
         assert report["model"]["quantized_model"]["bytes"] < 0.26 * size
