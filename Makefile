@@ -48,6 +48,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.presets
 	$(BIN)/python -m benchmarks.checkpoints
 	$(BIN)/python -m benchmarks.channels
+	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.quantizers
 	$(BIN)/python -m benchmarks.analyze
 	$(BIN)/python -m benchmarks.evaluation

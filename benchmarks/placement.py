@@ -4,8 +4,184 @@ python -m benchmarks.placement            print the table
 python -m benchmarks.placement --write    and put it into benchmarks/RESULTS.md
 """
 
+import argparse
+import platform
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.models import write_images, write_resnet50
+from benchmarks.timing import median_ratio, take_turns
+from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.calibrate import run_calibrate
+from ptq_cli.pipeline.export import run_export
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.qdq.fusion import count_kernels
+from ptq_cli.runtime.session import usable_cores
+from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-NODES, CHANNELS, ROUNDS = 5_000, 64, 5
+NODES, ROUNDS = 5_000, 3
+WIDTH, LAYERS, DEPTH = 4096, 8, 3
+"""Of a model of weights: how wide a layer is, how many there are, and samples of its calibration."""
 MOST_SECONDS, MOST_RATIO = 5.0, 1.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A calibrated model.
+
+    Attributes:
+        name: for the table.
+        run: the run directory.
+        request: to export with.
+    """
+
+    name: str
+    run: RunDirectory
+    request: Request
+
+
+def main() -> None:
+    """Read the command line, measure, and print or write."""
+    parser = argparse.ArgumentParser(description="Measure placement and export.")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = [
+            f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores; medians "
+            f"of {ROUNDS} rounds in which reading and writing, exporting, and ONNX Runtime's optimizer, which "
+            "counts the integer kernels of an export, take turns.",
+            "",
+            "| placement | asked | seconds |",
+            "|---|---|---|",
+            *placement_rows(),
+            "",
+            f"| export | float file | read and write | export | ratio (asked: at most {MOST_RATIO}) | "
+            "of it ONNX Runtime |",
+            "|---|---|---|---|---|---|",
+            *export_rows(Path(scratch)),
+        ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        write_part(RESULTS, "placement", text)
+
+
+def placement_rows() -> Iterator[str]:
+    """Place the large graph for each target, and yield the rows."""
+    model = ir.from_proto(large_graph(NODES))
+    targets = [load_target(name) for name in target_names()]
+    times = take_turns([partial(make_plan, model, target) for target in targets], ROUNDS)
+    for target, seconds in zip(targets, times, strict=True):
+        yield f"| {NODES:,} nodes, `{target.name}` | at most {MOST_SECONDS:.0f} | {median(seconds):.2f} |"
+
+
+def export_rows(scratch: Path) -> Iterator[str]:
+    """Export each model in turns with reading and writing its file, and yield the rows."""
+    for case in cases(scratch):
+        source, copy = case.run.float_model, scratch / "copy.onnx"
+        quantized = case.run.quantized_model
+
+        def read_and_write(source: Path = source, copy: Path = copy) -> None:
+            onnx.save(onnx.load(source), copy)
+
+        run_export(case.request, case.run)
+        plain, exported, counted = take_turns(
+            [
+                read_and_write,
+                partial(run_export, case.request, case.run),
+                partial(count_kernels, quantized),
+            ],
+            ROUNDS,
+        )
+        yield (
+            f"| {case.name} | {source.stat().st_size / 1e6:.0f} MB | {median(plain):.2f} s "
+            f"| {median(exported):.2f} s | {median_ratio(exported, plain):.1f} | {median(counted):.2f} s |"
+        )
+
+
+def cases(scratch: Path) -> Iterator[Case]:
+    """Yield the calibrated models."""
+    rng = np.random.default_rng(0)
+    write_resnet50(scratch / "resnet50.onnx")
+    write_images(scratch / "images.npz", 2)
+    yield calibrated("ResNet-50-shaped", scratch / "resnet50.onnx", scratch / "images.npz", scratch)
+    onnx.save(wide_graph(), scratch / "wide.onnx")
+    np.savez(scratch / "rows.npz", x=rng.standard_normal((DEPTH, WIDTH)).astype(np.float32))
+    yield calibrated(f"{LAYERS} layers of {WIDTH:,}", scratch / "wide.onnx", scratch / "rows.npz", scratch)
+    onnx.save(large_graph(NODES), scratch / "large.onnx")
+    np.savez(scratch / "maps.npz", x=rng.standard_normal((2, 8, 8, 8)).astype(np.float32))
+    yield calibrated(f"{NODES:,} nodes", scratch / "large.onnx", scratch / "maps.npz", scratch)
+
+
+def calibrated(name: str, model: Path, data: Path, scratch: Path) -> Case:
+    """Calibrate a model, and return it."""
+    run = RunDirectory(scratch / f"run-{model.stem}")
+    run_calibrate(Request({"data": str(data), "method": "max"}, model, folder=scratch), run, silent)
+    return Case(name, run, Request({}, None, folder=scratch))
+
+
+def large_graph(nodes: int, channels: int = 8) -> onnx.ModelProto:
+    """Return residual blocks of Conv, Relu, Conv, Add and Relu."""
+    random = np.random.default_rng(0)
+    made, weights, before = [], [], "x"
+    for block in range(nodes // 5):
+        names = [f"b{block}.{part}" for part in ("c", "r", "d", "a", "o")]
+        for part in ("v", "w"):
+            # Small, so that a thousand sums stay finite.
+            array = (random.standard_normal((channels, channels, 1, 1)) / 100).astype(np.float32)
+            weights.append(numpy_helper.from_array(array, f"b{block}.{part}"))
+        inputs = (
+            [before, f"b{block}.v"],
+            [names[0]],
+            [names[1], f"b{block}.w"],
+            [names[2], before],
+            [names[3]],
+        )
+        for op, taken, name in zip(("Conv", "Relu", "Conv", "Add", "Relu"), inputs, names, strict=True):
+            made.append(helper.make_node(op, taken, [name], f"{name}/node"))
+        before = names[-1]
+    return model_of(made, weights, ["N", channels, 8, 8], before)
+
+
+def wide_graph() -> onnx.ModelProto:
+    """Return few nodes with large weights."""
+    random = np.random.default_rng(0)
+    made, weights, before = [], [], "x"
+    for layer in range(LAYERS):
+        array = (random.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
+        weights.append(numpy_helper.from_array(array, f"w{layer}"))
+        made.append(helper.make_node("MatMul", [before, f"w{layer}"], [f"h{layer}"], f"layer{layer}"))
+        before = f"h{layer}"
+    return model_of(made, weights, ["N", WIDTH], before)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto], weights: list[TensorProto], shape: list[str | int], output: str
+) -> onnx.ModelProto:
+    """Return a model whose output has its input's shape, with shapes inferred."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+if __name__ == "__main__":
+    main()

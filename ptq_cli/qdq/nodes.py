@@ -13,7 +13,8 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 
     Requires: no value of the graph has that name.
     """
-    tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+    # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
+    tensor = ir.Tensor(np.asarray(array, order="C"), name=name)
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
     )

@@ -56,7 +56,10 @@ def test_blocks_of_code_are_code(page: Path) -> None:
         if language == "python":
             compile(text, page_id(page), "exec")
         elif language == "toml":
-            decode_recipe(tomllib.loads(text), page_id(page))
+            found = tomllib.loads(text)
+            # A target's table is read by the test of its page.
+            if "description" not in found:
+                decode_recipe(found, page_id(page))
         elif language == "bash":
             subprocess.run(["bash", "-n", "-c", text], check=True)
         else:
