@@ -60,9 +60,9 @@ def main() -> None:
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as scratch:
         lines = [
-            f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores; medians "
-            f"of {ROUNDS} rounds in which reading and writing, exporting, and ONNX Runtime's optimizer, which "
-            "counts the integer kernels of an export, take turns.",
+            f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores; "
+            f"medians of {ROUNDS} rounds in which reading and writing, exporting, and ONNX Runtime's "
+            "optimizer, which counts the integer kernels of an export, take turns.",
             "",
             "| placement | asked | seconds |",
             "|---|---|---|",
