@@ -49,7 +49,7 @@ class MetricChange:
         if self.before is None or self.after is None:
             return None
         change = self.before - self.after
-        return change if self.higher_is_better else -change
+        return change if self.higher_is_better else 0.0 - change  # not -0.0
 
 
 @dataclass(frozen=True)

@@ -104,4 +104,4 @@ class Measurement:
         if self.float_value is None:
             return None
         change = self.float_value - self.quantized_value
-        return change if self.higher_is_better else -change
+        return change if self.higher_is_better else 0.0 - change  # not -0.0

@@ -15,7 +15,8 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     """
     names = tuple(report.model.quantized_model.name for report in reports)
     metrics = list(zip(*(report.metrics for report in reports), strict=True))
-    label_rows = tuple(row for found in metrics for row in _label_rows(found))
+    with_pytorch = any(found[0].pytorch_value is not None for found in metrics)
+    label_rows = tuple(row for found in metrics for row in _label_rows(found, with_pytorch=with_pytorch))
     pair_rows = tuple(
         (found[0].name, *(format_value(metric.quantized_value, metric.unit) for metric in found))
         for found in metrics
@@ -23,16 +24,18 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     )
     sizes = tuple(format_bytes(report.model.quantized_model.bytes) for report in reports)
     return (
-        Table(("metric", "float", *names), label_rows),
+        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), label_rows),
         Table(("int8 against float", *names), (*pair_rows, ("size", *sizes))),
     )
 
 
-def _label_rows(found: Sequence[Measurement]) -> Iterator[Row]:
+def _label_rows(found: Sequence[Measurement], *, with_pytorch: bool) -> Iterator[Row]:
     first = found[0]
     if first.float_value is None:
         return
+    references = (first.pytorch_value, first.float_value) if with_pytorch else (first.float_value,)
+    before = ("" if value is None else format_value(value, first.unit) for value in references)
     values = (format_value(metric.quantized_value, metric.unit) for metric in found)
-    yield (first.name, format_value(first.float_value, first.unit), *values)
+    yield (first.name, *before, *values)
     drops = (format_drop(metric.drop, metric.unit) if metric.drop is not None else "" for metric in found)
-    yield ("  drop", "", *drops)
+    yield ("  drop", *("" for _ in references), *drops)
