@@ -15,10 +15,8 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.onnx_source import value_spec
 from ptq_cli.pipeline.calibration_view import MethodView, TensorView, view_tensors
-from ptq_cli.pipeline.tensor_settings import tensor_settings
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.pipeline.placement import place
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target import load_target
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
 
@@ -47,13 +45,14 @@ def gather(
     Raises:
         StaleCalibrationError: the statistics are not those of the model.
         RecipeValueError: an override matches nothing.
+        NothingToQuantizeError: the recipe is of another model.
     """
     model = material.float_model
-    plan = make_plan(model, load_target(material.recipe.quantization.target))
+    placement = place(model, material.recipe)
+    plan, settings = placement.plan, placement.settings.activations
     stored = dict(stored_parameters(material.quantized_model))
     sources = [name for name in plan.measured if name in stored]
     drawn = _worst(sources, stored, material.calibration)
-    settings = tensor_settings(model, plan, material.recipe).activations
     views = {view.name: view for view in view_tensors(plan, settings, material.calibration, drawn)}
     statistics = material.calibration.statistics
     tensors = tuple(_tensor(name, statistics[name], stored[name], views.get(name)) for name in sources)
@@ -168,19 +167,17 @@ def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[floa
 
 
 def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) -> Iterator[LayerEvidence]:
-    weights: dict[str, list[str]] = {}
-    for site in plan.weights:
-        weights.setdefault(site.node, []).append(site.format.name)
+    weights = {site.node: f"{site.format.name} weight" for site in plan.weights}
+    weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     for node in model.graph.all_nodes():
         name = node.name or ""
         spec = value_spec(node.outputs[0])
         held = _held_by(node.outputs[0], stored) if name in integer else None
-        held_site = plan.activations.get(held) if held is not None else None
+        site = plan.activations.get(held) if held is not None else None
         dtype = stored[held].format.name if held is not None else str(spec.dtype)
-        stored_as = sorted(set(weights.get(name, ()))) if name in integer else ()
-        weight = f", {' and '.join(stored_as)} weight" if stored_as else ""
-        yield LayerEvidence(name, dtype + weight, spec.shape, held_site.source if held_site else "")
+        text = ", ".join(filter(None, (dtype, weights.get(name))))
+        yield LayerEvidence(name, text, spec.shape, site.source if site is not None else "")
 
 
 def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:

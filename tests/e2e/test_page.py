@@ -122,6 +122,23 @@ def test_what_export_was_given_is_what_the_page_shows(folder: Path, ptq: Any) ->
     assert "method = &#34;mse&#34;" in text
 
 
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("", "float32, int8 weight"),
+        ("--weight-bits 5", "float32, weight: scaled, 5 bits"),
+        ("--exclude fc", "float32"),
+        ("--weight-quantizer centers --weight-centers 16", "float32, weight: centers (16), 4 bits"),
+    ],
+)
+def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags: str, dtype: str) -> None:
+    assert ptq(f"export {flags}").status == 0
+    assert ptq("evaluate").status == 0
+    text = page_of(folder / "ptq-run")
+    (row,) = re.findall(r"<tr id=[^>]*><th[^>]*>(?:<a[^>]*>)?fc<.*?</tr>", text, re.DOTALL)
+    assert re.findall(r'class="dtype">([^<]*)<', row) == [dtype]
+
+
 @pytest.mark.parametrize("flags", ["--amax mse --weight-amax percentile", "--exclude fc", "--weight-bits 4"])
 def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any, flags: str) -> None:
     assert ptq(f"export {flags}").status == 0

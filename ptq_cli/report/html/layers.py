@@ -128,7 +128,7 @@ def _columns(analysis: Analysis | None) -> list[tuple[Column, Callable[[_Known],
         (Column("Op", "the operator", False), lambda item: Cell(item.layer.op)),
         (Column("Runs on", "integers or floats", False), _runs_on),
         (
-            Column("Dtype", "what it computes", False),
+            Column("Dtype", "of its output, and of its weight if that is quantized", False),
             lambda item: Cell(item.found.dtype if item.found else ""),
         ),
         (Column("Shape", "of its output", False), _shape),
