@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
-from ptq_cli.qdq.reading import DEQUANTIZE, QuantizedConstant, Reading
+from ptq_cli.qdq.reading import DEQUANTIZE, QUANTIZE, QuantizedConstant, Reading
 from ptq_cli.runtime.session import Session
 
 INTEGERS = "integers"
@@ -104,7 +104,8 @@ def _with_scale(
 
 
 def _stored(constant: QuantizedConstant, arrays: dict[str, onnx.TensorProto]) -> str:
-    """Return the type of what the first of a constant's nodes reads."""
-    first = constant.sources[0].input[0]
+    """Return the type of the integers that the file holds, or that it makes of floats as it is loaded."""
+    node = constant.sources[0]
+    first = node.input[2 if node.op_type == QUANTIZE else 0]
     name = helper.tensor_dtype_to_string(arrays[first].data_type)
     return name.removeprefix("TensorProto.").lower()

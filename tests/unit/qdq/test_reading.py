@@ -4,10 +4,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.constant_values import constant_values
 from ptq_cli.qdq.reading import Reading, reads
-from tests.unit.plan.graphs import build
-from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
+from tests.unit.plan.graphs import build, quantized
+from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins, twins_of
 
 
 def test_pairs_are_named_as_in_the_float_model() -> None:
@@ -68,3 +70,14 @@ def test_a_graph_inside_a_node_reads_what_is_around_it() -> None:
     )
     node = ir.to_proto(model).graph.node[0]
     assert set(reads(node)) == {"c", "x"}
+
+
+def test_a_weight_that_is_quantized_as_it_is_loaded_is_a_constant_too() -> None:
+    model = build("(float[n, 4] x) => (float[n, 3] y) <float[4, 3] w> { [fc] y = MatMul (x, w) }")
+    plan = make_plan(model, load_target("tensorrt"))
+    twins = twins_of(model, quantized(model, plan), {"fc"})
+    (constant,) = twins.reading.constants
+    found = constant_values(twins.reading, twins.quantized, constant)
+    assert (constant.tensor, found.dtype, found.axis) == ("w", "int8", 1)
+    assert found.integers is not None and np.abs(found.integers).max() == 127
+    assert list(twins.reading.pairs) == ["x"]
