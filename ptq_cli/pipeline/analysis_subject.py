@@ -11,7 +11,7 @@ from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.labels import require_labels
-from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.errors import MetricError, UnknownNameError, did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.pipeline.evaluation_set import class_counts, has_classes
 from ptq_cli.pipeline.measure import checked
@@ -105,10 +105,8 @@ def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick
     outputs = [value.name or "" for value in model.graph.outputs]
     named = recipe.evaluation.metrics[0] if recipe.evaluation.metrics else ""
     metric, output = split_output(named)
-    index = outputs.index(output) if output in outputs else 0
     if metric in PAIR_METRICS:
-        pair = None if metric == SQNR else PAIR_METRICS[metric]
-        return Yardstick(named, index, outputs[index], None, pair)
+        return _comparison(metric, output, outputs)
     specs = metric_specs([named] if named else [], recipe.metric)
     if not specs and has_classes(dataset, recipe.evaluation.batch_size):
         specs = (MetricSpec("top1", "top1"),)
@@ -118,6 +116,18 @@ def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick
     require_labels(dataset, f"metric '{spec.name}'")
     judged = judged_metrics([spec], outputs, class_counts(model))[0]
     return Yardstick(spec.name, judged.output, judged.output_name, judged)
+
+
+def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yardstick:
+    if output is not None and output not in outputs:
+        raise MetricError(
+            f"{metric}: the model has no output '{output}'{did_you_mean(output, list(outputs))}",
+            hint=f"its outputs: {', '.join(outputs)}",
+        )
+    index = outputs.index(output) if output is not None else 0
+    # As evaluate calls it: plain for the first output.
+    name = metric if index == 0 else f"{metric}[{output}]"
+    return Yardstick(name, index, outputs[index], None, None if metric == SQNR else PAIR_METRICS[metric])
 
 
 def _chosen(staged: StagedModel, question: Question) -> list[str]:

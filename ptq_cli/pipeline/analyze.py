@@ -34,6 +34,7 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.constant_values import ConstantValues
 from ptq_cli.qdq.kernels import find_kernels
 from ptq_cli.qdq.operators import prove_operators
 from ptq_cli.qdq.reading import Reading
@@ -101,72 +102,102 @@ def run_analyze(
         MetricError: an output holds NaN or Inf, or does not fit the metric.
     """
     question = question or Question()
+    opened = _open(request, run, quantized_model)
+    progress(Progress("reading both models", 0, None))
+    layers = evaluated_layers(opened.pair, opened.recipe, opened.origin)
+    subject = make_subject(
+        opened.reading, (opened.float_proto, opened.quantized_proto), layers, question, opened.yardstick
+    )
+    settings = opened.recipe.evaluation
+    measured = measure(
+        subject,
+        pieces_of(opened.dataset, opened.inputs, settings.batch_size, subject.staged),
+        threads=opened.recipe.runtime.threads or usable_cores(),
+        total=opened.dataset.count,
+        progress=progress,
+    )
+    analysis = _assembled(opened, run, question, subject, measured, layers)
+    page = page_with(analysis, run)
+    write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
+    return AnalysisResult(analysis, run, tuple(path.name for path in page))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What is looked at, found to belong together."""
+
+    recipe: Recipe
+    calibration: Calibration
+    pair: Pair
+    origin: Mapping[str, str]
+    float_proto: onnx.ModelProto
+    quantized_proto: onnx.ModelProto
+    reading: Reading
+    inputs: Sequence[TensorSpec]
+    dataset: Dataset
+    yardstick: Yardstick
+
+
+def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
     recipe, calibration = load_run(request, run)
     require_outputs(run, recipe)
     path = quantized_path(run, quantized_model)
     pair = Pair(read_model(run.float_model), read_model(path), path.name)
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
-    float_proto = pair.float_model.proto()
-    float_graph = ir.from_proto(float_proto)
-    inputs = input_specs(float_graph)
-    dataset = _open_samples(recipe, inputs)
-    yardstick = yardstick_of(recipe, dataset, float_graph)
-    progress(Progress("reading both models", 0, None))
-    layers = evaluated_layers(pair, recipe, origin)
-    quantized_proto = pair.quantized_model.proto()
-    reading = Reading(float_proto, quantized_proto)
-    subject = make_subject(reading, (float_proto, quantized_proto), layers, question, yardstick)
-    measured = measure(
-        subject,
-        pieces_of(dataset, inputs, recipe.evaluation.batch_size, subject.staged),
-        threads=recipe.runtime.threads or usable_cores(),
-        total=dataset.count,
-        progress=progress,
-    )
-    tensors = _tensors(recipe, calibration, reading, quantized_proto, measured)
-    work = multiply_accumulates(float_graph, measured.sizes).counts
-    layers = _as_run(layers, quantized_proto, recipe, measured.sizes)
-    summary = _metric_summary(yardstick, measured) if question.sensitivity else None
-    analysis = Analysis(
-        created=current_time(),
-        versions=library_versions(),
-        models=_models(recipe, run, pair),
-        target=recipe.quantization.target,
-        samples=Samples(
-            relative_location(dataset.source, Path.cwd()), measured.evaluation.samples, dataset.digest()
-        ),
-        metric=summary,
-        order=question.order,
-        cost=_cost(subject, work),
-        tensors=tensors,
-        layers=layer_rows(layers, subject, measured, tensors, work, summary, question.order),
-    )
-    page = page_with(analysis, run)
-    write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
-    return AnalysisResult(analysis, run, tuple(path.name for path in page))
-
-
-def _open_samples(recipe: Recipe, inputs: Sequence[TensorSpec]) -> Dataset:
+    protos = pair.float_model.proto(), pair.quantized_model.proto()
+    graph = ir.from_proto(protos[0])
+    inputs = input_specs(graph)
     settings = recipe.evaluation
     if settings.samples is None:
         settings = replace(settings, samples=DEFAULT_SAMPLES)
-    return bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
+    dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
+    yardstick = yardstick_of(recipe, dataset, graph)
+    reading = Reading(*protos)
+    return _Opened(recipe, calibration, pair, origin, *protos, reading, inputs, dataset, yardstick)
 
 
-def _tensors(
-    recipe: Recipe,
-    calibration: Calibration,
-    reading: Reading,
-    quantized_proto: onnx.ModelProto,
+def _assembled(
+    opened: _Opened,
+    run: RunDirectory,
+    question: Question,
+    subject: Subject,
     measured: Measured,
-) -> tuple[TensorAnalysis, ...]:
-    def better(name: str, parameters: QuantParameters) -> str:
-        return better_activation_method(calibration.statistics.get(name), parameters, recipe.amax)
+    layers: Sequence[Layer],
+) -> Analysis:
+    recipe, dataset = opened.recipe, opened.dataset
+    tensors = _tensors(opened, measured)
+    work = multiply_accumulates(ir.from_proto(opened.float_proto), measured.sizes).counts
+    placed = _as_run(layers, opened.quantized_proto, recipe, measured.sizes)
+    metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
+    source = relative_location(dataset.source, Path.cwd())
+    return Analysis(
+        created=current_time(),
+        versions=library_versions(),
+        models=_models(recipe, run, opened.pair),
+        target=recipe.quantization.target,
+        samples=Samples(source, measured.evaluation.samples, dataset.digest()),
+        metric=metric,
+        order=question.order,
+        cost=_cost(subject, work),
+        tensors=tensors,
+        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order),
+    )
 
+
+def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
+    settings, calibration = opened.recipe.amax, opened.calibration
+
+    def better(name: str, parameters: QuantParameters) -> str:
+        return better_activation_method(calibration.statistics.get(name), parameters, settings)
+
+    def better_weights(weight: ConstantValues) -> str:
+        return better_weight_method(weight, settings)
+
+    histograms = calibration.provenance.method == "histogram"
     return (
-        *activation_rows(reading, measured, better, histograms=calibration.provenance.method == "histogram"),
-        *constant_rows(reading, quantized_proto, lambda weight: better_weight_method(weight, recipe.amax)),
+        *activation_rows(opened.reading, measured, better, histograms=histograms),
+        *constant_rows(opened.reading, opened.quantized_proto, better_weights),
     )
 
 

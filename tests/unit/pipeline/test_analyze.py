@@ -258,3 +258,11 @@ def test_nan_in_an_output_names_the_sample(deep: RunDirectory) -> None:
     with pytest.raises((MetricError, NonFiniteActivationError), match=r"large.npz\[3\]"):
         analyze(deep, eval_data="large.npz")
     assert not deep.analysis.exists()
+
+
+@pytest.mark.parametrize(("named", "name"), [("sqnr_db[h3]", "sqnr_db"), ("cosine[h3]", "cosine")])
+def test_a_comparison_may_name_its_output(deep: RunDirectory, named: str, name: str) -> None:
+    metric = analyze(deep, metric=[named]).metric
+    assert metric is not None and metric.name == name
+    with pytest.raises(MetricError, match="no output 'h9'"):
+        analyze(deep, metric=["cosine[h9]"])
