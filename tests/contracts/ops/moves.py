@@ -39,11 +39,8 @@ MOVES = {
             "e = Conv(b, v)",
             "y = Add(d, e)",
         ),
-        integer="c d e",
-        floats={
-            "a": "target ort-cpu has no rule for Split",
-            "y": COST,
-        },
+        integer="c a d e",
+        floats={"y": COST},
         kernels={"QLinearConv": 3},
     ),
     "slice": OpCase(

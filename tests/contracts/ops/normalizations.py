@@ -82,6 +82,23 @@ NORMALIZATIONS = {
         },
         kernels={"MatMulIntegerToFloat": 2},
     ),
+    "rms_norm_without_scale": OpCase(
+        rows(
+            "t = Exp(g)\n q = Mul(t, t)\n m = ReduceMean(q, k)\n f = Add(m, e)\n r = Sqrt(f)\n"
+            " i = Reciprocal(r)\n a = Mul(t, i)",
+            ", float e = {0.00001}, int64[1] k = {-1}",
+        ),
+        integer="g y",
+        floats={
+            "t": "no rule for Exp",
+            "q": COST,
+            "m": "no integer ReduceMean: ONNX Runtime's is float",
+            "f": COST,
+            "r": "no rule for Sqrt",
+            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+        },
+        kernels={"MatMulIntegerToFloat": 2},
+    ),
     "instance_normalization": OpCase(
         plane("a = InstanceNormalization(c, s, t)", ", float[4] s, float[4] t"),
         integer="c y",

@@ -303,4 +303,18 @@ REWRITTEN = {
         ("MatMul", "Add"),
         {"b": 0.7},
     ),
+    "reciprocal.rms": Case(
+        "reciprocal",
+        "(float[N,3,4] x) => (float[] y) <float e, int64[1] k = {-1}> { q = Mul(x, x)\n"
+        " m = ReduceMean(q, k)\n f = Add(m, e)\n s = Sqrt(f)\n r = Reciprocal(s)\n y = Mul(x, r) }",
+        ("Mul", "ReduceMean", "Add", "Sqrt", "Div"),
+        {"e": 1e-5},
+    ),
+    "reciprocal.power": Case(
+        "reciprocal",
+        "(float[N,3,4] x) => (float[] y) <float e, float h, int64[1] k = {-1}> { q = Mul(x, x)\n"
+        " m = ReduceMean(q, k)\n f = Add(m, e)\n r = Pow(f, h)\n y = Mul(r, x) }",
+        ("Mul", "ReduceMean", "Add", "Sqrt", "Div"),
+        {"e": 1e-5, "h": -0.5},
+    ),
 }

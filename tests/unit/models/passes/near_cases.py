@@ -201,4 +201,25 @@ LEFT_ALONE = {
         ("MatMul", "Mul"),
         {"k": 0.3},
     ),
+    "reciprocal_of_a_constant_product": Case(
+        "reciprocal",
+        "(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
+        " r = Reciprocal(b)\n y = Mul(k, r) }",
+        ("Abs", "Add", "Reciprocal", "Mul"),
+        {"k": 1.5},
+    ),
+    "square_of_a_reciprocal": Case(
+        "reciprocal",
+        "(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
+        " r = Reciprocal(b)\n y = Mul(r, r) }",
+        ("Abs", "Add", "Reciprocal", "Mul"),
+        {"k": 1.5},
+    ),
+    "power_of_a_third": Case(
+        "reciprocal",
+        "(float[N,4] x) => (float[] y) <float k, float p> { a = Abs(x)\n b = Add(a, k)\n r = Pow(b, p)\n"
+        " y = Mul(x, r) }",
+        ("Abs", "Add", "Pow", "Mul"),
+        {"k": 1.5, "p": -0.333},
+    ),
 }
