@@ -11,6 +11,7 @@ from ptq_cli.report.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
 from ptq_cli.report.summary import Table
 
 MOST_REASONS = 20
+MOST_UNKNOWN = 5
 HEADER = ("layer", "op", "output", "parameters", "mult.-acc.", "as", "reason")
 RIGHT, WHOLE, OPTIONAL = (3, 4), (0, 1, 2, 3, 4, 5), (1, 2, 6)
 
@@ -108,8 +109,11 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     if result.work.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.work.assumed.items())
         say(f"note: counted for {sizes}; --input-shape tells others")
-    for name, reason in result.work.unknown.items():
+    unknown = list(result.work.unknown.items())
+    for name, reason in unknown[:MOST_UNKNOWN]:
         say(f"note: not counted is '{name}': {reason}")
+    if len(unknown) > MOST_UNKNOWN:
+        say(f"note: nor are {len(unknown) - MOST_UNKNOWN:,} more")
 
 
 def inspection_values(result: Inspection) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ptq_cli.report.summary import Table
 from ptq_cli.report.verification import OutputDifference, Verification
 
 MOST_ROWS = 20
+MOST_UNKNOWN = 5
 MOST_FAULTS = 5
 """Of one rule."""
 QUOTED = re.compile(r"'[^']*'")
@@ -109,8 +110,10 @@ def _print_share(result: Verification) -> None:
     if result.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
         say(f"note: counted for {sizes}; data tell the real sizes")
-    for item in result.uncounted:
+    for item in result.uncounted[:MOST_UNKNOWN]:
         say(f"warning: not counted is '{item.name}': {result.unknown[item.name]}")
+    if len(result.uncounted) > MOST_UNKNOWN:
+        say(f"warning: nor are {len(result.uncounted) - MOST_UNKNOWN:,} more; --json has all of them")
 
 
 def format_share_of(share: float) -> str:

@@ -88,6 +88,7 @@ def run_bench(
     graphs = [_load(path) for path in paths]
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     batch = _batch_size(options.batch, fixed_batch_size(specs))
+    _require_one_batch(options.batch, recipe)
     data, batches = _batches(graphs[0], specs, recipe, request, batch)
     latency = measure_latency(
         list(paths),
@@ -146,6 +147,15 @@ def _batch_size(asked: int | None, fixed: int | None) -> int:
             hint="leave --batch out, or export the model with a dynamic batch axis",
         )
     return asked or fixed or 1
+
+
+def _require_one_batch(asked: int | None, recipe: Recipe) -> None:
+    for name, shape in recipe.model.input_shape.items():
+        if asked is not None and shape and shape[0] != asked:
+            raise RecipeValueError(
+                f"--batch is {asked}, and --input-shape says {shape[0]} samples for '{name}'",
+                hint="leave one of them out",
+            )
 
 
 def _batches(

@@ -86,7 +86,8 @@ def _array(value: ir.Value | None) -> Array | None:
 
 
 def _equal(one: Array | None, other: Array | None) -> bool:
-    return one is not None and other is not None and one.shape == other.shape and bool(np.all(one == other))
+    # One number may be stored with an axis or without.
+    return one is not None and other is not None and np.array_equal(one.reshape(-1), other.reshape(-1))
 
 
 def is_pair_node(node: ir.Node | None) -> bool:
@@ -103,6 +104,21 @@ def stored_integers(node: ir.Node) -> ir.Value | None:
             return None
         value = producer.inputs[0]
     return value
+
+
+def is_unpacking(node: ir.Node) -> bool:
+    """Tell whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
+    if node.op_type not in UNPACKING or not all(map(_is_unpacked, node.inputs)):
+        return False
+    readers = [use.node for output in node.outputs for use in output.uses()]
+    return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
+
+
+def _is_unpacked(value: ir.Value | None) -> bool:
+    producer = value.producer() if value is not None else None
+    if producer is not None:
+        return producer.op_type in UNPACKING and all(map(_is_unpacked, producer.inputs))
+    return value is None or value.const_value is not None
 
 
 def _carries_pairs(node: ir.Node, target: Target) -> bool:

@@ -11,7 +11,15 @@ from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target import Target
 from ptq_cli.plan.tensors import is_constant
 from ptq_cli.qdq.explain import float_reason
-from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, grid_of, is_pair_node, restored_by, stored_integers
+from ptq_cli.qdq.grids import (
+    DEQUANTIZE,
+    QUANTIZE,
+    grid_of,
+    is_pair_node,
+    is_unpacking,
+    restored_by,
+    stored_integers,
+)
 from ptq_cli.qdq.kernels import Kernel
 
 OUT_OF_PLACE = "its pairs are as the target's rules ask, and ONNX Runtime leaves it in float all the same"
@@ -49,7 +57,7 @@ class OperatorProof:
 def prove_operators(
     model: ir.Model, target: Target, work: MultiplyAccumulates, kernels: Mapping[str, Kernel] | None
 ) -> tuple[OperatorProof, ...]:
-    """Return what becomes of each operator, in graph order, without the pairs themselves.
+    """Return what becomes of each operator, in graph order, without pairs and what unpacks their constants.
 
     Args:
         model: a quantized graph; constants are initializers, nodes have names.
@@ -60,7 +68,7 @@ def prove_operators(
     return tuple(
         _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
         for node in model.graph
-        if not is_pair_node(node)
+        if not is_pair_node(node) and not is_unpacking(node)
     )
 
 

@@ -105,3 +105,10 @@ def test_without_data_it_is_said_that_nothing_was_compared(printed):
 
 def test_a_model_without_sums_of_products_has_a_whole_share():
     assert verification(floating("s", "no rule", "Sin", 0)).integer_share == 1.0
+
+
+def test_many_operators_that_are_not_counted_are_cut(printed):
+    loops = [floating(f"body{index}", "holds a graph", "Loop", None) for index in range(7)]
+    lines = printed(verification(*loops, unknown={loop.name: "how often is not known" for loop in loops}))
+    assert sum(line.startswith("warning: not counted is") for line in lines) == 5
+    assert "warning: nor are 2 more; --json has all of them" in lines

@@ -94,3 +94,8 @@ def test_made_up_indices_stay_in_a_table(finished, tmp_path):
     found = run_bench(Request({"input_shape": {"ids": [2, 7]}}), finished, [path], FEW)
     assert [spec.shape for spec in found.inputs] == [(2, 7)]
     assert found.inputs[0].dtype == np.int64
+
+
+def test_two_batches_that_contradict_are_refused(finished):
+    with pytest.raises(RecipeValueError, match="--batch is 8, and --input-shape says 2 samples for 'x'"):
+        run_bench(Request({"input_shape": {"x": [2, 4]}}), finished, options=BenchOptions(batch=8, runs=1))
