@@ -15,13 +15,16 @@ from onnx_ir.passes import common
 from ptq_cli.models.passes.registry import PASSES
 from ptq_cli.models.passes.rule import run_passes
 from ptq_cli.models.prepare import prepare_model
-from tests.unit.models.passes.cases import REWRITTEN, Case
+from tests.unit.models.passes.cases import REWRITTEN as FOLDED
+from tests.unit.models.passes.cases import Case
 from tests.unit.models.passes.near_cases import LEFT_ALONE
+from tests.unit.models.passes.product_cases import PRODUCTS
 from tests.unit.models.sources import operators
 from tests.unit.plan.graphs import run, sample
 from tests.unit.qdq.printer import graph_text
 
 GRAPHS = Path(__file__).parents[3] / "golden" / "passes"
+REWRITTEN = FOLDED | PRODUCTS
 BY_NAME = {item.name: item for item in PASSES}
 
 
