@@ -5,7 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from ptq_cli.report.hits import hits_to_text
-from ptq_cli.report.intervals.bootstrap import Float64Array, bootstrap_interval, bootstrap_intervals
+from ptq_cli.report.intervals.bootstrap import (
+    RESAMPLES,
+    Float64Array,
+    bootstrap_interval,
+    bootstrap_intervals,
+)
 from ptq_cli.report.intervals.interval import Interval, Method
 from ptq_cli.report.intervals.reweighed import resamples_within, reweighed_intervals
 from ptq_cli.report.intervals.score import drop_interval
@@ -13,6 +18,9 @@ from ptq_cli.report.intervals.scores import count_flips
 from ptq_cli.report.intervals.share import share_interval
 from ptq_cli.report.measurement import Measurement, Unit
 from ptq_cli.report.metrics.base import Resampling, Reweighed, SampleSums
+
+RESAMPLES_OF_BLOCKS = 1000
+"""Each takes torchmetrics some tenths of a millisecond."""
 
 FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
@@ -98,15 +106,14 @@ def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: Sa
 def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Intervals:
     width = of_float.rows.shape[1]
 
-    def value(sums: Float64Array) -> Float64Array:
-        return of_quantized.of_sums(sums[..., width:])
-
-    def drop(sums: Float64Array) -> Float64Array:
-        return sign * (of_float.of_sums(sums[..., :width]) - value(sums))
+    def values(sums: Float64Array) -> tuple[Float64Array, ...]:
+        value = of_quantized.of_sums(sums[..., width:])
+        return value, sign * (of_float.of_sums(sums[..., :width]) - value)
 
     method: Method = "blocks" if of_quantized.blocks else "bootstrap"
     rows = np.hstack([of_float.rows, of_quantized.rows])
-    of_value, of_drop = bootstrap_intervals(rows, [value, drop], method=method)
+    resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
+    of_value, of_drop = bootstrap_intervals(rows, values, resamples=resamples, method=method)
     return of_value, of_drop
 
 

@@ -1,6 +1,6 @@
 """Intervals of anything that is computed from sums over samples, by drawing the samples again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -11,6 +11,8 @@ from ptq_cli.report.intervals.interval import CONFIDENCE, Interval, Method
 Float64Array = npt.NDArray[np.float64]
 OfSums = Callable[[Float64Array], Float64Array]
 """From sums over samples, [..., k], to the metric's values, [...]."""
+ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]
+"""Likewise, to several values."""
 
 RESAMPLES = 2000
 SEED = 0
@@ -53,24 +55,24 @@ def bootstrap_interval(
         >>> bool(43 < interval.low < 49.5 < interval.high < 56)
         True
     """
-    return bootstrap_intervals(rows, [of_sums], resamples=resamples, seed=seed)[0]
+    return bootstrap_intervals(rows, lambda sums: (of_sums(sums),), resamples=resamples, seed=seed)[0]
 
 
 def bootstrap_intervals(
     rows: Float64Array,
-    functions: Sequence[OfSums],
+    of_sums: ManyOfSums,
     *,
     resamples: int = RESAMPLES,
     seed: int = SEED,
     method: Method = "bootstrap",
 ) -> tuple[Interval | None, ...]:
-    """Return the interval of each function of the same sums, as ``bootstrap_interval``, from the same draws.
+    """Return the interval of each of several values of sums, as ``bootstrap_interval``, from the same draws.
 
     Shapes:
-        rows [N, k]; each function takes [..., k] and gives [...].
+        rows [N, k]; of_sums takes [..., k] and gives several [...].
 
     Units:
-        those of each function.
+        those of each value.
 
     Edge case:
         As ``bootstrap_interval``.
@@ -80,19 +82,21 @@ def bootstrap_intervals(
 
     Example:
         >>> rows = np.arange(100.0)[:, None]
-        >>> mean, double = bootstrap_intervals(rows, [lambda s: s[..., 0] / 100, lambda s: s[..., 0] / 50])
+        >>> mean, double = bootstrap_intervals(rows, lambda s: (s[..., 0] / 100, s[..., 0] / 50))
         >>> bool(double.low == 2 * mean.low)
         True
     """
-    if len(rows) < 2:
-        return (None,) * len(functions)
     total = rows.sum(axis=0)
-    left_out, drawn = total - rows, _resampled_sums(rows, resamples, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return tuple(
-            interval_of(float(function(total)), function(left_out), function(drawn), method)
-            for function in functions
-        )
+        values = of_sums(total)
+        if len(rows) < 2:
+            return (None,) * len(values)
+        drawn = of_sums(_resampled_sums(rows, resamples, seed))
+        left_out = of_sums(total - rows)
+    return tuple(
+        interval_of(float(value), left, found, method)
+        for value, left, found in zip(values, left_out, drawn, strict=True)
+    )
 
 
 def interval_of(

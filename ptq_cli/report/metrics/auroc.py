@@ -100,13 +100,16 @@ class _Curve:
         self._order = np.argsort(scores, kind="stable")
         ordered = scores[self._order]
         self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        self._positive = positive[self._order]
+        self._has_ties = len(self._starts) < len(ordered)
+        self._positive = positive[self._order].astype(np.float64)
 
     def area(self, weights: Float64Array) -> float:
         """Return the area where each sample counts so often; NaN where one side has none."""
         ordered = weights[self._order]
-        positive = np.add.reduceat(np.where(self._positive, ordered, 0.0), self._starts)
-        negative = np.add.reduceat(np.where(self._positive, 0.0, ordered), self._starts)
+        positive = ordered * self._positive
+        negative = ordered - positive
+        if self._has_ties:
+            positive, negative = (np.add.reduceat(side, self._starts) for side in (positive, negative))
         pairs = positive.sum() * negative.sum()
         below = np.cumsum(negative) - negative / 2
         return float(positive @ below / pairs) if pairs > 0 else np.nan
