@@ -211,13 +211,11 @@ class EvaluationSettings:
 
     Attributes:
         data: as in ``[calibration]``, with labels where a metric needs them.
-        metrics: that are measured on each model: names of ptq's, ``"file.py:callable"``, or a class such as
-            ``"torchmetrics.classification:MulticlassF1Score"``; ``"top1[aux]"`` judges the output ``aux``.
-            The label-free ones are always computed.
+        metrics: of each model: names of ptq's, ``"torchmetrics.classification:MulticlassF1Score"`` or
+            ``"file.py:callable"``; ``"top1[aux]"`` is of the output ``aux``. Others are always there.
         batch_size: samples a batch.
         samples: use only the first so many; all if there is no number.
-        checkpoint_every: seconds between checkpoints, from which an evaluation that was killed continues;
-            as in ``[calibration]``.
+        checkpoint_every: seconds between checkpoints, as in ``[calibration]``.
         with_pytorch: evaluate the PyTorch model too, whose values then stand beside the others.
     """
 

@@ -1,5 +1,5 @@
-"""Streaming metrics, one kind a file; ``registry`` knows them by name.
+"""Streaming metrics, one kind a file; ``registry`` knows them by name, ``spec`` which are wanted.
 
-A metric keeps sums, and what each sample added to them, never outputs. Only numpy may be imported here, and
-arrays arrive finite: ``report.outputs`` has refused NaN and Inf before.
+A metric keeps what each sample added, never outputs. Only numpy may be imported here, except by
+``torch_metric``, which is imported where a class of torchmetrics is named. Arrays arrive finite: ``report.outputs`` has looked.
 """
