@@ -212,7 +212,7 @@ class EvaluationSettings:
     Attributes:
         data: as in ``[calibration]``, with labels where a metric needs them.
         metrics: of each model: names of ptq's, ``"torchmetrics.classification:MulticlassF1Score"`` or
-            ``"file.py:callable"``; ``"top1[aux]"`` is of the output ``aux``. Others are always there.
+            ``"file.py:callable"``; ``"top1[aux]"`` is of ``aux``. Label-free ones are always there.
         batch_size: samples a batch.
         samples: use only the first so many; all if there is no number.
         checkpoint_every: seconds between checkpoints, as in ``[calibration]``.
