@@ -121,8 +121,8 @@ def row(subject: Subject) -> Sequence[str]:
     recipe = resolve(request)
     paths = (subject.run.float_model, subject.run.quantized_model)
     sessions = [Session(path) for path in paths]
-    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
-    batches = list(bind_inputs(dataset, sessions[0].inputs).batches(BATCH))
+    data = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    batches = list(bind_inputs(data, sessions[0].inputs).batches(BATCH))
 
     def passes() -> None:
         for session in sessions:
@@ -138,10 +138,7 @@ def row(subject: Subject) -> Sequence[str]:
     def analyze() -> None:
         run_analyze(request, subject.run)
 
-    both, each, whole = (
-        [Taken(*pair) for pair in zip(*columns, strict=True)]
-        for columns in take_turns_by_both((passes, a_session_each, analyze))
-    )
+    both, each, whole = take_turns_by_both((passes, a_session_each, analyze))
     cost = read_analysis(subject.run.analysis).cost
     layers = cost.variants // 2
     ratio = median(2 * taken.processor / pair.processor for taken, pair in zip(whole, both, strict=True))
@@ -159,17 +156,16 @@ def row(subject: Subject) -> Sequence[str]:
     )
 
 
-def take_turns_by_both(works: Sequence[Work]) -> list[tuple[list[float], list[float]]]:
+def take_turns_by_both(works: Sequence[Work]) -> list[list[Taken]]:
     """Return the seconds of each piece of work in each round, by the clock and of processor time."""
     for work in works:
         work()
-    times: list[tuple[list[float], list[float]]] = [([], []) for _ in works]
+    times: list[list[Taken]] = [[] for _ in works]
     for _ in range(ROUNDS):
-        for work, (wall, processor) in zip(works, times, strict=True):
+        for work, taken in zip(works, times, strict=True):
             began, used = time.perf_counter(), time.process_time()
             work()
-            wall.append(time.perf_counter() - began)
-            processor.append(time.process_time() - used)
+            taken.append(Taken(time.perf_counter() - began, time.process_time() - used))
     return times
 
 

@@ -184,23 +184,18 @@ def layer_rows(
 ) -> tuple[LayerAnalysis, ...]:
     """Return a row for each layer of the plan."""
     made = {name: stage.outputs[0] for stage in subject.staged.stages for name in stage.nodes}
-    isolated = {name: sums.sqnr_db for name, sums in measured.quantizations.items()}
     sensitivities = _ranked(measured, metric, order) if metric is not None else {}
     rows = []
     for layer in layers:
-        output = made.get(layer.name, "")
-        sensitivity = sensitivities.get(layer.name)
-        own = [
-            (item.sqnr_isolated_db, item.name, Finding(item.cause, item.finding, item.remedy))
-            for item in tensors
-            if layer.name in item.layers or (item.name == output and layer.integer)
-        ]
-        gain = None
-        if sensitivity is not None and metric is not None:
-            gain = sensitivity.sqnr_left_float_db - metric.sqnr_db
+        output, sensitivity = made.get(layer.name, ""), sensitivities.get(layer.name)
         not_fused = "" if layer.integer or layer.name not in subject.staged.layers else layer.reason
-        found = layer_finding(layer.name, own, not_fused=not_fused, gain_db=gain)
-        noise = measured.noises.get(output)
+        found = layer_finding(
+            layer.name,
+            _findings_around(layer, output, tensors),
+            not_fused=not_fused,
+            gain_db=_gain_db(sensitivity, metric),
+        )
+        noise, alone = measured.noises.get(output), measured.quantizations.get(output)
         rows.append(
             LayerAnalysis(
                 layer.name,
@@ -210,7 +205,7 @@ def layer_rows(
                 work.get(layer.name),
                 output,
                 noise.sqnr_db if noise is not None else None,
-                isolated.get(output),
+                alone.sqnr_db if alone is not None else None,
                 sensitivity,
                 found.cause,
                 found.finding,
@@ -218,6 +213,23 @@ def layer_rows(
             )
         )
     return tuple(rows)
+
+
+def _findings_around(
+    layer: Layer, output: str, tensors: Sequence[TensorAnalysis]
+) -> list[tuple[float, str, Finding]]:
+    """Return what was found of the tensors that a layer reads and makes."""
+    return [
+        (item.sqnr_isolated_db, item.name, Finding(item.cause, item.finding, item.remedy))
+        for item in tensors
+        if layer.name in item.layers or (item.name == output and layer.integer)
+    ]
+
+
+def _gain_db(sensitivity: Sensitivity | None, metric: MetricSummary | None) -> float | None:
+    if sensitivity is None or metric is None:
+        return None
+    return sensitivity.sqnr_left_float_db - metric.sqnr_db
 
 
 def _ranked(measured: Measured, metric: MetricSummary, order: Order) -> dict[str, Sensitivity]:
