@@ -204,7 +204,15 @@ def _quantize_static(case: Case, path: Path) -> str:
             return next(self._feeds, None)
 
     prepared, left_out = path.with_suffix(".prepared.onnx"), ""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    # Its symbolic shape inference leaves what it could not finish in the current folder.
+    quiet = (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.chdir(path.parent),
+    )
+    with contextlib.ExitStack() as stack:
+        for context in quiet:
+            stack.enter_context(context)
         warnings.simplefilter("ignore")
         try:
             quant_pre_process(str(case.model), str(prepared))
