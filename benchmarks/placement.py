@@ -5,10 +5,11 @@ python -m benchmarks.placement --write    and put it into benchmarks/RESULTS.md
 """
 
 import argparse
+import os
 import platform
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,7 +34,7 @@ from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 NODES, ROUNDS = 5_000, 3
-WIDTH, LAYERS, DEPTH = 4096, 8, 3
+WIDTH, LAYERS, DEPTH = 4096, 4, 3
 """Of a model of weights: how wide a layer is, how many there are, and samples of its calibration."""
 MOST_SECONDS, MOST_RATIO = 5.0, 1.5
 
@@ -46,11 +47,13 @@ class Case:
         name: for the table.
         run: the run directory.
         request: to export with.
+        rounds: how often.
     """
 
     name: str
     run: RunDirectory
     request: Request
+    rounds: int = ROUNDS
 
 
 def main() -> None:
@@ -58,25 +61,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure placement and export.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     write = parser.parse_args().write
+    lines = []
     with tempfile.TemporaryDirectory() as scratch:
-        lines = [
-            f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores; "
-            f"medians of {ROUNDS} rounds in which reading and writing, exporting, and ONNX Runtime's "
-            "optimizer, which counts the integer kernels of an export, take turns.",
-            "",
-            "| placement | asked | seconds |",
-            "|---|---|---|",
-            *placement_rows(),
-            "",
-            f"| export | float file | read and write | export | ratio (asked: at most {MOST_RATIO}) | "
-            "of it ONNX Runtime |",
-            "|---|---|---|---|---|---|",
-            *export_rows(Path(scratch)),
-        ]
-    text = "\n".join(lines)
-    print(text)
+        for line in page(Path(scratch)):
+            print(line, flush=True)
+            lines.append(line)
     if write:
-        write_part(RESULTS, "placement", text)
+        write_part(RESULTS, "placement", "\n".join(lines))
+
+
+def page(scratch: Path) -> Iterator[str]:
+    """Measure, and yield the lines of the part."""
+    yield (
+        f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"{os.getloadavg()[0]:.1f} at the start; medians of {ROUNDS} rounds (one for the large graph) in "
+        "which reading and writing, exporting, and ONNX Runtime's optimizer take turns. The last counts the "
+        "integer kernels of an export, and is a part of it."
+    )
+    yield from ("", "| placement | asked | seconds |", "|---|---|---|", *placement_rows(), "")
+    yield (
+        f"| export | float file | read and write | export | ratio (asked: at most {MOST_RATIO}) | "
+        "of it ONNX Runtime |"
+    )
+    yield "|---|---|---|---|---|---|"
+    yield from export_rows(scratch)
 
 
 def placement_rows() -> Iterator[str]:
@@ -97,14 +105,13 @@ def export_rows(scratch: Path) -> Iterator[str]:
         def read_and_write(source: Path = source, copy: Path = copy) -> None:
             onnx.save(onnx.load(source), copy)
 
-        run_export(case.request, case.run)
         plain, exported, counted = take_turns(
             [
                 read_and_write,
                 partial(run_export, case.request, case.run),
                 partial(count_kernels, quantized),
             ],
-            ROUNDS,
+            case.rounds,
         )
         yield (
             f"| {case.name} | {source.stat().st_size / 1e6:.0f} MB | {median(plain):.2f} s "
@@ -123,7 +130,8 @@ def cases(scratch: Path) -> Iterator[Case]:
     yield calibrated(f"{LAYERS} layers of {WIDTH:,}", scratch / "wide.onnx", scratch / "rows.npz", scratch)
     onnx.save(large_graph(NODES), scratch / "large.onnx")
     np.savez(scratch / "maps.npz", x=rng.standard_normal((2, 8, 8, 8)).astype(np.float32))
-    yield calibrated(f"{NODES:,} nodes", scratch / "large.onnx", scratch / "maps.npz", scratch)
+    large = calibrated(f"{NODES:,} nodes", scratch / "large.onnx", scratch / "maps.npz", scratch)
+    yield replace(large, rounds=1)
 
 
 def calibrated(name: str, model: Path, data: Path, scratch: Path) -> Case:

@@ -95,15 +95,14 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
 
 
 def check_matches(model: ir.Model, recipe: Recipe) -> None:
-    """Raise if an override matches nothing: better to learn it before the calibration than after it.
+    """Raise if settings cannot be met: better to learn it before the calibration than after it.
 
     Raises:
-        RecipeValueError: one does.
+        RecipeValueError: an override matches nothing.
         NothingToQuantizeError: the model has nothing to quantize.
         TargetOverrideError: the target cannot do what is asked.
     """
-    if recipe.override:
-        tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
+    tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
 
 
 def _activation_family(

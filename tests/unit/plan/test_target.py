@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
+from ptq_cli.core.errors import (
+    InputFileError,
+    RecipeKeyError,
+    RecipeSyntaxError,
+    RecipeValueError,
+    UnknownNameError,
+)
 from ptq_cli.plan import target as target_module
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.rules import WeightRule
@@ -94,3 +100,47 @@ def test_a_faulty_table_is_refused(own, old, new, error, message):
 def test_a_target_without_scales_per_channel_gets_none(target):
     plan = make_plan(build(CASES["conv"].graph), replace(target, weight=WeightRule(per_axis=False)))
     assert [site.axis for site in plan.weights] == [None]
+
+
+FILE = TABLE.replace('name = "own"', 'name = "mine"')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "message"),
+    [
+        ('name = "mine"', 'name = " "', RecipeValueError, "'name' is empty"),
+        ("opset = 13", "opset = 12", RecipeValueError, "'opset' is 12, 13 or later is wanted"),
+        ('format = "uint8"', 'format = "int16"', RecipeValueError, "int16, which needs opset 21"),
+        ('format = "int8"', 'format = "int8"\nbits = 9', RecipeValueError, "'weight.bits' is 9, 2 to 8 is wanted"),
+        ('format = "int8"', 'format = "int8"\nblocks = true', RecipeValueError, "'weight.blocks' needs packed"),
+        ("activations = [0]", "", RecipeValueError, "'op.Conv.activations' is missing"),
+        ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' is for kind 'join'"),
+        ("weight = 1", "weight = -1", RecipeValueError, "counts an input below 0"),
+        ("weight = 1", "integer_kernel = false", RecipeValueError, "'op.Conv.note' is missing"),
+        ("opset = 13", 'opset = 13\nextends = "ort-cqu"', UnknownNameError, "did you mean 'ort-cpu'"),
+        ("opset = 13", "opset = [", RecipeSyntaxError, "is no valid TOML"),
+        ("opset = 13", "opset = 13\n[bias]\nformat = 'int16'", RecipeValueError, "'bias.format' is 'int16'"),
+    ],
+)  # fmt: skip
+def test_a_faulty_file_of_a_user_is_refused(tmp_path, old, new, error, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(FILE.replace(old, new, 1))
+    with pytest.raises(error, match=message) as caught:
+        load_target(str(path))
+    assert "mine.toml" in caught.value.message or error is UnknownNameError
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputFileError, match=r"target '.*none\.toml' does not exist"):
+        load_target(str(tmp_path / "none.toml"))
+
+
+def test_a_table_that_extends_another_has_its_keys_but_those_it_changes(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\nextends = "tensorrt"\n[weight]\nstored = "integers"\n[op.Mul]\nties = true\n'
+    )
+    target, base = load_target(str(path)), load_target("tensorrt")
+    assert (target.name, target.weight.stored, target.op["Mul"].ties) == ("mine", "integers", True)
+    assert target.op.keys() == base.op.keys() and target.op["Conv"] == base.op["Conv"]
+    assert target.description == base.description
