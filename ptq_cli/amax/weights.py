@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.registry import METHODS
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.errors import require_known
@@ -36,5 +36,8 @@ def choose_weight_ranges(
     of_values = METHODS[settings.weight_method].of_values
     if not isinstance(granularity, PerAxis):
         return (of_values(weight, settings, format),)
-    granularity.scale_shape(weight.shape)  # raises where there is no such axis
+    axes = granularity.reduced_axes(weight.shape)  # raises where there is no such axis
+    if settings.weight_method == "max":  # all channels at once, which a search cannot do
+        amax = np.max(np.abs(weight), axis=axes, initial=0.0)
+        return tuple(symmetric_choice(item) for item in amax.tolist())
     return tuple(of_values(channel, settings, format) for channel in np.moveaxis(weight, granularity.axis, 0))

@@ -159,8 +159,12 @@ def _quantize(
     array: FloatArray, scale: FloatArray, zero_point: npt.NDArray[np.int64], format: IntegerFormat
 ) -> npt.NDArray[np.integer]:
     with np.errstate(over="ignore"):
-        rounded = np.rint(array / scale)
+        rounded = np.asarray(array / scale)
+    np.rint(rounded, out=rounded)
     low, high = format.qmin, format.qmax
+    if not zero_point.any():  # float32 holds the ends exactly, and weights need no wider type on the way
+        saturated: npt.NDArray[np.integer] = np.clip(rounded, low, high, out=rounded).astype(format.storage)
+        return saturated
     # Saturate before adding in integers: float32 would round zero_point + 2^24 and overflow int64.
     shifted = np.clip(rounded, low - zero_point, high - zero_point).astype(np.int64) + zero_point
     integers: npt.NDArray[np.integer] = shifted.astype(format.storage)

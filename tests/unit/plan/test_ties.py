@@ -1,5 +1,7 @@
 """Groups of tensors that share parameters, and whose statistics decide them."""
 
+import itertools
+
 from ptq_cli.plan.ties import Ties
 
 
@@ -26,7 +28,7 @@ def test_ties_join_groups_also_through_what_is_moved():
 def test_a_chain_of_thousands_is_no_recursion():
     ties = Ties()
     names = [f"t{index}" for index in range(20_000)]
-    for before, after in zip(names, names[1:], strict=False):
+    for before, after in itertools.pairwise(names):
         ties.tie([after, before])
     assert set(ties.groups(names).sources.values()) == {"t0"}
 
