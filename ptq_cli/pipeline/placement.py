@@ -16,13 +16,12 @@ from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.integers import PACKED_OPSET
 from ptq_cli.qdq.weights import BYTE, HALF_BYTE, WeightQuantizer
+from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
 from ptq_cli.recipe.quantizers import (
     CenterWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
-    describe_activations,
-    describe_weights,
 )
 from ptq_cli.recipe.schema import Recipe
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.plan.rules import Target, WeightRule
 from ptq_cli.plan.sites import ActivationSite, WeightSite
+from ptq_cli.recipe.quantizer_words import describe_weights
 from ptq_cli.recipe.quantizers import (
     ActivationFamily,
     CenterWeights,
@@ -12,7 +13,6 @@ from ptq_cli.recipe.quantizers import (
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
-    describe_weights,
 )
 from ptq_cli.recipe.schema import WeightSettings
 

@@ -30,10 +30,6 @@ def _whole(low: int, high: int) -> dict[str, Any]:
 
 
 def _one_of(*names: str) -> dict[str, Any]:
-    return _rule(lambda value: value in names, " or ".join(f"'{name}'" for name in names))
-
-
-def _optional(*names: str) -> dict[str, Any]:
     return _rule(lambda value: value is None or value in names, " or ".join(f"'{name}'" for name in names))
 
 
@@ -138,7 +134,7 @@ class ScaledActivations:
             target has it.
     """
 
-    dtype: str | None = field(default=None, metadata=_optional(*DTYPES))
+    dtype: str | None = field(default=None, metadata=_one_of(*DTYPES))
     symmetric: bool | None = field(default=None, metadata=_rule(lambda _: True, "true or false"))
 
 
@@ -300,33 +296,3 @@ def family_name(family: WeightFamily | ActivationFamily) -> str:
         ('dorefa', 'step')
     """
     return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
-
-
-def describe_weights(family: WeightFamily) -> str:
-    """Say what a weight is stored as.
-
-    Example:
-        >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
-        ('dorefa, 3 bits', 'centers (10), 4 bits')
-    """
-    if isinstance(family, CenterWeights):
-        return f"centers ({family.centers}), {family.bits} bits"
-    described = f"{family_name(family)}, {family.bits} bits"
-    if isinstance(family, ScaledWeights) and family.block_size is not None:
-        return f"{described} in blocks of {family.block_size}"
-    is_whole = isinstance(family, ScaledWeights) and family.granularity == TENSOR
-    return f"{described}, one scale" if is_whole else described
-
-
-def describe_activations(family: ActivationFamily) -> str:
-    """Say what an activation is quantized to, where it is not the target's own.
-
-    Example:
-        >>> describe_activations(ScaledActivations()), describe_activations(ScaledActivations("int16", True))
-        ('scaled', 'scaled, int16, symmetric')
-    """
-    parts = [family_name(family)]
-    if isinstance(family, ScaledActivations):
-        parts += [family.dtype] if family.dtype else []
-        parts += [] if family.symmetric is None else ["symmetric" if family.symmetric else "asymmetric"]
-    return ", ".join(parts)

@@ -1,0 +1,42 @@
+"""How the quantizers that a recipe names read in reports: a few words each."""
+
+from ptq_cli.recipe.quantizers import (
+    TENSOR,
+    ActivationFamily,
+    CenterWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+    family_name,
+)
+
+
+def describe_weights(family: WeightFamily) -> str:
+    """Say what a weight is stored as.
+
+    Example:
+        >>> from ptq_cli.recipe.quantizers import DorefaWeights
+        >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
+        ('dorefa, 3 bits', 'centers (10), 4 bits')
+    """
+    if isinstance(family, CenterWeights):
+        return f"centers ({family.centers}), {family.bits} bits"
+    described = f"{family_name(family)}, {family.bits} bits"
+    if isinstance(family, ScaledWeights) and family.block_size is not None:
+        return f"{described} in blocks of {family.block_size}"
+    is_whole = isinstance(family, ScaledWeights) and family.granularity == TENSOR
+    return f"{described}, one scale" if is_whole else described
+
+
+def describe_activations(family: ActivationFamily) -> str:
+    """Say what an activation is quantized to, where it is not the target's own.
+
+    Example:
+        >>> describe_activations(ScaledActivations()), describe_activations(ScaledActivations("int16", True))
+        ('scaled', 'scaled, int16, symmetric')
+    """
+    parts = [family_name(family)]
+    if isinstance(family, ScaledActivations):
+        parts += [family.dtype] if family.dtype else []
+        parts += [] if family.symmetric is None else ["symmetric" if family.symmetric else "asymmetric"]
+    return ", ".join(parts)
