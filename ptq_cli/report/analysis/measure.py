@@ -26,7 +26,7 @@ STAGE = "analyze"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Variants:
     """What was measured of the two models in which one layer is changed."""
 
     only_quantized: Judge
@@ -52,7 +52,7 @@ class Measured:
     quantizations: Mapping[str, QuantizationSums]
     noises: Mapping[str, NoiseSums]
     shapes: Mapping[str, tuple[int | None, ...]]
-    judged: Mapping[str, Judged]
+    judged: Mapping[str, Variants]
     sizes: Mapping[str, tuple[int, ...]]
 
 
@@ -137,7 +137,7 @@ class _Run:
         self.shapes: dict[str, tuple[int | None, ...]] = {}
         self.sizes: dict[str, tuple[int, ...]] = {}
         self.judged = {
-            name: Judged(Judge(subject.yardstick), Judge(subject.yardstick)) for name in subject.layers
+            name: Variants(Judge(subject.yardstick), Judge(subject.yardstick)) for name in subject.layers
         }
 
     def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
