@@ -27,6 +27,7 @@ OF_THE_MACHINE = (
     "runtime.threads",
     "runtime.prefetch",
     "calibration.checkpoint_every",
+    "evaluation.checkpoint_every",
 )
 """Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
 device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""

@@ -49,7 +49,9 @@ def test_the_list_as_json(ptq: Any) -> None:
     found = json.loads(ptq("quantizers --json").out)["quantizers"]
 
     assert [item["name"] for item in found] == list(FAMILIES)
-    assert found[0]["weights"] == [{"name": "bits", "default": 8, "wanted": "2 to 8"}]
+    assert found[0]["weights"][0] == {"name": "bits", "default": 8, "wanted": "2 to 8"}
+    names = ["bits", "granularity", "block_size", "axis"]
+    assert [setting["name"] for setting in found[0]["weights"]] == names
     assert [item["name"] for item in found if item["activations"] is None] == ["dorefa", "centers"]
 
 
