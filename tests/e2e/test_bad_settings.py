@@ -60,7 +60,10 @@ TOML: dict[str, Bad] = {
         "known: histogram, max",
     ),
     "an unknown target": Bad(
-        "[quantization]\ntarget = 'tpu'\n", "PTQ-RECIPE-004", ("unknown target 'tpu'",), "known: generic, ort-cpu, ort-cpu-avx2, tensorrt"
+        "[quantization]\ntarget = 'tpu'\n",
+        "PTQ-RECIPE-004",
+        ("unknown target 'tpu'",),
+        "known: generic, ort-cpu, ort-cpu-avx2, tensorrt",
     ),
     "an unknown device": Bad(
         "[runtime]\ndevice = 'gpu'\n",
