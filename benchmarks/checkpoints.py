@@ -24,8 +24,8 @@ from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.progress import silent
 from ptq_cli.core.schedule import COST_LIMIT
+from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
 from ptq_cli.pipeline.float_model import make_float_model, open_source
-from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.session import usable_cores

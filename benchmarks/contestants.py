@@ -23,8 +23,8 @@ import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
 from ptq_cli.pipeline.float_model import make_float_model, open_source
-from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target

@@ -21,10 +21,10 @@ from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
 from ptq_cli.core.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation_pass import Models, evaluate_pass
-from ptq_cli.pipeline.evaluation_set import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.measure import open_data
+from ptq_cli.pipeline.calibration.measure import open_data
+from ptq_cli.pipeline.evaluation.checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe

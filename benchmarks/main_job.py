@@ -19,8 +19,8 @@ from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_t
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram import compile_kernel
 from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
 from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.pipeline.measure import Subject, measure, open_data
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibrate import run_calibrate
-from ptq_cli.pipeline.export import run_export
+from ptq_cli.pipeline.calibration.calibrate import run_calibrate
+from ptq_cli.pipeline.exporting.export import run_export
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan

@@ -66,8 +66,8 @@ def command(
     from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.summaries import shown_path
-    from ptq_cli.pipeline.analysis_subject import Question
-    from ptq_cli.pipeline.analyze import run_analyze
+    from ptq_cli.pipeline.proof.analysis_subject import Question
+    from ptq_cli.pipeline.proof.analyze import run_analyze
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.analysis.document import analysis_to_json

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.options import IMAGE, INPUT_SHAPE, JSON, PATH, RECIPES, RUN, THREADS, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.bench import BenchResult
+    from ptq_cli.pipeline.proof.bench import BenchResult
 
 
 @click.command(
@@ -44,7 +44,7 @@ def command(
     """
     from ptq_cli.cli.output import print_json
     from ptq_cli.cli.progress import shown_progress
-    from ptq_cli.pipeline.bench import BenchOptions, run_bench
+    from ptq_cli.pipeline.proof.bench import BenchOptions, run_bench
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 

@@ -75,7 +75,7 @@ def command(
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.summaries import after_calibration, calibration_values, print_calibration
-    from ptq_cli.pipeline.calibrate import run_calibrate
+    from ptq_cli.pipeline.calibration.calibrate import run_calibrate
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 

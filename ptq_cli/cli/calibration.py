@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.options import AMAX, JSON, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration_view import CalibrationView, TensorView
+    from ptq_cli.pipeline.calibration.view import CalibrationView, TensorView
 
 SORTS = ("clipped", "range", "name")
 
@@ -48,7 +48,7 @@ def show(
     histogram; ≤ where the range ends within a bin. Columns that the terminal is too narrow for are left out.
     """
     from ptq_cli.cli.output import print_json
-    from ptq_cli.pipeline.calibration_view import view_calibration
+    from ptq_cli.pipeline.calibration.view import view_calibration
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 

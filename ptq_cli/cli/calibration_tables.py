@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from ptq_cli.amax.registry import METHODS
 from ptq_cli.cli.numbers import CHOSEN, UNKNOWN, format_decibels, format_number, format_range, format_share
 from ptq_cli.cli.summaries import nonfinite_counts, nonfinite_values
-from ptq_cli.pipeline.calibration_view import shown_name
+from ptq_cli.pipeline.calibration.view import shown_name
 from ptq_cli.report.summary import Table
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration_view import CalibrationView, MethodView, TensorView
+    from ptq_cli.pipeline.calibration.view import CalibrationView, MethodView, TensorView
 
 
 def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:

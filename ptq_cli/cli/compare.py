@@ -27,7 +27,7 @@ def command(before: Path, after: Path, as_json: bool) -> int:
     is 0 whatever changed. To judge, use ptq gate --baseline.
     """
     from ptq_cli.cli.output import print_json, print_table, say
-    from ptq_cli.pipeline.compare import run_compare
+    from ptq_cli.pipeline.evaluation.compare import run_compare
     from ptq_cli.report.codec import encode
     from ptq_cli.report.compare_summary import (
         change_table,

@@ -70,7 +70,7 @@ def command(
     from ptq_cli.cli.output import print_json
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.step_summary import add_to_step_summary
-    from ptq_cli.pipeline.evaluate import run_evaluations
+    from ptq_cli.pipeline.evaluation.evaluate import run_evaluations
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.document import report_to_json

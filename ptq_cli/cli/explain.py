@@ -9,8 +9,8 @@ import click
 from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration_view import TensorView
-    from ptq_cli.pipeline.explain import Explanation, NodeView
+    from ptq_cli.pipeline.calibration.view import TensorView
+    from ptq_cli.pipeline.drawing.explain import Explanation, NodeView
 
 
 @click.command(
@@ -41,18 +41,18 @@ def command(
     of rounding and clipping at the format's bits, expected from the histogram; no model is run.
     """
     from ptq_cli.cli.output import print_json
-    from ptq_cli.pipeline.explain import explain_tensor
+    from ptq_cli.pipeline.drawing.explain import explain_tensor
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 
     if plot is not None:
-        from ptq_cli.pipeline.plot import require_plot
+        from ptq_cli.pipeline.drawing.plot import require_plot
 
         require_plot(plot)
     request = Request(settings_from(options), None, recipe, preset)
     found = explain_tensor(request, RunDirectory(run), tensor)
     if plot is not None:
-        from ptq_cli.pipeline.plot import write_plot
+        from ptq_cli.pipeline.drawing.plot import write_plot
 
         write_plot(found.tensor, plot)
     if as_json:
@@ -67,7 +67,7 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     from ptq_cli.cli.numbers import CHOSEN, format_range, format_share
     from ptq_cli.cli.output import PIPE_WIDTH, print_table, say, tell
     from ptq_cli.cli.summaries import counted, shown_path
-    from ptq_cli.pipeline.calibration_view import shown_name
+    from ptq_cli.pipeline.calibration.view import shown_name
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
@@ -112,7 +112,7 @@ def _print_channels(tensor: "TensorView", target: str) -> None:
 
 
 def _node(node: "NodeView") -> str:
-    from ptq_cli.pipeline.calibration_view import shown_name
+    from ptq_cli.pipeline.calibration.view import shown_name
 
     return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
 

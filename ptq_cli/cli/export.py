@@ -49,7 +49,7 @@ def command(
     from ptq_cli.cli.outlier_warning import warn_of_outliers
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.summaries import export_values, next_step, print_export
-    from ptq_cli.pipeline.export import run_export
+    from ptq_cli.pipeline.exporting.export import run_export
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 

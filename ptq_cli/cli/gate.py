@@ -31,7 +31,7 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     from ptq_cli.cli.output import print_json
     from ptq_cli.cli.step_summary import add_to_step_summary
     from ptq_cli.cli.summaries import exit_status, print_gates
-    from ptq_cli.pipeline.gate import run_gate
+    from ptq_cli.pipeline.evaluation.gate import run_gate
     from ptq_cli.recipe.schema import GateSettings
     from ptq_cli.report.document import report_to_json
     from ptq_cli.report.markdown import gate_to_markdown

@@ -12,7 +12,7 @@ from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
 from ptq_cli.cli.numbers import CHOSEN, format_share
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration_view import TensorView
+    from ptq_cli.pipeline.calibration.view import TensorView
 
 BARS = " ▁▂▃▄▅▆▇█"
 PARTS = len(BARS) - 1

@@ -51,7 +51,7 @@ def command(
     """
     from ptq_cli.cli.inspection import inspection_values, print_inspection
     from ptq_cli.cli.output import print_json
-    from ptq_cli.pipeline.inspect import run_inspect
+    from ptq_cli.pipeline.proof.inspect import run_inspect
     from ptq_cli.pipeline.resolve import Request
 
     result = run_inspect(Request(settings_from(options), model, recipe, preset))

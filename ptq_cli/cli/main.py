@@ -20,7 +20,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
-from ptq_cli.pipeline.ranks import find_ranks, require_single
+from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 
 COMMANDS = (
     "calibrate",

@@ -27,7 +27,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
     """
     from ptq_cli.cli.output import print_json, tell
     from ptq_cli.cli.summaries import merge_values, next_step, print_merge
-    from ptq_cli.pipeline.merge import run_merge
+    from ptq_cli.pipeline.calibration.merge import run_merge
     from ptq_cli.pipeline.run_directory import RunDirectory
 
     result = run_merge([RunDirectory(path) for path in runs], RunDirectory(run), partial=partial)

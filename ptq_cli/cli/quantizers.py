@@ -20,7 +20,7 @@ from ptq_cli.recipe.quantizer_families import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ptq_cli.pipeline.staircase import Staircase
+    from ptq_cli.pipeline.drawing.staircase import Staircase
 
 POINTS = 401
 """How many values ``--json`` has."""
@@ -74,14 +74,14 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     found = find_family(family)
     if plot is not None:
-        from ptq_cli.pipeline.plot import require_plot
+        from ptq_cli.pipeline.drawing.plot import require_plot
 
         require_plot(plot)
-    from ptq_cli.pipeline.staircase import staircase_of
+    from ptq_cli.pipeline.drawing.staircase import staircase_of
 
     stairs = staircase_of(found, given)
     if plot is not None:
-        from ptq_cli.pipeline.staircase_plot import write_staircase
+        from ptq_cli.pipeline.drawing.staircase_plot import write_staircase
 
         write_staircase(stairs, plot)
     if as_json:

@@ -24,7 +24,7 @@ def command(run: Path, as_json: bool) -> None:
     """
     from ptq_cli.cli.output import print_json, say
     from ptq_cli.cli.summaries import shown_path
-    from ptq_cli.pipeline.page import run_page
+    from ptq_cli.pipeline.evaluation.page import run_page
     from ptq_cli.pipeline.run_directory import RunDirectory
 
     result = run_page(RunDirectory(run))

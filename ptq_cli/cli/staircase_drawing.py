@@ -10,7 +10,7 @@ from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
 from ptq_cli.cli.numbers import format_number
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.staircase import Staircase
+    from ptq_cli.pipeline.drawing.staircase import Staircase
 
 Floats = npt.NDArray[np.float64]
 ROWS, MOST_ROWS = 13, 23

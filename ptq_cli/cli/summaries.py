@@ -23,9 +23,9 @@ from ptq_cli.report.summary import (
 
 if TYPE_CHECKING:
     from ptq_cli.collectors.statistics import NonFinite
-    from ptq_cli.pipeline.calibrate import CalibrationResult
-    from ptq_cli.pipeline.export import ExportResult
-    from ptq_cli.pipeline.merge import MergeResult
+    from ptq_cli.pipeline.calibration.calibrate import CalibrationResult
+    from ptq_cli.pipeline.calibration.merge import MergeResult
+    from ptq_cli.pipeline.exporting.export import ExportResult
     from ptq_cli.pipeline.run_directory import RunDirectory
 
 GATE_MISSED = 3
@@ -125,7 +125,7 @@ def merge_values(result: "MergeResult") -> dict[str, Any]:
 
 def print_export(result: "ExportResult") -> None:
     """Print what was exported."""
-    from ptq_cli.pipeline.export import quantizer_line
+    from ptq_cli.pipeline.exporting.export import quantizer_line
 
     integer = sum(layer.quantized for layer in result.plan.layers)
     layers = len(result.plan.layers)

@@ -58,9 +58,9 @@ def command(
     from ptq_cli.cli.progress import shown_progress
     from ptq_cli.cli.summaries import GATE_MISSED
     from ptq_cli.cli.verification import print_verification, verification_values
+    from ptq_cli.pipeline.proof.verify import VerifyOptions, run_verify
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
-    from ptq_cli.pipeline.verify import VerifyOptions, run_verify
 
     request = Request(settings_from(options), None, recipe, preset)
     asked = VerifyOptions(min_integer_share, made_up=random_inputs)

@@ -13,12 +13,12 @@ from ptq_cli.pipeline.api_views import (
     request_of,
     show_calibration,
 )
-from ptq_cli.pipeline.calibrate import CalibrationResult, run_calibrate
-from ptq_cli.pipeline.evaluate import EvaluationResult, run_evaluate
-from ptq_cli.pipeline.export import ExportResult, run_export
-from ptq_cli.pipeline.inspect import Inspection, run_inspect
-from ptq_cli.pipeline.merge import MergeResult, run_merge
+from ptq_cli.pipeline.calibration.calibrate import CalibrationResult, run_calibrate
+from ptq_cli.pipeline.calibration.merge import MergeResult, run_merge
+from ptq_cli.pipeline.evaluation.evaluate import EvaluationResult, run_evaluate
+from ptq_cli.pipeline.exporting.export import ExportResult, run_export
 from ptq_cli.pipeline.prepare import PrepareResult, run_prepare
+from ptq_cli.pipeline.proof.inspect import Inspection, run_inspect
 from ptq_cli.pipeline.quantize import QuantizationResult, run_quantize
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings

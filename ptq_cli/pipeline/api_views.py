@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.analysis_subject import Question
-from ptq_cli.pipeline.analyze import AnalysisResult, run_analyze
-from ptq_cli.pipeline.calibration_view import CalibrationView, view_calibration
-from ptq_cli.pipeline.compare import run_compare
-from ptq_cli.pipeline.explain import Explanation, explain_tensor
-from ptq_cli.pipeline.page import PageResult, run_page
+from ptq_cli.pipeline.calibration.view import CalibrationView, view_calibration
+from ptq_cli.pipeline.drawing.explain import Explanation, explain_tensor
+from ptq_cli.pipeline.evaluation.compare import run_compare
+from ptq_cli.pipeline.evaluation.page import PageResult, run_page
+from ptq_cli.pipeline.proof.analysis_subject import Question
+from ptq_cli.pipeline.proof.analyze import AnalysisResult, run_analyze
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.bench import BenchOptions, BenchResult, run_bench
+from ptq_cli.pipeline.proof.bench import BenchOptions, BenchResult, run_bench
+from ptq_cli.pipeline.proof.verify import VerifyOptions, run_verify
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.pipeline.verify import VerifyOptions, run_verify
 from ptq_cli.recipe.flags import Settings
 from ptq_cli.report.verification import Verification
 

@@ -6,17 +6,17 @@ from pathlib import Path
 from ptq_cli.collectors.checkpoint import discard_checkpoint
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibrate import CalibrationResult, make_calibration
-from ptq_cli.pipeline.evaluate import EvaluationResult, make_evaluations
-from ptq_cli.pipeline.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation_set import fit_evaluation
-from ptq_cli.pipeline.export import ExportResult, make_export
-from ptq_cli.pipeline.measure import open_data, open_subject
+from ptq_cli.pipeline.calibration.calibrate import CalibrationResult, make_calibration
+from ptq_cli.pipeline.calibration.measure import open_data, open_subject
+from ptq_cli.pipeline.evaluation.checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.data import fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.exporting.export import ExportResult, make_export
+from ptq_cli.pipeline.exporting.tensor_settings import check_matches
 from ptq_cli.pipeline.outputs import require_outputs
-from ptq_cli.pipeline.quantized_file import Pair
+from ptq_cli.pipeline.proof.quantized_file import Pair
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.pipeline.tensor_settings import check_matches
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.device import parse_device
 

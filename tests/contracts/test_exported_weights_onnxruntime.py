@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.prepare import prepare
-from ptq_cli.pipeline.export import with_opset
-from ptq_cli.pipeline.placement import place
+from ptq_cli.pipeline.exporting.export import with_opset
+from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model

@@ -15,8 +15,8 @@ import pytest
 import ptq_cli
 from ptq_cli.collectors.artifact import load_calibration
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.page import STALE_ANALYSIS, in_memory
-from ptq_cli.pipeline.page_evidence import gather
+from ptq_cli.pipeline.evaluation.page import STALE_ANALYSIS, in_memory
+from ptq_cli.pipeline.evaluation.page_evidence import gather
 from ptq_cli.recipe.layers import file_layer, merge_layers
 from ptq_cli.report.document import read_report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence

@@ -12,7 +12,7 @@ from ptq_cli.collectors.histogram import HistogramCollector
 from ptq_cli.collectors.max import MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.pipeline.calibration_view import MethodView, TensorView
+from ptq_cli.pipeline.calibration.view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.schema import AmaxSettings
 

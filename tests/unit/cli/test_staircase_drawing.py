@@ -6,7 +6,7 @@ import pytest
 
 from ptq_cli.cli.drawing_frame import MARGIN
 from ptq_cli.cli.staircase_drawing import draw_staircase
-from ptq_cli.pipeline.staircase import staircase_of
+from ptq_cli.pipeline.drawing.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
 CORNERS = set("┌┘┐└│─")

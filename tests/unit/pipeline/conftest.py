@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.pipeline.calibrate import run_calibrate
-from ptq_cli.pipeline.export import run_export
+from ptq_cli.pipeline.calibration.calibrate import run_calibrate
+from ptq_cli.pipeline.exporting.export import run_export
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 

@@ -9,8 +9,8 @@ import pytest
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
 from ptq_cli.core.tensors import Array
-from ptq_cli.pipeline.export import with_opset
-from ptq_cli.pipeline.placement import Placement, place
+from ptq_cli.pipeline.exporting.export import with_opset
+from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.plan.clamps import expose_clamps
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.pipeline.export import with_opset
+from ptq_cli.pipeline.exporting.export import with_opset
 
 
 def model(op: str, opset: int) -> ir.Model:

@@ -10,11 +10,11 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import InputFileError, MissingStageError, StaleCalibrationError, UsageError
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibrate import run_calibrate
-from ptq_cli.pipeline.evaluate import run_evaluate
-from ptq_cli.pipeline.export import STATISTICS_SHA256, run_export
-from ptq_cli.pipeline.gate import run_gate
-from ptq_cli.pipeline.inspect import run_inspect
+from ptq_cli.pipeline.calibration.calibrate import run_calibrate
+from ptq_cli.pipeline.evaluation.evaluate import run_evaluate
+from ptq_cli.pipeline.evaluation.gate import run_gate
+from ptq_cli.pipeline.exporting.export import STATISTICS_SHA256, run_export
+from ptq_cli.pipeline.proof.inspect import run_inspect
 from ptq_cli.pipeline.quantize import run_quantize
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import AnalysisError
-from ptq_cli.pipeline.compare import run_compare
+from ptq_cli.pipeline.evaluation.compare import run_compare
 from ptq_cli.report.analysis.document import Analysis, analysis_to_json
 from ptq_cli.report.compare import compare_reports
 from ptq_cli.report.compare_summary import latency_line, worse_line, worse_table

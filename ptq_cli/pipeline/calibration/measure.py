@@ -1,0 +1,145 @@
+"""A model and a calibration set are opened, and its batches are run and counted."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.finite import require_finite
+from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.collectors.channel_collector import compile_channels
+from ptq_cli.collectors.collect import AfterBatch, Checkpoints, collect
+from ptq_cli.collectors.counting import counting_on
+from ptq_cli.collectors.histogram import compile_kernel
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.models.detect import ModelKind
+from ptq_cli.pipeline.calibration.axes import activation_axes
+from ptq_cli.pipeline.calibration.forward import open_forward
+from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.runtime.device import parse_device
+from ptq_cli.runtime.session import Session, usable_cores
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is calibrated: a model, and the data that show what its inputs look like."""
+
+    model: FloatModel
+    dataset: Dataset
+
+
+def open_subject(recipe: Recipe, progress: ProgressCallback, output: Path | None = None) -> Subject:
+    """Open the recipe's model and calibration set, and turn the model into ONNX.
+
+    Args:
+        recipe: names both.
+        progress: is told what is done.
+        output: where the float model will be written.
+
+    Raises:
+        PtqError: one of them cannot be used, or they do not fit each other.
+    """
+    if recipe.model.path is not None:  # or else the next line says so
+        progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
+    source = open_source(recipe)
+    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    if source.file.kind is not ModelKind.ONNX:
+        progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
+    model = make_float_model(source, recipe, dataset, output=output)
+    if model.parity is None:
+        # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
+        Session(model.stored, threads=recipe.runtime.threads)
+    return Subject(model, dataset)
+
+
+def open_data(
+    settings: CalibrationSettings | EvaluationSettings, image: ImageSettings, section: str, flag: str
+) -> Dataset:
+    """Open the data that a section of the recipe names.
+
+    Raises:
+        EmptyDataError: the section names none.
+        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
+    """
+    if settings.data is None:
+        raise EmptyDataError(
+            f"no {section} data was named",
+            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
+        )
+    return open_dataset(settings.data, image, samples=settings.samples)
+
+
+def measure(
+    subject: Subject,
+    recipe: Recipe,
+    progress: ProgressCallback,
+    selection: Selection = EVERY_BATCH,
+    *,
+    after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
+    initial: Mapping[str, TensorStatistics] | None = None,
+) -> tuple[dict[str, TensorStatistics], int]:
+    """Run the data through the model; return the statistics of the plan's tensors and the sample count.
+
+    Args:
+        subject: the model and the data.
+        recipe: all settings.
+        progress: is told after each batch.
+        selection: which batches.
+        after_batch: is called after each batch; see ``collect``.
+        checkpoints: is given statistics; see ``collect``.
+        initial: statistics to begin with; their samples are not counted again.
+    """
+    model, dataset = subject.model, subject.dataset
+    plan = make_plan(model.model, load_target(recipe.quantization.target))
+    bound = bind_inputs(dataset, model.inputs)
+    batch_size = batch_size_of(model, recipe)
+    fed = {spec.name for spec in model.inputs}
+    inputs = [name for name in plan.measured if name in fed]
+    taps = [name for name in plan.measured if name not in fed]
+    device = parse_device(recipe.runtime.device)
+    axes = activation_axes(model.model, plan, recipe.calibration.activation_axis)
+    allow_nonfinite = recipe.calibration.allow_nonfinite
+    batches = bound.batches(batch_size, selection)
+    threads = recipe.runtime.threads or usable_cores()
+    compile_kernel()
+    if axes:
+        compile_channels()
+    return collect(
+        open_forward(model, taps, recipe, bound, batch_size, progress, axes),
+        batches if allow_nonfinite else checked(batches),
+        inputs=inputs,
+        taps=taps,
+        method=recipe.calibration.method,
+        # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
+        threads=threads if device.is_host else min(threads, 2),
+        prefetch=recipe.runtime.prefetch,
+        total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
+        progress=progress,
+        after_batch=after_batch,
+        checkpoints=checkpoints,
+        initial=initial,
+        make_tapped=counting_on(device),
+        axes=axes,
+        allow_nonfinite=allow_nonfinite,
+    )
+
+
+def batch_size_of(model: FloatModel, recipe: Recipe) -> int:
+    """Return how many samples are run together."""
+    return fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+
+
+def checked(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches, each checked for NaN and Inf."""
+    for batch in batches:
+        require_finite(batch)
+        yield batch

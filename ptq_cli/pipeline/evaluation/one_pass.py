@@ -1,0 +1,138 @@
+"""One pass of all models over the evaluation set, from the last checkpoint on."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ptq_cli.calibdata.ahead import decoded_ahead
+from ptq_cli.calibdata.selection import WHOLE, Selection
+from ptq_cli.core.entry_point import is_entry_point
+from ptq_cli.core.files import sha256_file
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.models.stored import StoredModel
+from ptq_cli.pipeline.calibration.measure import checked
+from ptq_cli.pipeline.evaluation.checkpoint import EvaluationCheckpoints, Identity, continued
+from ptq_cli.pipeline.evaluation.data import EvaluationSet
+from ptq_cli.pipeline.float_model import open_source
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.versions import library_versions
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.evaluate import Run, Runs, run_evaluator
+from ptq_cli.report.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.runtime.reopened import ReopenedModel
+from ptq_cli.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Models:
+    """The float model, and the quantized ones by the name of their file, serialized."""
+
+    float_model: StoredModel
+    quantized: Mapping[str, StoredModel]
+
+
+def evaluate_pass(
+    recipe: Recipe,
+    models: Models,
+    evaluation_set: EvaluationSet,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    watches: Sequence[Watch] = (),
+) -> tuple[Evaluation, ...]:
+    """Run all models over the evaluation set once, and return what was measured of each quantized one.
+
+    Args:
+        recipe: all settings.
+        models: what runs.
+        evaluation_set: the data and metrics.
+        run: where checkpoints are.
+        progress: is told after each batch.
+        watches: one for each quantized model, which sees its outputs too; they are new.
+
+    Raises:
+        LabelError: a label does not fit a metric.
+        MetricError: an output does not fit a metric, or holds NaN.
+    """
+    dataset, batch_size = evaluation_set.dataset, evaluation_set.batch_size
+
+    def tell(note: str) -> None:
+        progress(Progress("evaluate", 0, None, note))
+
+    threads = recipe.runtime.threads
+    # Of large models one at a time is in memory.
+    opened = ReopenedModel if models.float_model.data else Session
+    runs = Runs(
+        opened(models.float_model, threads=threads).run,
+        tuple(opened(model, threads=threads).run for model in models.quantized.values()),
+        _pytorch_run(recipe),
+    )
+    identity = _identity(recipe, models, evaluation_set, watches)
+    evaluator = continued(
+        run.evaluation_checkpoint, identity, lambda: _evaluator(recipe, models, evaluation_set, watches), tell
+    )
+    checkpoints = None
+    if evaluator.not_resumable:
+        tell(
+            f"no checkpoints are written: {' and '.join(evaluator.not_resumable)} cannot go on from one, "
+            "having no state_dict and load_state_dict"
+        )
+    else:
+        checkpoints = EvaluationCheckpoints(
+            run.evaluation_checkpoint, identity, recipe.evaluation.checkpoint_every, tell
+        )
+    batches = checked(dataset.batches(batch_size, Selection(WHOLE, evaluator.batches)))
+    with closing(decoded_ahead(batches, recipe.runtime.prefetch)) as decoded:
+        run_evaluator(
+            evaluator, runs, decoded, total=dataset.count, progress=progress, checkpoints=checkpoints
+        )
+    return evaluator.evaluations()
+
+
+def _evaluator(
+    recipe: Recipe, models: Models, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+) -> Evaluator:
+    several = len(models.quantized) > 1
+    return Evaluator(
+        evaluation_set.outputs,
+        evaluation_set.metrics,
+        [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized],
+        with_pytorch=recipe.evaluation.with_pytorch,
+        class_names=evaluation_set.dataset.class_names,
+        watches=watches,
+    )
+
+
+def _pytorch_run(recipe: Recipe) -> Run | None:
+    if not recipe.evaluation.with_pytorch:
+        return None
+    source = open_source(recipe)
+    return lambda inputs: source.run(inputs) or ()
+
+
+def _identity(
+    recipe: Recipe, models: Models, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+) -> Identity:
+    """Return what a checkpoint must be of, each part under the name that a message gives it."""
+    specs = [judged.spec for judged in evaluation_set.metrics]
+    files = {spec.metric.rpartition(":")[0] for spec in specs if is_entry_point(spec.metric)}
+    quantized = hashlib.sha256()
+    for model in models.quantized.values():
+        quantized.update(model.sha256.encode())
+    return {
+        "the float model": models.float_model.sha256,
+        "the quantized model": quantized.hexdigest(),
+        "the evaluation data": evaluation_set.dataset.digest(),
+        "the number of samples": str(recipe.evaluation.samples),
+        "the batch size": str(evaluation_set.batch_size),
+        "the image settings": json.dumps(asdict(recipe.image)),
+        "the metrics": repr(specs),
+        "the metrics' code": repr(
+            sorted((file, sha256_file(Path(file))) for file in files if file.endswith(".py"))
+        ),
+        "--thumbnails": repr([watch.identity for watch in watches]),
+        "with_pytorch": str(recipe.evaluation.with_pytorch),
+        "the version of a library": repr(sorted(library_versions().items())),
+    }

@@ -1,0 +1,192 @@
+"""What a page shows of the models and the calibration: histograms, ranges, shapes and types."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.expected_error import count_clipped, expected_error
+from ptq_cli.amax.signed_bins import counts_between, signed_bins
+from ptq_cli.collectors.artifact import Calibration
+from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.models.onnx_source import value_spec
+from ptq_cli.pipeline.calibration.view import MethodView, TensorView, view_tensors
+from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
+
+BARS = 72
+MOST_DRAWN = 400
+"""Tensors that get a histogram and every method's range; a search takes some 10 ms, and 3 kB of the page."""
+MOST_STEPS = 3
+"""Operators that may lie between an integer layer and the QuantizeLinear of its output: a ReLU, a Clip."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run holds: both graphs, the statistics, and the settings of the ranges."""
+
+    float_model: ir.Model
+    quantized_model: ir.Model
+    calibration: Calibration
+    recipe: Recipe
+
+
+def gather(
+    material: Material,
+) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...], tuple[str, ...]]:
+    """Return the layers, the quantized activations, and what is left out of them.
+
+    Raises:
+        StaleCalibrationError: the statistics are not those of the model.
+        RecipeValueError: an override matches nothing.
+        NothingToQuantizeError: the recipe is of another model.
+    """
+    model = material.float_model
+    placement = place(model, material.recipe)
+    plan, settings = placement.plan, placement.settings.activations
+    stored = dict(stored_parameters(material.quantized_model))
+    sources = [name for name in plan.measured if name in stored]
+    drawn = _worst(sources, stored, material.calibration)
+    views = {view.name: view for view in view_tensors(plan, settings, material.calibration, drawn)}
+    statistics = material.calibration.statistics
+    tensors = tuple(_tensor(name, statistics[name], stored[name], views.get(name)) for name in sources)
+    left_out = len(sources) - len(drawn)
+    notes = (
+        (f"{left_out} more tensors are left out: these {MOST_DRAWN} have the lowest expected SQNR",)
+        if left_out
+        else ()
+    )
+    return tuple(_layers(model, plan, stored)), tensors, notes
+
+
+def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
+    """Yield each quantized tensor of a model, by its name in the float model, with its parameters.
+
+    Edge case:
+        A pair whose scale is no constant of one element is passed over.
+    """
+    for node in model.graph.all_nodes():
+        if node.op_type != "QuantizeLinear" or len(node.inputs) < 3 or node.inputs[0] is None:
+            continue
+        scale, zeros = (_array(value) for value in node.inputs[1:3])
+        if scale is None or zeros is None or scale.size != 1 or zeros.dtype.kind not in "iu":
+            continue
+        format = IntegerFormat(8 * zeros.dtype.itemsize, signed=zeros.dtype.kind == "i")
+        parameters = QuantParameters(
+            scale.astype(np.float32).reshape(()), zeros.astype(np.int64).reshape(()), format
+        )
+        yield node.inputs[0].name or "", parameters
+        # An output of the model has given its name to what stands behind the pair.
+        for reader in node.outputs[0].consumers():
+            yield reader.outputs[0].name or "", parameters
+
+
+def _array(value: ir.Value | None) -> np.ndarray | None:
+    return value.const_value.numpy() if value is not None and value.const_value is not None else None
+
+
+def _worst(
+    sources: list[str], stored: Mapping[str, QuantParameters], calibration: Calibration
+) -> tuple[str, ...]:
+    if len(sources) <= MOST_DRAWN:
+        return tuple(sources)
+
+    def expected(name: str) -> float:
+        statistics = calibration.statistics[name]
+        if statistics.histogram is None:
+            return 0.0
+        return expected_error(statistics, statistics.histogram, stored[name]).sqnr_db
+
+    worst = set(sorted(sources, key=expected)[:MOST_DRAWN])
+    return tuple(name for name in sources if name in worst)
+
+
+def _tensor(
+    name: str, statistics: TensorStatistics, parameters: QuantParameters, view: TensorView | None
+) -> TensorEvidence:
+    low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
+    evidence = TensorEvidence(
+        name=name,
+        format=parameters.format.name,
+        low=low,
+        high=high,
+        values=statistics.count,
+        zeros=statistics.zeros if statistics.histogram is not None else None,
+        chosen=_chosen(statistics, parameters, view),
+        ranges=(),
+    )
+    if view is None:
+        return evidence
+    ranges = tuple(_method_range(item) for item in view.methods.values())
+    return replace(evidence, ranges=ranges, counts=_counts(statistics, low, high))
+
+
+def _chosen(
+    statistics: TensorStatistics, parameters: QuantParameters, view: TensorView | None
+) -> MethodRange:
+    """Return the range that the file has, named by the method that chose it, if one at hand did."""
+    if view is not None:
+        same = [item for item in view.methods.values() if _equal(item.parameters, parameters)]
+        found = next((item for item in same if item.method == view.chosen), same[0] if same else None)
+        if found is not None:
+            return _method_range(found)
+    lowest, highest = parameters.format.qmin, parameters.format.qmax
+    scale, zero_point = float(parameters.scale), int(parameters.zero_point)
+    low, high = (lowest - zero_point) * scale, (highest - zero_point) * scale
+    histogram = statistics.histogram
+    if histogram is None:
+        return MethodRange("", low, high)
+    clipped = count_clipped(statistics, histogram, Choice(low, high))
+    error = expected_error(statistics, histogram, parameters)
+    return MethodRange("", low, high, error.sqnr_db, clipped[0])
+
+
+def _equal(one: QuantParameters, other: QuantParameters) -> bool:
+    return bool(one.scale == other.scale) and bool(one.zero_point == other.zero_point)
+
+
+def _method_range(view: MethodView) -> MethodRange:
+    sqnr = view.error.sqnr_db if view.error is not None else None
+    # Between two numbers; so many are surely beyond the range.
+    clipped = view.clipped[0] if view.clipped is not None else None
+    return MethodRange(view.method, view.choice.low, view.choice.high, sqnr, clipped)
+
+
+def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[float, ...]:
+    histogram = statistics.histogram
+    if histogram is None or not histogram.counts.size or not high > low:
+        return ()
+    found = counts_between(signed_bins(statistics, histogram), np.linspace(low, high, BARS + 1))
+    return tuple(float(count) for count in found)
+
+
+def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) -> Iterator[LayerEvidence]:
+    weights = {site.node: f"{site.format.name} weight" for site in plan.weights}
+    weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    for node in model.graph.all_nodes():
+        name = node.name or ""
+        spec = value_spec(node.outputs[0])
+        held = _held_by(node.outputs[0], stored) if name in integer else None
+        site = plan.activations.get(held) if held is not None else None
+        dtype = stored[held].format.name if held is not None else str(spec.dtype)
+        text = ", ".join(filter(None, (dtype, weights.get(name))))
+        yield LayerEvidence(name, text, spec.shape, site.source if site is not None else "")
+
+
+def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:
+    """Return the quantized tensor that holds a layer's output; it may lie behind a ReLU."""
+    for _ in range(MOST_STEPS):
+        if value.name in stored:
+            return value.name
+        readers = list(value.consumers())
+        if len(readers) != 1 or len(readers[0].outputs) != 1:
+            return None
+        value = readers[0].outputs[0]
+    return None

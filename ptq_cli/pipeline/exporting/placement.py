@@ -1,0 +1,137 @@
+"""Which quantizer goes where: the target's plan with the recipe's families of quantizers."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.pipeline.exporting.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.tensor_settings import TensorSettings, tensor_settings
+from ptq_cli.pipeline.exporting.weights import weight_quantizer, weight_site
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.rules import Target
+from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.target import load_target
+from ptq_cli.qdq.integers import PACKED_OPSET
+from ptq_cli.qdq.weights import BYTE, HALF_BYTE, WeightQuantizer
+from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
+from ptq_cli.recipe.quantizers import (
+    CenterWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+)
+from ptq_cli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A plan whose weights have the formats of their quantizers.
+
+    Attributes:
+        plan: what is quantized.
+        target_plan: what the target would quantize, had it the say in everything.
+        settings: of each tensor, for the plan that the target alone makes.
+        families: the quantizer of each weight, by the plan's site.
+        quantizers: the same, ready to be asked.
+        opset: the oldest that its integers need; 0 for any.
+    """
+
+    plan: Plan
+    target_plan: Plan
+    settings: TensorSettings
+    families: Mapping[WeightSite, WeightFamily]
+    quantizers: Mapping[WeightSite, WeightQuantizer]
+    opset: int
+
+    @property
+    def weight_counts(self) -> dict[str, int]:
+        """How many weights are stored as what."""
+        return dict(Counter(describe_weights(family) for family in self.families.values()))
+
+    @property
+    def activation_counts(self) -> dict[str, int]:
+        """How many activations have which quantizer."""
+        families = self.settings.activation_families
+        return dict(Counter(describe_activations(families[source]) for source in self.plan.sources))
+
+    @property
+    def is_plain(self) -> bool:
+        """Every tensor is scaled, to the target's own integers."""
+        plain = not any(layer.weight for layer in self.plan.layers)
+        return plain and set(self.activation_counts) <= {"scaled"}
+
+    def on_own_grid(self, parameters: Mapping[str, QuantParameters]) -> dict[str, QuantParameters]:
+        """Return the parameters of the sources whose grid is not cut to their range.
+
+        A grid that an override makes symmetric reaches below 0 where the range does not.
+        """
+        families = self.settings.activation_families
+        return {
+            name: item
+            for name, item in parameters.items()
+            if not isinstance(family := families[name], ScaledActivations) or family.symmetric
+        }
+
+
+def place(model: ir.Model, recipe: Recipe) -> Placement:
+    """Return what is quantized and by which quantizers.
+
+    Raises:
+        NothingToQuantizeError: the target can quantize nothing.
+        RecipeValueError: an override matches nothing, or a parameter is out of range.
+        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
+        TargetOverrideError: the target cannot do what is asked.
+    """
+    target = load_target(recipe.quantization.target)
+    target_plan = make_plan(model, target)
+    settings = tensor_settings(model, target_plan, recipe)
+    in_float = {
+        site.node: reason
+        for site, family in settings.weight_families.items()
+        if (reason := _float_reason(family, target))
+    }
+    plan = target_plan
+    if in_float or settings.excluded:
+        looked_up = {
+            site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
+        }
+        plan = make_plan(model, target, in_float, settings.excluded, looked_up)
+    plan = with_formats(model, plan, settings.activation_families, target)
+    constants = model.graph.initializers
+    sites = {
+        site: weight_site(site, settings.weight_families[site], _shape(constants[site.tensor]))
+        for site in plan.weights
+    }
+    families = {new: settings.weight_families[site] for site, new in sites.items()}
+    plain = ScaledWeights(target.weight_format.bits)
+    described = {site.node: describe_weights(item) for site, item in families.items() if item != plain}
+    packed = target.weight.packed
+    quantizers = {
+        new: weight_quantizer(families[new], settings.weights[site], packed=packed)
+        for site, new in sites.items()
+    }
+    packs = packed and any(family.bits <= HALF_BYTE for family in families.values())
+    blocks = any(site.block_size is not None for site in sites.values())
+    wide = any(site.format.bits > BYTE for site in plan.activations.values())
+    placed = plan.with_weights(sites, described)
+    opset = PACKED_OPSET if packs or blocks or wide else 0
+    return Placement(placed, target_plan, settings, families, quantizers, opset)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
+
+
+def _float_reason(family: WeightFamily, target: Target) -> str:
+    """Return why a layer with such a weight is computed in float, or an empty string where it is not."""
+    if isinstance(family, CenterWeights):
+        return f"its weight is looked up in {family.centers} centers: there is no integer kernel for that"
+    if isinstance(family, ScaledWeights) and family.block_size is not None:
+        return (
+            f"its weight is {family.bits} bits in blocks of {family.block_size}, which target {target.name} "
+            "computes in float"
+        )
+    return ""

@@ -1,0 +1,181 @@
+"""Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import AUTO
+from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
+from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.rules import Target
+from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
+from ptq_cli.plan.target import load_target
+from ptq_cli.recipe.quantizers import (
+    ActivationFamily,
+    WeightFamily,
+    activation_family,
+    overridden,
+    weight_family,
+)
+from ptq_cli.recipe.schema import AmaxSettings, Recipe
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TensorSettings:
+    """The settings of each tensor of a plan: the recipe's, with its overrides.
+
+    Attributes:
+        activations: amax settings by source, the tensor whose statistics decide.
+        weights: amax settings by site.
+        overridden: the tensors that an override changed the settings of, in the plan's order.
+        activation_families: the quantizer of each source.
+        weight_families: the quantizer of each weight.
+        excluded: the layers that are kept in float, with the reason.
+    """
+
+    activations: Mapping[str, AmaxSettings]
+    weights: Mapping[WeightSite, AmaxSettings]
+    overridden: Names
+    activation_families: Mapping[str, ActivationFamily]
+    weight_families: Mapping[WeightSite, WeightFamily]
+    excluded: Mapping[str, str]
+
+
+def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettings:
+    """Return the settings of each tensor.
+
+    An override means an activation by its own name, by those of the tensors that share its parameters, and
+    by the names and operator types of the layers that compute them; a weight by its own name and its layer's.
+
+    Args:
+        model: the float model.
+        plan: what the target alone would quantize.
+        recipe: all settings.
+
+    Raises:
+        RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
+        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
+        TargetOverrideError: the target cannot do what is asked.
+    """
+    activations, weights, layers = _activations(model, plan), _weights(model, plan), _layers(model)
+    every = [list(found.values()) for found in (activations, weights, layers)]
+    require_matches(recipe.override, *every)
+
+    def settle(meant: Meant) -> AmaxSettings:
+        return settings_for(meant, recipe.amax, recipe.override)
+
+    of_activations = {source: settle(meant) for source, meant in activations.items()}
+    of_weights = {site: settle(meant) for site, meant in weights.items()}
+    target = load_target(recipe.quantization.target)
+    activation_families = {
+        source: _activation_family(meant, recipe, target, plan.activations[source])
+        for source, meant in activations.items()
+    }
+    weight_families = {site: _weight_family(meant, recipe, target, site) for site, meant in weights.items()}
+    changed = [source for source, found in of_activations.items() if _differ(found, recipe.amax, "method")]
+    changed += [
+        site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
+    ]
+    plain = activation_family(recipe.activations)
+    changed += [source for source, found in activation_families.items() if found != plain]
+    general = weight_family(within_bits(recipe.weights, target.weight))
+    changed += [site.tensor for site, found in weight_families.items() if found != general]
+    return TensorSettings(
+        of_activations,
+        of_weights,
+        tuple(dict.fromkeys(changed)),
+        activation_families,
+        weight_families,
+        _excluded(layers, recipe, target),
+    )
+
+
+def check_matches(model: ir.Model, recipe: Recipe) -> None:
+    """Raise if settings cannot be met: better to learn it before the calibration than after it.
+
+    Raises:
+        RecipeValueError: an override matches nothing.
+        NothingToQuantizeError: the model has nothing to quantize.
+        TargetOverrideError: the target cannot do what is asked.
+    """
+    tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
+
+
+def _activation_family(
+    meant: Meant, recipe: Recipe, target: Target, site: ActivationSite
+) -> ActivationFamily:
+    settings = recipe.activations
+    for item in recipe.override:
+        if means(item, meant):
+            settings = overridden(settings, item.activations)
+    family = activation_family(settings)
+    require_activation(family, site, target)
+    return family
+
+
+def _weight_family(meant: Meant, recipe: Recipe, target: Target, site: WeightSite) -> WeightFamily:
+    (op_type,) = meant.ops
+    settings, rule = recipe.weights, target.weight_rule(op_type)
+    for item in recipe.override:
+        if means(item, meant):
+            settings = overridden(settings, item.weights)
+    family = weight_family(within_bits(settings, rule))
+    require_weight(family, site, target, op_type)
+    return family
+
+
+def _excluded(layers: Mapping[str, Meant], recipe: Recipe, target: Target) -> dict[str, str]:
+    """Return the layers that the last override which decides keeps in float.
+
+    Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
+    only follows, such as a pooling between two of them, follows.
+    """
+    deciding = [item for item in recipe.override if item.quantize is not None]
+    asks = any(item.quantize for item in deciding)
+    found = {}
+    for name, meant in layers.items():
+        last = next((item for item in reversed(deciding) if means(item, meant)), None)
+        (op_type,) = meant.ops
+        rule = target.op.get(op_type)
+        if last is not None and not last.quantize:
+            found[name] = f"kept in float: {described(last)}"
+        elif last is None and asks and rule is not None and rule.kind == "compute":
+            found[name] = "kept in float: others were asked for (include), and this was not"
+    return found
+
+
+def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
+    """Tell whether two settings decide differently, where ``method`` names the field that counts."""
+    if getattr(one, method) != getattr(other, method):
+        return True
+    return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")
+
+
+def _activations(model: ir.Model, plan: Plan) -> dict[str, Meant]:
+    producers = {value.name: node for node in model.graph for value in node.outputs}
+    names: dict[str, dict[str, None]] = {}
+    ops: dict[str, dict[str, None]] = {}
+    for site in plan.activations.values():
+        for tensor in (site.source, site.tensor):
+            node = producers.get(tensor)
+            known = names.setdefault(site.source, {})
+            known |= dict.fromkeys(filter(None, (tensor, node.name if node is not None else "")))
+            ops.setdefault(site.source, {}).update({node.op_type: None} if node is not None else {})
+    return {source: Meant(tuple(known), tuple(ops[source])) for source, known in names.items()}
+
+
+def _weights(model: ir.Model, plan: Plan) -> dict[WeightSite, Meant]:
+    ops = {node.name: node.op_type for node in model.graph}
+    return {site: Meant((site.tensor, site.node), (ops[site.node],)) for site in plan.weights}
+
+
+def _layers(model: ir.Model) -> dict[str, Meant]:
+    found = {}
+    for node in model.graph:
+        names = [node.name, *(item.name for item in node.outputs)]
+        found[node.name or ""] = Meant(tuple(filter(None, names)), (node.op_type,))
+    return found

@@ -1,0 +1,143 @@
+"""A quantized model that ``ptq export`` wrote: which one, what it was made from, where its layers run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ptq_cli.collectors.artifact import Calibration, statistics_digest
+from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
+from ptq_cli.core.files import require_file
+from ptq_cli.models.stored import StoredModel, release
+from ptq_cli.pipeline.exporting.export import (
+    AMAX_METHOD,
+    AMAX_PERCENTILE,
+    FLOAT_SHA256,
+    LAYERS,
+    OVERRIDES,
+    QUANTIZERS,
+    STATISTICS_SHA256,
+    WEIGHT_AMAX,
+    report_layers,
+)
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.codec import decode
+from ptq_cli.report.document import AmaxSummary, Layer, ModelFile, ModelSummary
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two models, serialized; the quantized one with the name of its file."""
+
+    float_model: StoredModel
+    quantized_model: StoredModel
+    quantized_name: str
+
+
+def quantized_path(run: RunDirectory, named: Path | None) -> Path:
+    """Return the quantized model's file: the one that was named, or the run's own.
+
+    Raises:
+        InputFileError: the one that was named is missing.
+        MissingStageError: nothing was exported.
+    """
+    if named is not None:
+        return require_file(named, "quantized model")
+    return run.require_stage(run.quantized_model, "ptq export")
+
+
+def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
+    """Return what a quantized model says of where it came from.
+
+    Raises:
+        InputFileError: it is no ONNX file.
+    """
+    try:
+        proto = onnx.load_model_from_string(model.content)
+    except DecodeError as error:
+        raise InputFileError(
+            f"quantized model '{path}' is no ONNX file, or damaged", hint="run ptq export again"
+        ) from error
+    return {item.key: item.value for item in proto.metadata_props}
+
+
+def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
+    """Check that a quantized model was made from a calibration.
+
+    Raises:
+        InputFileError: it was not written by ``export``.
+        StaleCalibrationError: it was made from another model or calibration.
+    """
+    if FLOAT_SHA256 not in origin:
+        raise InputFileError(
+            f"'{path}' was not written by ptq export", hint="name a model that was, or none at all"
+        )
+    if origin[FLOAT_SHA256] != calibration.provenance.model:
+        raise StaleCalibrationError(
+            f"'{path}' was not made from this run's float model", hint="run ptq export again"
+        )
+    # The report names the calibration; it must not name another one than the scales come from.
+    if origin.get(STATISTICS_SHA256) != statistics_digest(calibration.statistics):
+        raise StaleCalibrationError(
+            f"'{path}' was made from an earlier calibration than the one at hand",
+            hint="run ptq export again, or name the model that was made from it: ptq evaluate FILE",
+        )
+
+
+def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:
+    """Return the two models by file, hash and size."""
+    source = relative_location(recipe.model.path, Path.cwd()) if recipe.model.path else run.float_model.name
+    return ModelSummary(
+        source,
+        _model_file(run.float_model.name, pair.float_model),
+        _model_file(pair.quantized_name, pair.quantized_model),
+    )
+
+
+def _model_file(name: str, model: StoredModel) -> ModelFile:
+    return ModelFile(name, model.sha256, model.size)
+
+
+def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
+    """Return how the ranges were decided, as the model says."""
+    percentile = origin.get(AMAX_PERCENTILE)
+    settings = {} if percentile is None else {"percentile": float(percentile)}
+    if OVERRIDES in origin:
+        settings["overrides"] = len(json.loads(origin[OVERRIDES]))
+    method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
+    text = method if weights == "max" else f"{method}, weights by {weights}"
+    if QUANTIZERS in origin:
+        text += f"; {origin[QUANTIZERS]}"
+    return AmaxSummary(text, settings)
+
+
+def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
+    """Return where each layer of the quantized model runs.
+
+    Raises:
+        InputFileError: what the model says of itself is damaged.
+    """
+    model = pair.float_model.load()
+    layers = report_layers(make_plan(model, load_target(recipe.quantization.target)))
+    release(model)
+    if LAYERS not in origin:
+        return layers
+    # Which quantizers it was exported with, the recipe at hand need not say.
+    unusual = {layer.name: layer for layer in _exported_layers(origin[LAYERS], pair.quantized_name)}
+    return tuple(unusual.get(layer.name, layer) for layer in layers)
+
+
+def _exported_layers(text: str, name: str) -> tuple[Layer, ...]:
+    try:
+        return decode(tuple[Layer, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError, ReportError) as error:
+        raise InputFileError(
+            f"'{name}' has damaged metadata '{LAYERS}': {first_line(error)}", hint="run ptq export again"
+        ) from error

@@ -1,0 +1,134 @@
+"""A calibration is refused where anything that it depends on has changed."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+from ptq_cli.collectors.artifact import Calibration, calibration_bytes, load_calibration
+from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
+from ptq_cli.models.detect import ModelKind
+from ptq_cli.models.source import ModelFile
+from ptq_cli.pipeline.calibration.provenance import (
+    DEPENDS_ON,
+    HASH_PREFIX,
+    LOCATIONS,
+    flags_to_store,
+    load_run,
+    settings_of,
+    source_hashes,
+)
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.schema import ModelSettings, Recipe
+
+RequestWith = Callable[..., Request]
+
+
+def test_a_run_that_fits_is_loaded(finished: RunDirectory) -> None:
+    recipe, calibration = load_run(Request({}), finished)
+    assert recipe.model.path is not None
+    assert Path(recipe.model.path).name == "model.onnx"
+    assert calibration.provenance.samples == 10
+
+
+def store(run: RunDirectory, **settings: str) -> Calibration:
+    calibration = load_calibration(run.calibration)
+    provenance = calibration.provenance
+    provenance = dataclasses.replace(provenance, settings={**provenance.settings, **settings})
+    calibration = dataclasses.replace(calibration, provenance=provenance)
+    run.calibration.write_bytes(calibration_bytes(calibration))
+    return calibration
+
+
+@pytest.mark.parametrize("key", DEPENDS_ON)
+def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
+    store(finished, **{key: "'../other.bin'"})
+    with pytest.raises(StaleCalibrationError) as caught:
+        load_run(Request({}), finished)
+    was = "'other.bin'" if key in LOCATIONS else "'../other.bin'"
+    assert caught.value.message.startswith(f"'{key}' was {was} when it was calibrated, and is ")
+    assert caught.value.hint == "run ptq calibrate again, or undo the change"
+
+
+def test_every_location_it_depends_on_is_shown_as_one() -> None:
+    sections = {name: table for name, table in vars(Recipe()).items() if dataclasses.is_dataclass(table)}
+    described = {f"{section}.{item.name}" for section, table in sections.items() for item in fields(table)}
+    assert set(LOCATIONS) == described & set(DEPENDS_ON)
+
+
+def fields(table: object) -> list[dataclasses.Field[object]]:
+    return [item for item in dataclasses.fields(table) if item.metadata.get("location")]  # type: ignore[arg-type]
+
+
+FREE = {"batch_size": 3, "threads": 1, "amax": "max", "max_drop": {"top1": 0.5}, "eval_samples": 2}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_what_it_does_not_depend_on_may_change(finished: RunDirectory, name: str) -> None:
+    load_run(Request({name: FREE[name]}), finished)
+
+
+def test_the_float_model_must_be_the_calibrated_one(finished: RunDirectory) -> None:
+    finished.float_model.write_bytes(Path("model.onnx").read_bytes())
+    with pytest.raises(StaleCalibrationError, match=r"'ptq-run/model.float.onnx' is not the model"):
+        load_run(Request({}), finished)
+
+
+def test_the_source_must_be_as_it_was_but_may_be_gone(finished: RunDirectory) -> None:
+    source = Path("model.onnx")
+    content = source.read_bytes()
+    source.write_bytes(content + b"\x72\x00")
+    with pytest.raises(StaleCalibrationError, match=r"model.onnx' has changed since"):
+        load_run(Request({}), finished)
+    source.unlink()
+    load_run(Request({}), finished)
+
+
+@pytest.mark.parametrize("name", ["calibration", "float_model"])
+def test_a_stage_that_is_missing_is_named(finished: RunDirectory, name: str) -> None:
+    getattr(finished, name).unlink()
+    with pytest.raises(MissingStageError, match="nothing was made in 'ptq-run' with ptq calibrate"):
+        load_run(Request({}), finished)
+
+
+def test_a_damaged_calibration_is_refused(finished: RunDirectory) -> None:
+    finished.calibration.write_bytes(finished.calibration.read_bytes()[:-1])
+    with pytest.raises(CalibrationFileError, match="is damaged"):
+        load_run(Request({}), finished)
+
+
+def test_only_flags_that_it_depends_on_are_kept(run: RunDirectory, request_with: RequestWith) -> None:
+    request = request_with(threads=2, batch_size=3, method="max", min={"cosine": 0.5}, metric=["top1"])
+    assert flags_to_store(request, run) == {
+        "model": {"path": "../model.onnx"},
+        "calibration": {"data": "../calib.npz", "method": "max"},
+    }
+
+
+def test_paths_in_settings_start_at_the_run_directory() -> None:
+    recipe = Recipe(model=ModelSettings(path="/a/b/model.pt", arch="/a/model.py:build"))
+    settings = settings_of(recipe, RunDirectory(Path("/a/b/run")))
+    assert list(settings) == list(DEPENDS_ON)
+    assert settings["model.path"] == "'../model.pt'"
+    assert settings["model.arch"] == "'../../model.py:build'"
+
+
+def test_files_are_hashed_by_their_path_from_the_run_directory(folder: Path, run: RunDirectory) -> None:
+    proto = onnx.load("model.onnx")
+    onnx.save(proto, "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
+    hashes = source_hashes(Recipe(), ModelFile(folder / "big.onnx", ModelKind.ONNX, ""), run)
+    assert list(hashes) == [f"{HASH_PREFIX}../big.onnx", f"{HASH_PREFIX}../big.bin"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(ModelKind.CHECKPOINT, 2), (ModelKind.SAFETENSORS, 2), (ModelKind.TORCHSCRIPT, 1)]
+)
+def test_the_architecture_counts_where_it_is_used(
+    folder: Path, run: RunDirectory, kind: ModelKind, count: int
+) -> None:
+    (folder / "model.py").touch()
+    recipe = Recipe(model=ModelSettings(arch=f"{folder}/model.py:build"))
+    assert len(source_hashes(recipe, ModelFile(folder / "model.onnx", kind, ""), run)) == count
