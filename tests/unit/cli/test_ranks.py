@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ptq_cli.cli import ranks
-from ptq_cli.pipeline import talk
+from ptq_cli.pipeline.calibration import talk
 from ptq_cli.pipeline.calibration.ranks import Ranks
 
 VARIABLES = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}

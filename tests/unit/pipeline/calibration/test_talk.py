@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from ptq_cli.core.errors import DataShapeError, EmptyDataError, RanksError
-from ptq_cli.pipeline import talk
+from ptq_cli.pipeline.calibration import talk
 from ptq_cli.pipeline.calibration.ranks import Ranks
 from ptq_cli.pipeline.calibration.talk import Talk, lost_as_error, part_together
 
