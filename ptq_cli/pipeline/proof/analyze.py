@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset import Dataset
 from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
@@ -33,6 +33,7 @@ from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.constant_values import ConstantValues
 from ptq_cli.qdq.kernels import find_kernels
@@ -58,8 +59,6 @@ from ptq_cli.report.times import current_time
 from ptq_cli.runtime.session import usable_cores
 
 DEFAULT_SAMPLES = 256
-RUN_HERE = "ort-cpu"
-"""How the names of targets begin whose kernels are those of this machine."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +166,12 @@ def _assembled(
 ) -> Analysis:
     recipe, dataset = opened.recipe, opened.dataset
     tensors = _tensors(opened, measured)
-    work = multiply_accumulates(ir.from_proto(opened.float_proto), measured.sizes).counts
-    placed = _as_run(layers, opened.quantized_proto, recipe, measured.sizes)
+    # Of one sample: a model that fixes another batch size is counted for that.
+    batch = fixed_batch_size(opened.inputs) or 1
+    sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
+    counts = multiply_accumulates(ir.from_proto(opened.float_proto), sizes).counts
+    work = {name: None if count is None else count // batch for name, count in counts.items()}
+    placed = _as_run(layers, opened.quantized_proto, recipe, sizes)
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
     source = relative_location(dataset.source, Path.cwd())
     return Analysis(
@@ -209,7 +212,7 @@ def _as_run(
 ) -> tuple[Layer, ...]:
     """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
     target = load_target(recipe.quantization.target)
-    if not target.name.startswith(RUN_HERE):
+    if target.runtime != ONNXRUNTIME:
         return tuple(layers)
     graph = ir.from_proto(quantized_proto)
     work = multiply_accumulates(graph, sizes)

@@ -43,7 +43,7 @@ def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     return RunDirectory(Path("ptq-run"))
 
 
-def make_run(weights: list[np.ndarray], x: np.ndarray, **settings: object) -> None:
+def make_run(weights: list[np.ndarray], x: np.ndarray, *, batch: int | str = "n", **settings: object) -> None:
     names = [f"h{index}" for index in range(len(weights))]
     nodes = [
         onnx.helper.make_node("MatMul", [before, f"w{index}"], [name], f"layer{index}")
@@ -53,8 +53,8 @@ def make_run(weights: list[np.ndarray], x: np.ndarray, **settings: object) -> No
     graph = onnx.helper.make_graph(
         nodes,
         "deep",
-        [value("x", onnx.TensorProto.FLOAT, ["n", x.shape[1]])],
-        [value(names[-1], onnx.TensorProto.FLOAT, ["n", weights[-1].shape[1]])],
+        [value("x", onnx.TensorProto.FLOAT, [batch, x.shape[1]])],
+        [value(names[-1], onnx.TensorProto.FLOAT, [batch, weights[-1].shape[1]])],
         [numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(weights)],
     )
     opsets = [onnx.helper.make_opsetid("", 20)]
@@ -116,6 +116,18 @@ def test_every_tensor_and_layer_has_a_row(deep: RunDirectory) -> None:
     assert {layer.multiply_accumulates for layer in analysis.layers} == {64}
     assert analysis.layers[-1].sqnr_isolated_db is None, "the model's output stays float"
     assert analysis.layers[-1].sqnr_accumulated_db == pytest.approx(analysis.metric.sqnr_db)  # type: ignore[union-attr]
+
+
+def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    weights = [random.standard_normal((8, 8)).astype(np.float32) / 3 for _ in range(2)]
+    make_run(weights, random.standard_normal((6, 8)), batch=2, batch_size=2)
+    found = analyze(RunDirectory(Path("ptq-run")))
+    assert found.samples.count == 6
+    assert {layer.multiply_accumulates for layer in found.layers} == {64}
 
 
 def test_the_cost_is_in_forward_passes(deep: RunDirectory) -> None:
