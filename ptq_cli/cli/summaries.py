@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.merge import MergeResult
     from ptq_cli.pipeline.exporting.export import ExportResult
     from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.qdq.fusion import KernelCounts
 
 GATE_MISSED = 3
 
@@ -130,7 +131,8 @@ def print_export(result: "ExportResult") -> None:
     integer = sum(layer.quantized for layer in result.plan.layers)
     layers = len(result.plan.layers)
     say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
-    say(f"ONNX Runtime runs as integers here: {kernel_line(result)}")
+    if result.kernels is not None:
+        say(f"ONNX Runtime runs as integers here: {kernel_line(result.kernels)}")
     if not result.plain:
         say(quantizer_line(result.weights, result.activations))
     floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]
@@ -156,11 +158,11 @@ def method_line(result: "ExportResult") -> str:
     return ", ".join(parts)
 
 
-def kernel_line(result: "ExportResult") -> str:
+def kernel_line(kernels: "KernelCounts") -> str:
     """Say how many kernels of each operator are integer, and name float ones."""
     parts = []
-    for name, count in result.kernels.integer.items():
-        floating = result.kernels.floating.get(name, 0)
+    for name, count in kernels.integer.items():
+        floating = kernels.floating.get(name, 0)
         if count or floating:
             parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
     return ", ".join(parts) or "nothing"
@@ -179,8 +181,8 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "weights": dict(result.weights),
         "activations": dict(result.activations),
         "one_candidate": dict(result.unsearched),
-        "integer_kernels": result.kernels.integer,
-        "float_kernels": result.kernels.floating,
+        "integer_kernels": result.kernels.integer if result.kernels else None,
+        "float_kernels": result.kernels.floating if result.kernels else None,
         "widened": dict(result.widened),
         "outliers": dict(result.outliers),
         "layers": [

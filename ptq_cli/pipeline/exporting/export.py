@@ -22,7 +22,9 @@ from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
 from ptq_cli.plan.clamps import expose_clamps
+from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
 from ptq_cli.qdq.parameters import decide_all
 from ptq_cli.qdq.quantize import quantize_model
@@ -42,6 +44,8 @@ QUANTIZERS = "ptq.quantizers"
 LAYERS = "ptq.layers"
 TARGET = "ptq.target"
 VERSION = "ptq.version"
+COUNTED_NODES = 4000
+"""ONNX Runtime optimizes as many in about a second, and takes more than in proportion for more."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class ExportResult:
         target: the target's name.
         amax: the method that decided the ranges, ``auto`` resolved.
         plan: what was quantized, and why not the rest.
-        kernels: what ONNX Runtime makes of it on this machine.
+        kernels: what ONNX Runtime makes of it on this machine; None for a target of another runtime, and for
+            a graph that is too long to ask about it in passing.
         widened: weights whose scale was widened so that their bias fits, with how many channels.
         weight_amax: the method that decided the weights' ranges.
         overridden: activations and weights that an override changed the settings of, in the plan's order.
@@ -70,7 +75,7 @@ class ExportResult:
     target: str
     amax: str
     plan: Plan
-    kernels: KernelCounts
+    kernels: KernelCounts | None
     widened: Mapping[str, int]
     weight_amax: str = "max"
     overridden: tuple[str, ...] = ()
@@ -156,7 +161,7 @@ def make_export(
         plan.target,
         method,
         plan,
-        count_kernels(stored),
+        _kernels(stored, quantized, recipe.quantization.target),
         parameters.widened,
         recipe.amax.weight_method,
         settings.overridden,
@@ -204,6 +209,11 @@ def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -
         names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
         parts += [f"{kind}: {'; '.join(names)}"] if names else []
     return "; ".join(parts)
+
+
+def _kernels(stored: StoredModel, quantized: ir.Model, target: str) -> KernelCounts | None:
+    is_run_here = load_target(target).runtime == ONNXRUNTIME
+    return count_kernels(stored) if is_run_here and quantized.graph.num_nodes() <= COUNTED_NODES else None
 
 
 def _weight_method(tensor: str, placement: Placement) -> str:

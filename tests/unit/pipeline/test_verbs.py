@@ -13,6 +13,7 @@ from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.calibration.calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.evaluate import run_evaluate
 from ptq_cli.pipeline.evaluation.gate import run_gate
+from ptq_cli.pipeline.exporting import export as export_module
 from ptq_cli.pipeline.exporting.export import STATISTICS_SHA256, run_export
 from ptq_cli.pipeline.proof.inspect import run_inspect
 from ptq_cli.pipeline.quantize import run_quantize
@@ -51,10 +52,24 @@ def test_export(finished: RunDirectory) -> None:
     result = run_export(Request({}), finished)
     assert (result.output, result.target, result.amax) == (finished.quantized_model, "ort-cpu", "percentile")
     assert result.bytes == finished.quantized_model.stat().st_size
-    assert result.kernels.integer["Gemm"] == 1
+    assert result.kernels is not None and result.kernels.integer["Gemm"] == 1
     metadata = {item.key: item.value for item in onnx.load(finished.quantized_model).metadata_props}
     assert metadata["ptq.amax_percentile"] == "99.999"
     assert len(metadata[STATISTICS_SHA256]) == 64
+
+
+def test_kernels_are_not_asked_for_in_passing_where_the_graph_is_long(
+    finished: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "COUNTED_NODES", 1)
+    assert run_export(Request({}), finished).kernels is None
+
+
+def test_kernels_are_those_of_a_target_that_runs_here(
+    folder: Path, run: RunDirectory, request_with: RequestWith
+) -> None:
+    run_calibrate(request_with(target="tensorrt"), run)
+    assert run_export(request_with(target="tensorrt"), run).kernels is None
 
 
 def test_export_to_another_file_leaves_the_run_directory_s(finished: RunDirectory, folder: Path) -> None:
