@@ -129,7 +129,7 @@ def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
 
 
 def test_inspect_and_explain_look_at_it(large: Path, ptq: Ptq) -> None:
-    assert "layer.1" in ptq("inspect large.onnx").out
+    assert "layer.1" in ptq("inspect large.onnx --all").out
     assert ptq(CALIBRATE).status == 0
     assert ptq("calibration show").status == 0
     assert not list(large.rglob(".*"))
