@@ -107,7 +107,8 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
     if float(scale) * steps > high - low:
         scale = np.nextafter(scale, np.float32(0.0))
     scale = max(scale, np.finfo(np.float32).tiny)
-    zero_point = int(np.clip(np.rint(format.qmin - low / float(scale)), format.qmin, format.qmax))
+    # round rounds half to even, as rint does, and on one number numpy's clip takes a hundred times as long.
+    zero_point = min(max(round(format.qmin - low / float(scale)), format.qmin), format.qmax)
     return QuantParameters(np.asarray(scale, dtype=np.float32), np.asarray(zero_point, np.int64), format)
 
 

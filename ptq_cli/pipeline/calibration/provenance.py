@@ -4,7 +4,7 @@ import ast
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptq_cli.collectors.artifact import Calibration, load_calibration
 from ptq_cli.collectors.share import Share
@@ -19,6 +19,9 @@ from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.layers import file_layer, table_layer
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.device import parse_device
 
 DEPENDS_ON = (
@@ -123,8 +126,8 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
     return kept
 
 
-def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
-    """Return the recipe and the calibration of a run, if they still fit each other and the float model.
+def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration, "StoredModel"]:
+    """Return the recipe, the calibration and the float model of a run, if they still fit each other.
 
     The flags of the calibration are repeated beneath this request's own, so that ``ptq export`` needs none
     of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
@@ -143,14 +146,15 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration]:
     stored = calibration.provenance
     if stored.share is not None:
         raise incomplete(run, stored.share)
-    if read_model(run.float_model).sha256 != stored.model:
+    float_model = read_model(run.float_model)
+    if float_model.sha256 != stored.model:
         raise _stale(f"'{run.float_model}' is not the model that was calibrated")
     own = file_layer(run.recipe) if run.recipe.is_file() else None
     flags = table_layer(stored.flags, run.path, "the calibration's flags")
     recipe = resolve(request, earlier=flags, otherwise=own)
     _require_same_settings(recipe, stored.settings, run)
     _require_same_files(stored.settings, run)
-    return recipe, calibration
+    return recipe, calibration, float_model
 
 
 def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:

@@ -14,7 +14,6 @@ from ptq_cli.collectors.artifact import Calibration
 from ptq_cli.collectors.statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
-from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.channel_view import ChannelsView
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
@@ -159,8 +158,8 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         StaleCalibrationError: the model or a setting has changed since.
         RecipeValueError: an override matches nothing.
     """
-    recipe, calibration = load_run(request, run)
-    model = read_model(run.float_model).load()
+    recipe, calibration, float_model = load_run(request, run)
+    model = float_model.load()
     target = load_target(recipe.quantization.target)
     plan = make_plan(model, target)
     found = tensor_settings(model, plan, recipe)

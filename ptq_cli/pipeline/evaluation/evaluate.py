@@ -121,11 +121,10 @@ def run_evaluations(
         GateError: a limit names a metric that is not computed.
         UsageError: two models have the same name.
     """
-    recipe, calibration = load_run(request, run)
+    recipe, calibration, float_model = load_run(request, run)
     require_outputs(run, recipe)
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
     runs = _report_runs(run, recipe, paths)
-    float_model = read_model(run.float_model)
     pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     for pair, path in zip(pairs, paths, strict=True):

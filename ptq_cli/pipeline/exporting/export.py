@@ -12,7 +12,7 @@ from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.models.opset import opset_of, raise_opset
-from ptq_cli.models.stored import StoredModel, read_model, store_model
+from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
@@ -116,9 +116,9 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
     """
-    recipe, calibration = load_run(request, run)
+    recipe, calibration, float_model = load_run(request, run)
     require_outputs(run, recipe, output)
-    exported = make_export(recipe, calibration, read_model(run.float_model), run, output)
+    exported = make_export(recipe, calibration, float_model, run, output)
     write_together(exported.files)
     return exported.result
 

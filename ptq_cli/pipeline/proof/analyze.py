@@ -138,10 +138,10 @@ class _Opened:
 
 
 def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
-    recipe, calibration = load_run(request, run)
+    recipe, calibration, float_model = load_run(request, run)
     require_outputs(run, recipe)
     path = quantized_path(run, quantized_model)
-    pair = Pair(read_model(run.float_model), read_model(path), path.name)
+    pair = Pair(float_model, read_model(path), path.name)
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     protos = pair.float_model.proto(), pair.quantized_model.proto()

@@ -28,10 +28,11 @@ RequestWith = Callable[..., Request]
 
 
 def test_a_run_that_fits_is_loaded(finished: RunDirectory) -> None:
-    recipe, calibration = load_run(Request({}), finished)
+    recipe, calibration, float_model = load_run(Request({}), finished)
     assert recipe.model.path is not None
     assert Path(recipe.model.path).name == "model.onnx"
     assert calibration.provenance.samples == 10
+    assert float_model.sha256 == calibration.provenance.model
 
 
 def store(run: RunDirectory, **settings: str) -> Calibration:
