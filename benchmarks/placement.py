@@ -23,7 +23,7 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.calibration.calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.export import run_export
+from ptq_cli.pipeline.exporting.export import COUNTED_NODES, run_export
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
@@ -76,12 +76,12 @@ def page(scratch: Path) -> Iterator[str]:
         f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; medians of {ROUNDS} rounds (one for the large graph) in "
         "which reading and writing, exporting, and ONNX Runtime's optimizer take turns. The last counts the "
-        "integer kernels of an export, and is a part of it."
+        f"integer kernels, and is a part of an export whose graph has at most {COUNTED_NODES:,} nodes."
     )
     yield from ("", "| placement | asked | seconds |", "|---|---|---|", *placement_rows(), "")
     yield (
         f"| export | float file | read and write | export | ratio (asked: at most {MOST_RATIO}) | "
-        "of it ONNX Runtime |"
+        "ONNX Runtime's optimizer |"
     )
     yield "|---|---|---|---|---|---|"
     yield from export_rows(scratch)
