@@ -124,7 +124,7 @@ def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
     values = [value for value in moved_inputs(node, rule) if value is not taken]
     if any(map(_is_int32, values)):
         product = next((value for value in values if not _is_int32(value)), node.outputs[0])
-        yield f"adds a bias to '{product.name}', which is float"
+        yield f"adds a bias to the float result of '{product.name}'"
     for value in values:
         yield _input_reason(value, "input", target)
     indices = [index for index, value in enumerate(node.inputs) if value in values]
