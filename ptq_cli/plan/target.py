@@ -3,6 +3,7 @@
 import os
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,19 @@ def load_target(name: str) -> Target:
         RecipeKeyError: its table has an unknown key.
         RecipeValueError: a value in it makes no sense.
     """
-    own = is_target_file(name)
-    if not own:
-        require_known("target", name, target_names())
-    path = Path(name) if own else TARGETS / f"{name}.toml"
-    where = os.path.relpath(path) if own else path.name
+    if is_target_file(name):
+        return _read_target(Path(name), os.path.relpath(name))
+    require_known("target", name, target_names())
+    return _own_target(TARGETS / f"{name}.toml")
+
+
+@cache
+def _own_target(path: Path) -> Target:
+    # Several stages of one command ask for it, and reading it takes longer than placing a small graph.
+    return _read_target(path, path.name)
+
+
+def _read_target(path: Path, where: str) -> Target:
     target = decode_table(Target, _whole_table(path, where), where)
     for holds, message, hint in _checks(target):
         if not holds:
