@@ -4,6 +4,7 @@ A class may name properties in ``DERIVED``: they are written for the reader's sa
 say what the fields say, so that no file holds a verdict that its own numbers deny.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -208,3 +209,23 @@ def _show(value: Any) -> str:
         return names[value]
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def strict_json(content: bytes) -> Any:
+    """Return the value of a JSON text in UTF-8.
+
+    Raises:
+        ValueError: it is no JSON, or holds the NaN and Infinity that Python's reader lets pass.
+        RecursionError: it nests too deep.
+
+    Example:
+        >>> strict_json(b'{"drop": NaN}')
+        Traceback (most recent call last):
+        ...
+        ValueError: NaN is not JSON
+    """
+    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

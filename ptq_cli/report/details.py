@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.report.codec import AtLeast, Matches, decode, encode
+from ptq_cli.report.codec import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.report.document import Sha256
 from ptq_cli.report.times import Timestamp
 
@@ -123,7 +123,7 @@ def parse_details(content: bytes) -> Details:
         hint: write it again with ptq evaluate
     """
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise ReportError(f"it is no valid JSON: {error}", hint=HINT) from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:

@@ -7,11 +7,11 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.report.codec import AtLeast, Matches, decode, encode
+from ptq_cli.report.codec import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.report.consistency import require_consistent
 from ptq_cli.report.gate import GateResult, Verdict, verdict
 from ptq_cli.report.measurement import Measurement
@@ -233,7 +233,7 @@ def parse_report(content: bytes) -> Report:
         hint: upgrade ptq, or write the report again with this one
     """
     try:
-        value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        value = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise ReportError(
             f"it is no valid JSON: {error}", hint="write the report again with ptq evaluate"
@@ -254,7 +254,3 @@ def parse_report(content: bytes) -> Report:
     report: Report = decode(Report, upgrade(body, version), "")
     require_consistent(report.metrics, report.evaluation.samples)
     return report
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -1,7 +1,7 @@
 """From what was measured to the analysis: a row for each tensor and each layer, with causes and ranks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -26,14 +26,6 @@ from ptq_cli.report.analysis.tensors import Kind, Sensitivity, TensorAnalysis
 from ptq_cli.report.document import Layer
 
 BIAS = "int32"
-
-
-@dataclass(frozen=True)
-class Assembled:
-    """The rows, in the order of the graph."""
-
-    tensors: tuple[TensorAnalysis, ...]
-    layers: tuple[LayerAnalysis, ...]
 
 
 def activation_rows(

@@ -7,12 +7,12 @@ raises ``FORMAT_VERSION``.
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from ptq_cli.core.errors import AnalysisError, ReportError
 from ptq_cli.core.files import require_file
 from ptq_cli.report.analysis.tensors import Cause, Sensitivity, TensorAnalysis
-from ptq_cli.report.codec import AtLeast, decode, encode
+from ptq_cli.report.codec import AtLeast, decode, encode, strict_json
 from ptq_cli.report.document import ModelFile
 from ptq_cli.report.times import Timestamp
 
@@ -204,7 +204,7 @@ def parse_analysis(content: bytes) -> Analysis:
         hint: write the analysis again with ptq analyze
     """
     try:
-        value = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        value = strict_json(content)
     except (ValueError, RecursionError) as error:
         raise AnalysisError(f"it is no valid JSON: {error}", hint=HINT) from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -222,7 +222,3 @@ def parse_analysis(content: bytes) -> Analysis:
     except ReportError as error:
         raise AnalysisError(error.message, hint=HINT) from error
     return analysis
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
