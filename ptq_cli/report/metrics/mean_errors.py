@@ -1,5 +1,6 @@
 """Mean squared and mean absolute error of targets that are numbers."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from ptq_cli.report.metrics.base import Float64Array, Labels, SampleSums, Target
 from ptq_cli.report.metrics.recorder import Recorded
 
 
-class MeanError(Recorded):
+class MeanError(Recorded, ABC):
     """Mean over all elements of a function of ``output - target``; a subclass says which.
 
     Edge case:
@@ -26,8 +27,9 @@ class MeanError(Recorded):
     name: ClassVar[str]
 
     @staticmethod
+    @abstractmethod
     def _errors(difference: Float64Array) -> Float64Array:
-        raise NotImplementedError
+        """Return what each element counts."""
 
     def update(self, output: Array, labels: Labels) -> None:
         """Add one batch."""
