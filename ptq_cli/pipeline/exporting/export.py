@@ -45,7 +45,7 @@ LAYERS = "ptq.layers"
 TARGET = "ptq.target"
 VERSION = "ptq.version"
 COUNTED_NODES = 4000
-"""ONNX Runtime optimizes as many in about a second, and takes more than in proportion for more."""
+"""ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 
 
 @dataclass(frozen=True)
