@@ -58,9 +58,9 @@ def command(
 
 
 def _print(result: "BenchResult") -> None:
-    from ptq_cli.cli.numbers import format_latency
     from ptq_cli.cli.output import print_table, say
     from ptq_cli.cli.text import as_typed
+    from ptq_cli.report.numbers import format_latency
     from ptq_cli.report.summary import Table
 
     latency = result.latency

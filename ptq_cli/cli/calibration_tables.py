@@ -4,9 +4,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.amax.registry import METHODS
-from ptq_cli.cli.numbers import CHOSEN, UNKNOWN, format_decibels, format_number, format_range, format_share
+from ptq_cli.cli.numbers import CHOSEN, UNKNOWN
 from ptq_cli.cli.summaries import nonfinite_counts, nonfinite_values
 from ptq_cli.pipeline.calibration.view import shown_name
+from ptq_cli.report.numbers import format_decibels, format_number, format_range, format_share
 from ptq_cli.report.summary import Table
 
 if TYPE_CHECKING:

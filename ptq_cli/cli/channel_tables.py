@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptq_cli.cli.numbers import UNKNOWN, format_number, format_range, format_share
+from ptq_cli.cli.numbers import UNKNOWN
 from ptq_cli.pipeline.calibration.channel_view import dead_channels, imbalance_of, rangeless_channels
 from ptq_cli.pipeline.calibration.view import shown_name
+from ptq_cli.report.numbers import format_number, format_range, format_share
 from ptq_cli.report.summary import Table
 
 if TYPE_CHECKING:

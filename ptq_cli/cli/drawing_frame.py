@@ -1,6 +1,6 @@
 """What drawings in characters share: the room at their left, and the labels of the axis beneath."""
 
-from ptq_cli.cli.numbers import format_number
+from ptq_cli.report.numbers import format_number
 
 MARGIN = 14
 NARROWEST = 16

@@ -64,10 +64,11 @@ def command(
 def _print(found: "Explanation", plot: Path | None) -> None:
     from ptq_cli.cli.calibration_tables import listed, method_table, notes
     from ptq_cli.cli.histogram_drawing import draw_histogram
-    from ptq_cli.cli.numbers import CHOSEN, format_range, format_share
+    from ptq_cli.cli.numbers import CHOSEN
     from ptq_cli.cli.output import PIPE_WIDTH, print_table, say, tell
     from ptq_cli.cli.summaries import counted, shown_path
     from ptq_cli.pipeline.calibration.view import shown_name
+    from ptq_cli.report.numbers import format_range, format_share
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"

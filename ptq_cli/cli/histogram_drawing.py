@@ -9,7 +9,8 @@ import numpy.typing as npt
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
-from ptq_cli.cli.numbers import CHOSEN, format_share
+from ptq_cli.cli.numbers import CHOSEN
+from ptq_cli.report.numbers import format_share
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.view import TensorView

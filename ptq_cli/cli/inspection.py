@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ptq_cli.cli.numbers import format_count, format_share
 from ptq_cli.cli.output import print_table, say
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.pipeline.proof.inspect import Inspection
 from ptq_cli.report.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
+from ptq_cli.report.numbers import format_count, format_share
 from ptq_cli.report.summary import Table
 
 MOST_REASONS = 20

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.cli.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
-from ptq_cli.cli.numbers import format_number
+from ptq_cli.report.numbers import format_number
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.drawing.staircase import Staircase

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.numbers import format_count, format_decibels, format_number, format_share
 from ptq_cli.cli.output import print_table, say
 from ptq_cli.cli.text import as_typed
 from ptq_cli.qdq.operators import OperatorProof
 from ptq_cli.qdq.target_faults import RULES
+from ptq_cli.report.numbers import format_count, format_decibels, format_number, format_share
 from ptq_cli.report.summary import Table
 from ptq_cli.report.verification import OutputDifference, Verification
 

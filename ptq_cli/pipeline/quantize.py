@@ -12,9 +12,9 @@ from ptq_cli.pipeline.evaluation.checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.data import fit_evaluation
 from ptq_cli.pipeline.evaluation.evaluate import EvaluationResult, make_evaluations
 from ptq_cli.pipeline.exporting.export import ExportResult, make_export
+from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.tensor_settings import check_matches
 from ptq_cli.pipeline.outputs import require_outputs
-from ptq_cli.pipeline.proof.quantized_file import Pair
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.runtime.cuda import require_device

@@ -1,14 +1,11 @@
 """Proof: what ONNX Runtime makes of a quantized model."""
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
-
 from ptq_cli.models.stored import StoredModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.qdq.kernels import optimized_by_runtime
 
 INTEGER_KERNELS = {
     "Conv": ("QLinearConv", "ConvInteger", "QLinearConv_NHWC"),
@@ -43,10 +40,7 @@ def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        Session(model, threads=1, save_optimized=optimized)
-        counts = Counter(node.op_type for node in onnx.load(optimized, load_external_data=False).graph.node)
+    counts = Counter(node.op_type for node in optimized_by_runtime(model).graph.node)
     return KernelCounts(
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},

@@ -74,7 +74,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
         if node.op_type != original.op_type:
             raise RuntimeError("a cloned graph has another order")
         node.name = f"node{index}."
-    optimized = _optimized(serialize(marked))
+    optimized = optimized_by_runtime(serialize(marked))
     found: dict[int, Kernel] = {}
     for kernel, placement in _placements(optimized.graph):
         origin = ORIGIN.match(kernel.name)
@@ -88,7 +88,12 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph)}
 
 
-def _optimized(model: StoredModel) -> onnx.ModelProto:
+def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
+    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         Session(model, threads=1, save_optimized=path)

@@ -18,8 +18,7 @@ from ptq_cli.pipeline.evaluation.data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
 from ptq_cli.pipeline.evaluation.page import in_memory
 from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
-from ptq_cli.pipeline.outputs import report_outputs, require_free_outputs, require_outputs
-from ptq_cli.pipeline.proof.quantized_file import (
+from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,
     evaluated_layers,
@@ -28,6 +27,7 @@ from ptq_cli.pipeline.proof.quantized_file import (
     quantized_path,
     require_origin,
 )
+from ptq_cli.pipeline.outputs import report_outputs, require_free_outputs, require_outputs
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions

@@ -19,9 +19,7 @@ from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.page import page_with
-from ptq_cli.pipeline.outputs import require_outputs
-from ptq_cli.pipeline.proof.analysis_subject import Question, make_subject, pieces_of, yardstick_of
-from ptq_cli.pipeline.proof.quantized_file import (
+from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     evaluated_layers,
     model_summary,
@@ -29,6 +27,8 @@ from ptq_cli.pipeline.proof.quantized_file import (
     quantized_path,
     require_origin,
 )
+from ptq_cli.pipeline.outputs import require_outputs
+from ptq_cli.pipeline.proof.analysis_subject import Question, make_subject, pieces_of, yardstick_of
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions

@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.cli.calibration_tables import format_clipped
 from ptq_cli.cli.main import run
-from ptq_cli.cli.numbers import format_share
+from ptq_cli.report.numbers import format_share
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"
 
