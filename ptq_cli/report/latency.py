@@ -1,15 +1,15 @@
 """How long models take, and how much longer one takes than another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
-from ptq_cli.report.intervals.bootstrap import Float64Array, bootstrap_interval
 from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.intervals.student import mean_interval
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.turns import Batch, Turns, batch_size, take_turns
 
@@ -41,7 +41,7 @@ class LatencyRatio:
 
     Attributes:
         value: geometric mean over the turns; below 1 it is faster than the first.
-        interval: of 95 %, by drawing the turns again; None of fewer than two turns.
+        interval: of 95 %, by Student's t of the turns' logarithms; None of fewer than two turns.
         processor: the same of processor time, which other work on the machine changes less.
     """
 
@@ -126,7 +126,8 @@ def latency_ratio(turns: Turns, model: int) -> LatencyRatio:
     """Return how long a model took beside the first.
 
     A turn's ratio is that of the middle runs. The geometric mean of the turns' ratios is the same whichever
-    model is above; its interval is of the turns, so that it holds what the machine did between them.
+    model is above; its interval is of the turns, so that it holds what the machine did between them. Of long
+    runs there are few turns, of which the bootstrap's interval would be too narrow.
 
     Args:
         turns: of two models or more.
@@ -145,13 +146,10 @@ def latency_ratio(turns: Turns, model: int) -> LatencyRatio:
     tiny = np.finfo(np.float64).tiny
     above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
 
-    def geometric_mean(sums: Float64Array) -> Float64Array:
-        means: Float64Array = np.exp(sums[..., 0] / sums[..., 1])
-        return means
-
+    found = mean_interval(logs)
     return LatencyRatio(
         float(np.exp(logs.mean())),
-        bootstrap_interval(np.stack([logs, np.ones_like(logs)], axis=1), geometric_mean),
+        replace(found, low=float(np.exp(found.low)), high=float(np.exp(found.high))) if found else None,
         float(np.exp(np.log(above / below).mean())),
     )
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Method = Literal["score", "wilson", "bootstrap", "blocks"]
+Method = Literal["score", "wilson", "student", "bootstrap", "blocks"]
 
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054
@@ -23,7 +23,8 @@ class Interval:
         low: the lower end.
         high: the upper end, not below ``low``.
         method: ``"score"`` (Tango) for the difference of two paired shares, ``"wilson"`` for one share,
-            ``"bootstrap"`` for all else; ``"blocks"`` where blocks of samples were drawn, not samples.
+            ``"student"`` for a ratio of times, ``"bootstrap"`` for all else; ``"blocks"`` where blocks of
+            samples were drawn, not samples.
         confidence: the share of such intervals that hold the true value.
 
     Example:

@@ -29,6 +29,19 @@ def test_the_interval_holds_the_ratio_of_noisy_turns_and_is_narrow_with_many():
     assert widths[1] < widths[0] / 5
 
 
+@pytest.mark.parametrize("turns", [2, 5, 20])
+@pytest.mark.parametrize("spiky", [False, True])
+def test_the_interval_holds_the_ratio_in_95_of_100_cases_however_few_turns_there_are(turns, spiky):
+    random = np.random.default_rng(turns)
+    held = 0
+    for _ in range(400):
+        noise = 0.05 * random.standard_normal((2, turns))
+        noise += (random.random((2, turns)) < 0.05) * random.exponential(1.0, (2, turns)) * spiky
+        interval = latency_ratio(turns_of(np.exp(noise[0]), 0.8 * np.exp(noise[1])), 1).interval
+        held += interval.low <= 0.8 <= interval.high
+    assert held / 400 > 0.92
+
+
 def test_a_ratio_turned_round_is_its_reciprocal():
     random = np.random.default_rng(0)
     one, other = np.exp(random.standard_normal((2, 30)))
