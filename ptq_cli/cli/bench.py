@@ -66,7 +66,8 @@ def _print(result: "BenchResult") -> None:
     latency = result.latency
     names = [str(path) for path in result.models]
     threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
-    say(f"{threads}, batch {latency.batch}, {latency.turns:,} turns")
+    rounds = f" in {latency.rounds} rounds" if latency.rounds > 1 else ""
+    say(f"{threads}, batch {latency.batch}, {latency.turns:,} turns{rounds}")
     say(f"inputs: {', '.join(map(str, result.inputs))}, from {as_typed(result.data, Path.cwd())}")
     rows = tuple(
         (
@@ -102,6 +103,7 @@ def _values(result: "BenchResult") -> dict[str, Any]:
         "threads": latency.threads,
         "batch": latency.batch,
         "turns": latency.turns,
+        "rounds": latency.rounds,
         "models": [
             {"model": str(path), **asdict(item), "ratio_to_first": ratio}
             for path, item, ratio in zip(result.models, latency.models, ratios, strict=True)

@@ -10,8 +10,9 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
+from ptq_cli.runtime.rounds import take_rounds
 from ptq_cli.runtime.session import Session, usable_cores
-from ptq_cli.runtime.turns import Batch, Turns, batch_size, take_turns
+from ptq_cli.runtime.turns import Batch, Turns, batch_size
 
 PERCENTILES = (50.0, 90.0, 99.0)
 
@@ -41,7 +42,8 @@ class LatencyRatio:
 
     Attributes:
         value: geometric mean over the turns; below 1 it is faster than the first.
-        interval: of 95 %, by Student's t of the turns' logarithms; None of fewer than two turns.
+        interval: of 95 %, by Student's t of the logarithms of the rounds, or of the turns of a single round;
+            None of fewer than two turns.
         processor: the same of processor time, which other work on the machine changes less.
     """
 
@@ -63,6 +65,7 @@ class LatencyComparison:
         models: in the order given.
         ratios: of each model but the first to the first.
         turns: how many there were.
+        rounds: how often the models were opened anew.
         batch: samples a run.
         threads: of ONNX Runtime.
     """
@@ -70,6 +73,7 @@ class LatencyComparison:
     models: tuple[ModelLatency, ...]
     ratios: tuple[LatencyRatio, ...]
     turns: int
+    rounds: int
     batch: int
     threads: int
 
@@ -110,52 +114,63 @@ def measure_latency(
         >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
         (True, 4, 1)
     """
-    sessions = [Session(model, threads=threads) for model in models]
-    turns = take_turns(sessions, inputs, seconds=seconds, runs=runs, progress=progress)
+
+    def open_sessions(order: Sequence[int]) -> list[Session]:
+        opened = {index: Session(models[index], threads=threads) for index in order}
+        return [opened[index] for index in range(len(models))]
+
+    rounds = take_rounds(open_sessions, len(models), inputs, seconds=seconds, runs=runs, progress=progress)
     batch = batch_size(inputs[0])
     return LatencyComparison(
-        tuple(_summarize(turns, index, batch) for index in range(len(models))),
-        tuple(latency_ratio(turns, index) for index in range(1, len(models))),
-        len(turns.seconds[0]),
+        tuple(_summarize(rounds, index, batch) for index in range(len(models))),
+        tuple(latency_ratio(rounds, index) for index in range(1, len(models))),
+        sum(len(turns.seconds[0]) for turns in rounds),
+        len(rounds),
         batch,
         threads or usable_cores(),
     )
 
 
-def latency_ratio(turns: Turns, model: int) -> LatencyRatio:
+def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
     """Return how long a model took beside the first.
 
-    A turn's ratio is that of the middle runs. The geometric mean of the turns' ratios is the same whichever
-    model is above; its interval is of the turns, so that it holds what the machine did between them. Of long
+    A turn's ratio is that of the middle runs, a round's the geometric mean of its turns', which is the same
+    whichever model is above. The interval is of the rounds, so that it holds what opening the models anew
+    changes; of a single round it is of the turns, and holds what the machine did between them alone. Of long
     runs there are few turns, of which the bootstrap's interval would be too narrow.
 
     Args:
-        turns: of two models or more.
+        rounds: each of two models or more.
         model: which one stands above.
 
     Source:
         Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
-        results", for the geometric mean.
+        results", for the geometric mean; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time",
+        for the interval of the outermost repetitions.
 
     Example:
         >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
-        >>> latency_ratio(Turns(clock, clock), 1).value
+        >>> latency_ratio([Turns(clock, clock)], 1).value
         0.5
     """
-    logs = np.log(np.divide(turns.medians(model), turns.medians(0)))
-    tiny = np.finfo(np.float64).tiny
-    above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
-
-    found = mean_interval(logs)
+    logs = [np.log(np.divide(turns.medians(model), turns.medians(0))) for turns in rounds]
+    means = np.array([turns.mean() for turns in logs])
+    found = mean_interval(means if len(rounds) > 1 else logs[0])
     return LatencyRatio(
-        float(np.exp(logs.mean())),
+        float(np.exp(means.mean())),
         replace(found, low=float(np.exp(found.low)), high=float(np.exp(found.high))) if found else None,
-        float(np.exp(np.log(above / below).mean())),
+        float(np.exp(np.mean([_processor_log(turns, model) for turns in rounds]))),
     )
 
 
-def _summarize(turns: Turns, model: int, batch: int) -> ModelLatency:
-    seconds = np.array([run for turn in turns.seconds[model] for run in turn])
+def _processor_log(turns: Turns, model: int) -> float:
+    tiny = np.finfo(np.float64).tiny
+    above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
+    return float(np.log(above / below).mean())
+
+
+def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
+    seconds = np.array([run for turns in rounds for turn in turns.seconds[model] for run in turn])
     p50, p90, p99 = (float(value) for value in np.percentile(seconds, PERCENTILES))
     mean = float(seconds.mean())
     return ModelLatency(len(seconds), p50, p90, p99, mean, batch / mean)

@@ -19,7 +19,7 @@ SAID_LIMIT = 400
 """Characters of ONNX Runtime's message that are passed on."""
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
-OTHER_SIZE = "does the model accept this batch size? try --batch-size 1"
+OTHER_SIZE = "does the model accept this batch size? try a batch of 1"
 NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
 UNKNOWN_OPERATOR = "ptq inspect shows its layers; has the model an operator of a custom domain?"
 NUMPY_DTYPES = {

@@ -70,7 +70,7 @@ def take_turns(
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
         RuntimeFailedError: ONNX Runtime failed.
     """
-    _require_length(seconds, runs)
+    require_length(seconds, runs)
     progress(Progress(stage, 0, None))
     longest = [_warm_up(session, batches) for session in sessions]
     fitting = runs / RUNS_A_TURN if runs is not None else seconds / (sum(longest) * (RUNS_A_TURN + 1))
@@ -106,7 +106,12 @@ def batch_size(inputs: Batch) -> int:
     return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
 
 
-def _require_length(seconds: float, runs: int | None) -> None:
+def require_length(seconds: float, runs: int | None) -> None:
+    """Refuse a length of a measurement that makes no sense.
+
+    Raises:
+        RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
+    """
     if not 0 < seconds < float("inf"):
         raise RecipeValueError(f"seconds must be above 0, got {seconds:g}", hint="10 is usual")
     if runs is not None and runs < 1:

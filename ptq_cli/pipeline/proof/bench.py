@@ -1,7 +1,7 @@
 """``bench``: how long models take, one beside the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -87,6 +87,7 @@ def run_bench(
         progress(Progress(f"reading {path.name}", 0, None))
     graphs = [_load(path) for path in paths]
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
+    _fix_sizes(graphs[0], specs)
     batch = _batch_size(options.batch, fixed_batch_size(specs))
     _require_one_batch(options.batch, recipe)
     data, batches = _batches(graphs[0], specs, recipe, request, batch)
@@ -113,23 +114,35 @@ def _load(path: Path) -> ir.Model:
 
 
 def _common_inputs(paths: Sequence[Path], specs: Sequence[tuple[TensorSpec, ...]]) -> tuple[TensorSpec, ...]:
-    first = {spec.name: spec for spec in specs[0]}
+    """Return the inputs that all models take: a size that one of them fixes is fixed."""
+    common = {spec.name: spec for spec in specs[0]}
     for path, others in zip(paths[1:], specs[1:], strict=True):
-        for name in sorted({*first, *(spec.name for spec in others)}):
-            one, other = first.get(name), next((spec for spec in others if spec.name == name), None)
+        for name in sorted({*common, *(spec.name for spec in others)}):
+            one, other = common.get(name), next((spec for spec in others if spec.name == name), None)
             if one is None or other is None or one.dtype != other.dtype or not _alike(one.shape, other.shape):
                 theirs = f"'{path.name}' has {_described(other, name)}"
                 raise ModelInputError(
                     f"'{paths[0].name}' has {_described(one, name)}, {theirs}",
                     hint="compare a model with its own quantized model",
                 )
-    return specs[0]
+            sizes = zip(one.shape, other.shape, strict=True)
+            common[name] = replace(one, shape=tuple(two if first is None else first for first, two in sizes))
+    return tuple(common.values())
 
 
 def _alike(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
     return len(one) == len(other) and all(
         None in pair or pair[0] == pair[1] for pair in zip(one, other, strict=True)
     )
+
+
+def _fix_sizes(graph: ir.Model, specs: Sequence[TensorSpec]) -> None:
+    """Write the sizes that any of the models fixes into the graph that inputs are made up for."""
+    shapes = {spec.name: spec.shape for spec in specs}
+    for value in graph.graph.inputs:
+        if value.name in shapes and value.shape is not None:
+            sizes = zip(value.shape, shapes[value.name], strict=True)
+            value.shape = ir.Shape([size if fixed is None else fixed for size, fixed in sizes])
 
 
 def _described(spec: TensorSpec | None, name: str) -> str:

@@ -5,9 +5,9 @@ from ptq_cli.report.latency import latency_ratio, measure_latency
 from ptq_cli.runtime.turns import Turns
 
 
-def turns_of(*models) -> Turns:
+def turns_of(*models) -> list[Turns]:
     runs = tuple(tuple((float(value),) for value in model) for model in models)
-    return Turns(runs, runs)
+    return [Turns(runs, runs)]
 
 
 def test_a_machine_that_drifts_changes_no_ratio():
@@ -52,7 +52,22 @@ def test_a_ratio_turned_round_is_its_reciprocal():
 def test_one_run_that_was_held_up_is_left_out_of_its_turn():
     calm = tuple((1.0, 1.0, 1.0) for _ in range(9))
     held = ((1.0, 50.0, 1.0), *calm[1:])
-    assert latency_ratio(Turns((calm, held), (calm, held)), 1).value == 1.0
+    assert latency_ratio([Turns((calm, held), (calm, held))], 1).value == 1.0
+
+
+def test_what_opening_the_models_anew_changes_is_in_the_interval():
+    random = np.random.default_rng(0)
+    rounds = []
+    for luck in (-0.01, 0.01, -0.01, 0.01):
+        noise = 0.001 * random.standard_normal((2, 100))
+        rounds += turns_of(np.exp(noise[0]), np.exp(luck + noise[1]))
+    whole = latency_ratio(rounds, 1)
+    assert whole.interval.low < 1 < whole.interval.high
+    assert not any(turns.interval.low < 1 < turns.interval.high for turns in map(of_one, rounds))
+
+
+def of_one(turns):
+    return latency_ratio([turns], 1)
 
 
 def test_one_turn_has_no_interval():
@@ -61,7 +76,7 @@ def test_one_turn_has_no_interval():
 
 def test_processor_time_that_reads_zero_makes_no_infinity():
     clock, none = ((1.0,), (1.0,)), ((0.0,), (0.0,))
-    assert latency_ratio(Turns((clock, clock), (none, none)), 1).processor == 1.0
+    assert latency_ratio([Turns((clock, clock), (none, none))], 1).processor == 1.0
 
 
 def test_percentiles_are_of_all_counted_runs_and_throughput_of_their_mean(arithmetic_file):

@@ -75,6 +75,15 @@ def test_a_fixed_batch_is_kept(finished, tmp_path):
         run_bench(Request({}), finished, [path], BenchOptions(batch=4, runs=1))
 
 
+def test_a_size_that_one_model_fixes_holds_for_all(finished, tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,T] x) => (float[N,T] y) { y = Neg(x) }"""
+    paths = [tmp_path / "open.onnx", tmp_path / "fixed.onnx"]
+    for path, shape in zip(paths, ("N,T", "3,5"), strict=True):
+        onnx.save(onnx.parser.parse_model(text.replace("N,T", shape)), path)
+    found = run_bench(Request({"threads": 1}), finished, paths, FEW)
+    assert (found.latency.batch, found.inputs[0].shape) == (3, (3, 5))
+
+
 def test_a_run_without_models_is_refused(tmp_path):
     with pytest.raises(MissingStageError):
         run_bench(Request({}), RunDirectory(tmp_path / "none"))
