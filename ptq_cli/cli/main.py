@@ -163,7 +163,7 @@ def _as_input_error(error: BaseException) -> PtqError | None:
         known = EntryPointError(f"code that was named called sys.exit({error.code!r})", hint="let it return")
     # The rooms name their own files; these are for what none of them foresaw.
     elif isinstance(error, MemoryError):
-        known = UsageError("there is not enough memory", hint="try smaller batches, or smaller inputs")
+        known = UsageError("there is not enough memory", hint="try a smaller batch, or smaller inputs")
     elif isinstance(error, OSError):
         name = f"'{error.filename}'" if error.filename else "stdout or a file"
         known = InputFileError(
