@@ -12,6 +12,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.models.half import widen_half
+from ptq_cli.models.interface import Interface
 from ptq_cli.models.names import name_graph
 from ptq_cli.models.nested_outputs import own_nested_outputs
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
@@ -87,7 +88,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
     Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
-    initializer, no initializer is an input, every node and value has a name of its own, nothing tells of the
+    initializer, no initializer is an input, the other inputs and the outputs have their names, every node and value has a name of its own, nothing tells of the
     machine that exported it, the opset is 13 or later, and the checker accepts the result.
 
     Args:
@@ -98,6 +99,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         InvalidOnnxError: an old opset cannot be converted, or the result fails the checker.
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
+    interface = Interface.of(model.graph)
     quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
         model = simplify(raise_opset(model, WRITTEN_OPSET, what))
@@ -107,6 +109,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         model = _with_operators_of_forms(model, what)
         applied = run_passes(model, PASSES)
         model = _clean(model)
+    interface.restore(model.graph)
     name_graph(model)
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model
