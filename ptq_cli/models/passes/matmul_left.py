@@ -1,4 +1,4 @@
-"""A MatMul whose first operand is a constant matrix becomes one whose second operand is.
+"""A MatMul whose first operand is a constant matrix, or a batch of them, becomes one whose second operand is.
 
 Requires: float32, the other operand has two axes or more. Ensures: ``W x`` is ``(xᵀ Wᵀ)ᵀ``, with the
 constant where runtimes look for a weight, with a scale for each of its output channels. The transposes are
@@ -20,20 +20,24 @@ def turn_matmul(graph: ir.Graph, names: FreshNames) -> int:
     for node in [item for item in graph if item.op_type == "MatMul" and item.domain == ""]:
         weight, value = node.inputs
         array, rank = array_of(weight), rank_of(value)
-        if array is None or array.ndim != 2 or array_of(value) is not None or rank is None or rank < 2:
+        if array is None or array.ndim < 2 or array_of(value) is not None or rank is None or rank < 2:
             continue
         if weight is None or value is None or not (is_float32(weight) and is_float32(value)):
             continue
-        swapped = [*range(rank - 2), rank - 1, rank - 2]
-        turned = add_constant(graph, np.ascontiguousarray(array.T), weight.name or "weight", names)
-        product = ir.Node("", "MatMul", [_turned(node, value, swapped, names), turned])
+        turned = np.ascontiguousarray(array.swapaxes(-1, -2))
+        weight = add_constant(graph, turned, weight.name or "weight", names)
+        product = ir.Node("", "MatMul", [_turned(node, value, _swapped(rank), names), weight])
         result = put_before(node, product, names)
-        put_instead(_transpose(result, swapped), node, names)
+        put_instead(_transpose(result, _swapped(max(rank, array.ndim))), node, names)
         count += 1
     return count
 
 
 MATMUL_LEFT = Pass("matmul_left", "MatMul of a constant on the left into one on the right", turn_matmul)
+
+
+def _swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
 
 
 def _turned(node: ir.Node, value: ir.Value, order: list[int], names: FreshNames) -> ir.Value:

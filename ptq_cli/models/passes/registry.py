@@ -11,6 +11,7 @@ from ptq_cli.models.passes.layer_norm import LAYER_NORM
 from ptq_cli.models.passes.matmul_factor import MATMUL_FACTOR
 from ptq_cli.models.passes.matmul_left import MATMUL_LEFT
 from ptq_cli.models.passes.mean_pool import MEAN_POOL
+from ptq_cli.models.passes.named_axes import NAMED_AXES
 from ptq_cli.models.passes.reciprocal import RECIPROCAL
 from ptq_cli.models.passes.rule import Pass
 from ptq_cli.models.passes.silu import SILU
@@ -18,4 +19,4 @@ from ptq_cli.models.passes.silu import SILU
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[Pass, ...] = (CASTS, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)
+PASSES: tuple[Pass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)

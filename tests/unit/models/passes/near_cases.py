@@ -163,6 +163,15 @@ LEFT_ALONE = {
     "matmul_of_a_vector_on_the_right": Case(
         "matmul_left", "(float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }", ("MatMul",)
     ),
+    "pad_of_all_axes": Case(
+        "named_axes", "(float[N,4] x) => (float[] y) <int64[4] p = {0,1,0,2}> { y = Pad(x, p) }", ("Pad",)
+    ),
+    "resize_that_keeps_an_aspect_ratio": Case(
+        "named_axes",
+        """(float[N,3,5,6] x) => (float[] y) <int64[2] k = {4,9}> {
+            y = Resize<axes=[2,3], keep_aspect_ratio_policy="not_larger">(x, , , k) }""",
+        ("Resize",),
+    ),
     "mean_of_a_sequence": Case(
         "mean_pool",
         "(float[N,3,5] x) => (float[] y) <int64[1] k = {2}> { y = ReduceMean(x, k) }",

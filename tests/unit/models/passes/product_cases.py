@@ -55,6 +55,16 @@ PRODUCTS = {
             y = MatMul(w, t) }""",
         ("Transpose", "MatMul", "Transpose"),
     ),
+    "matmul_left.batch_of_matrices": Case(
+        "matmul_left",
+        """(float[N,3,4,5] x) => (float[] y) <float[3,6,4] w> { y = MatMul(w, x) }""",
+        ("Transpose", "MatMul", "Transpose"),
+    ),
+    "matmul_left.more_axes_than_the_other": Case(
+        "matmul_left",
+        """(float[4,N] x) => (float[] y) <float[3,6,4] w> { y = MatMul(w, x) }""",
+        ("Transpose", "MatMul", "Transpose"),
+    ),
     "mean_pool.kept_axes": Case(
         "mean_pool",
         "(float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { y = ReduceMean(x, k) }",

@@ -15,6 +15,7 @@ from onnx_ir.passes import common
 from ptq_cli.models.passes.registry import PASSES
 from ptq_cli.models.passes.rule import run_passes
 from ptq_cli.models.prepare import prepare_model
+from tests.unit.models.passes.axes_cases import AXES
 from tests.unit.models.passes.cases import REWRITTEN as FOLDED
 from tests.unit.models.passes.cases import Case
 from tests.unit.models.passes.near_cases import LEFT_ALONE
@@ -24,7 +25,7 @@ from tests.unit.plan.graphs import run, sample
 from tests.unit.qdq.printer import graph_text
 
 GRAPHS = Path(__file__).parents[3] / "golden" / "passes"
-REWRITTEN = FOLDED | PRODUCTS
+REWRITTEN = FOLDED | PRODUCTS | AXES
 BY_NAME = {item.name: item for item in PASSES}
 
 
