@@ -1,7 +1,7 @@
 """Inputs and outputs keep their names, whatever the passes made of the values behind them.
 
-Two outputs may have become one value: equal operators are merged, and an Identity goes. onnx_ir then puts an
-Identity before one of them, under a name that it makes up; and it renames an input that is an output as it is.
+Two outputs may have become one value: equal operators are merged, and an Identity goes. onnx_ir then puts
+an Identity before one of them, under a name that it makes up; and it renames an input that is an output too.
 Whoever calls the model asks by the names that the file has.
 """
 

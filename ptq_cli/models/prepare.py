@@ -88,8 +88,9 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
     Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
-    initializer, no initializer is an input, the other inputs and the outputs have their names, every node and value has a name of its own, nothing tells of the
-    machine that exported it, the opset is 13 or later, and the checker accepts the result.
+    initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
+    value has a name of its own, nothing tells of the machine that exported it, the opset is 13 or later, and
+    the checker accepts the result.
 
     Args:
         model: is changed in place where the passes can.

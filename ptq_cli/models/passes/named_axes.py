@@ -1,7 +1,7 @@
 """Pad and Resize that name their axes are written for all axes.
 
-Requires: opset 18, where both may name axes; the rank is known. Ensures: what is padded or resized is the same;
-a Resize that keeps an aspect ratio of some axes stays. ONNX Runtime moves its transposes of integer
+Requires: opset 18, where both may name axes; the rank is known. Ensures: what is padded or resized is the
+same; a Resize that keeps an aspect ratio of some axes stays. ONNX Runtime moves its transposes of integer
 convolutions past both operators as if all axes were meant, and the model fails as it runs.
 """
 

@@ -76,6 +76,17 @@ MOVES = {
         floats={"a": "mode is linear, the integer kernel needs nearest"},
         kernels={"QLinearConv": 2},
     ),
+    "pad_of_named_axes": OpCase(
+        plane("a = Pad(c, p, , k)", ", int64[2] p = {1,2}, int64[1] k = {-1}"),
+        integer="c y",
+        kernels={"QLinearConv": 2},
+    ),
+    "resize_of_named_axes": OpCase(
+        plane('a = Resize<mode="linear", axes=[2,3]>(c, , s)', ", float[2] s = {2,2}"),
+        integer="c y",
+        floats={"a": "mode is linear, the integer kernel needs nearest"},
+        kernels={"QLinearConv": 2},
+    ),
     "gather_rows": OpCase(
         rows("a = Gather<axis=1>(g, i)", ", int64[2] i = {2,0}"),
         integer="g a y",

@@ -22,7 +22,7 @@ AXES = {
     ),
     "named_axes.resize_by_scales": Case(
         "named_axes",
-        f"{IMAGE} <float[2] k> {{ y = Resize<mode=\"linear\", antialias=1, axes=[2,3]>(x, , k) }}",
+        f'{IMAGE} <float[2] k> {{ y = Resize<mode="linear", antialias=1, axes=[2,3]>(x, , k) }}',
         ("Resize",),
         {"k": [0.5, 2.0]},
     ),
