@@ -28,7 +28,7 @@ def make_dense(proto: onnx.ModelProto, what: str) -> bool:
         InvalidOnnxError: one is too large when it is dense, or its values and places do not fit.
     """
     found = False
-    for graph in _graphs(proto.graph):
+    for graph in graphs_of(proto.graph):
         for tensor in graph.sparse_initializer:
             graph.initializer.append(_dense(tensor, what))
             found = True
@@ -50,12 +50,13 @@ def _make_constants_dense(nodes: Iterable[onnx.NodeProto], what: str) -> bool:
     return bool(sparse)
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and those nested in it."""
     yield graph
     for attribute in (item for node in graph.node for item in node.attribute):
         for nested in (attribute.g, *attribute.graphs):
             if nested.ListFields():
-                yield from _graphs(nested)
+                yield from graphs_of(nested)
 
 
 def _dense(tensor: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:

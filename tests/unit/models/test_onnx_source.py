@@ -191,3 +191,16 @@ def test_a_constant_with_other_bytes_than_its_shape_says_is_refused(tmp_path, sh
     assert caught.value.message == (
         f"model 'm.onnx': the constant 'c' of shape {shape} holds more or fewer values than that"
     )
+
+
+def test_a_negative_size_is_any_size(tmp_path: Path):
+    model = linear()
+    model.graph.node.insert(0, helper.make_node("Slice", ["z", "start", "end", "axis"], ["x"]))
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array([number], np.int64), name)
+        for name, number in {"start": 1, "end": -1, "axis": 1}.items()
+    )
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, [-1, -1]))
+    source = opened(saved(model, tmp_path / "model.onnx"))
+    assert [spec.shape for spec in source.example_specs] == [(None, None)]
+    assert run(source.to_onnx({}), {"z": noise(2, 6)})[0].shape == (2, 300)
