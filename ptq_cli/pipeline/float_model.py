@@ -35,6 +35,7 @@ from ptq_cli.models.source import Example, ModelFile, ModelSource
 from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
 from ptq_cli.pipeline.outputs import require_data_output
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.foreign_types import know_foreign_types
 from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
 
@@ -114,6 +115,7 @@ def make_float_model(
     example, expected = _run_source(source, _example(source, recipe, dataset))
     exported = source.to_onnx(example)
     require_known_opset(opset_of(exported), what)
+    know_foreign_types(exported)
     prepared = prepare_model(exported, what)
     stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)

@@ -6,6 +6,8 @@ import onnx_ir as ir
 from ptq_cli.plan.rules import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, is_vector
 
+FUSED = ": if ONNX Runtime's optimizer wrote it, quantize the model from before that"
+
 
 def integers_refusal(node: ir.Node) -> str:
     """Return why a node is left alone that computes no floats, such as a shape, or an empty string."""
@@ -25,8 +27,10 @@ def table_refusal(node: ir.Node) -> str:
 
 def no_rule(node: ir.Node, target: Target) -> str:
     """Return why an operator that a target has no rule for stays float."""
-    known = node.domain in ("", "ai.onnx")
-    if known and (why := target.floats.get(node.op_type)):
+    if node.domain not in ("", "ai.onnx"):
+        fused = FUSED if node.domain.startswith("com.microsoft") else ""
+        return f"target {target.name} has no rule for {node.op_type} of {node.domain}{fused}"
+    if why := target.floats.get(node.op_type):
         return f"target {target.name} has no integer {node.op_type}: {why}"
     return f"target {target.name} has no rule for {node.op_type}"
 

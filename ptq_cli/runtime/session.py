@@ -128,6 +128,11 @@ class Session:
         """
         return tuple(_spec(item) for item in self._session.get_inputs())
 
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each output that is an array of numbers."""
+        return tuple(_spec(item) for item in self._session.get_outputs() if item.type in NUMPY_DTYPES)
+
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         """Return the outputs for one batch.
 
