@@ -46,7 +46,7 @@ def tree_layers(result: Inspection) -> Iterator[TreeLayer]:
         yield TreeLayer(
             layer.name,
             layer.op,
-            format_shape(result.shapes[layer.name]),
+            format_shape(shape) if (shape := result.shapes[layer.name]) is not None else "",
             layer.parameters,
             result.work.counts[layer.name],
             "; ".join(filter(None, (placed, layer.weight))),
@@ -134,7 +134,7 @@ def inspection_values(result: Inspection) -> dict[str, Any]:
             {
                 "name": layer.name,
                 "op": layer.op,
-                "output": list(result.shapes[layer.name]),
+                "output": None if (shape := result.shapes[layer.name]) is None else list(shape),
                 "parameters": layer.parameters,
                 "multiply_accumulates": result.work.counts[layer.name],
                 "integer": layer.quantized,

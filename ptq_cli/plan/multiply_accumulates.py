@@ -36,6 +36,16 @@ class MultiplyAccumulates:
         """The sum of what is known."""
         return sum(count or 0 for count in self.counts.values())
 
+    def of_one(self, samples: int) -> "MultiplyAccumulates":
+        """Return the work of one sample, of what was counted for several.
+
+        Example:
+            >>> MultiplyAccumulates({"dense": 240, "loop": None}, {}, {}).of_one(10).counts
+            {'dense': 24, 'loop': None}
+        """
+        counts = {name: None if count is None else count // samples for name, count in self.counts.items()}
+        return MultiplyAccumulates(counts, self.unknown, self.assumed)
+
 
 def multiply_accumulates(
     model: ir.Model,

@@ -7,7 +7,7 @@ from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_ref
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.tensors import constant_size, is_constant
+from ptq_cli.plan.tensors import is_constant, parameter_size
 
 NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -15,7 +15,7 @@ NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     """Return what was found of a node, with a reason wherever it is not computed in integers."""
     name = node.name or ""
-    sizes = [constant_size(value) for value in node.inputs if value is not None]
+    sizes = [parameter_size(value) for value in node.inputs if value is not None]
     quantized = name in requests.integer
     reason = requests.reasons.get(name, "")
     if not quantized:

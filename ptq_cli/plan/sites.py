@@ -75,7 +75,7 @@ class LayerPlan:
         op: its operator type.
         quantized: it is computed in integers.
         reason: why not, or what it does instead; empty for a quantized compute operator.
-        parameters: how many constants' elements it reads.
+        parameters: how many elements of constants of floats it reads.
         weight: what its weight is stored as; empty for the target's own integers, or where it has none.
         written_as: another operator that it is written as in the quantized model, and that computes the same.
         between_pairs: it reads and gives quantized values, and is computed in float between them.

@@ -12,6 +12,12 @@ def constant_size(value: ir.Value) -> int:
     return int(constant.size) if constant is not None else 0
 
 
+def parameter_size(value: ir.Value) -> int:
+    """Return how many parameters a constant holds: its elements where it is of floats, and no shape."""
+    constant = value.const_value
+    return int(constant.size) if constant is not None and constant.dtype.is_floating_point() else 0
+
+
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
     """Return the axis of a weight's output channels, or None where it has none.
 

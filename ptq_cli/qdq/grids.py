@@ -73,12 +73,23 @@ def grid_of(node: ir.Node) -> Grid:
     given = input_at(node, 2)
     if given is None and scale is not None:
         zeros = np.zeros(scale.shape, np.int32)
-    integers = node.inputs[0] if node.op_type == DEQUANTIZE else given
-    dtype = integers.dtype if integers is not None else None
-    if dtype is None:
-        dtype = ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
+    dtype = _integers_of(node)
     axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
     return Grid(scale, zeros, dtype, axis, blocked=block > 0)
+
+
+def _integers_of(node: ir.Node) -> ir.DataType:
+    """Return the type of a pair's integers: files of other tools often hold no types of computed tensors."""
+    zeros, source = input_at(node, 2), node.inputs[0]
+    if zeros is not None and zeros.dtype is not None:
+        return zeros.dtype
+    if node.op_type == DEQUANTIZE and source is not None:
+        producer = source.producer()
+        if source.dtype is not None:
+            return source.dtype
+        if producer is not None and producer.op_type == QUANTIZE:
+            return _integers_of(producer)
+    return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
 
 
 def _array(value: ir.Value | None) -> Array | None:

@@ -57,6 +57,16 @@ class Kernel:
     name: str = ""
 
 
+def is_integer_operator(op_type: str) -> bool:
+    """Tell whether an operator computes in integers by its name, whatever stands around it.
+
+    Example:
+        >>> is_integer_operator("QLinearConv"), is_integer_operator("Conv")
+        (True, False)
+    """
+    return op_type.startswith("QLinear") or op_type in INTEGER_KERNELS
+
+
 def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     """Let ONNX Runtime optimize a model, and return the kernel of each node of the main graph.
 

@@ -1,6 +1,6 @@
 """The layers of a graph that holds its Q/DQ already, as a plan has those of a float one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -8,8 +8,17 @@ import onnx_ir as ir
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target import Target
-from ptq_cli.plan.tensors import constant_size
-from ptq_cli.qdq.grids import DEQUANTIZE, grid_of, is_pair_node, stored_integers
+from ptq_cli.plan.tensors import constant_size, input_at, parameter_size
+from ptq_cli.qdq.grids import (
+    DEQUANTIZE,
+    QUANTIZE,
+    UNPACKING,
+    grid_of,
+    is_pair_node,
+    is_unpacking,
+    stored_integers,
+)
+from ptq_cli.qdq.kernels import is_integer_operator
 from ptq_cli.qdq.operators import prove_operators
 
 
@@ -80,10 +89,55 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
     return Plan(target.name, {}, (), (), layers)
 
 
+def parameter_count(model: ir.Model) -> int:
+    """Return how many parameters a graph holds: floats, and integers that stand for them; no scales of pairs.
+
+    Example:
+        >>> import onnx
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 3] y)
+        ...     <float s = {0.5}, int8[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {1, 2, 3}> {
+        ...     d = DequantizeLinear(w, s) y = Gemm(x, d, b) }'''
+        >>> parameter_count(ir.from_proto(onnx.parser.parse_model(text)))
+        9
+    """
+    found: dict[ir.Value, int] = {}
+    for node in model.graph.all_nodes():
+        if not is_pair_node(node) and not is_unpacking(node):
+            found.update(_constants(node))
+    return sum(found.values())
+
+
 def _parameters(node: ir.Node) -> int:
-    total = 0
+    return sum(size for _, size in _constants(node))
+
+
+def _constants(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
     for value in node.inputs:
-        producer = value.producer() if value is not None else None
-        source = stored_integers(producer) if producer is not None and is_pair_node(producer) else value
-        total += constant_size(source) if source is not None else 0
-    return total
+        if value is not None and is_integer_operator(node.op_type):
+            yield value, _integer_size(value)
+            continue
+        if value is not None and value.producer() is None:
+            yield value, parameter_size(value)
+        elif value is not None and (stored := _made_of(value)) is not None:
+            yield stored, constant_size(stored)
+
+
+def _integer_size(value: ir.Value) -> int:
+    """Return how many parameters a constant of an integer operator holds: a weight or a bias does."""
+    constant = value.const_value
+    if constant is None or constant.dtype.is_floating_point():
+        return 0
+    return int(constant.size) if len(constant.shape) > 1 or constant.dtype == ir.DataType.INT32 else 0
+
+
+def _made_of(value: ir.Value | None) -> ir.Value | None:
+    """Return the constant with an element for each of a restored tensor's; None where that is computed."""
+    while value is not None and value.const_value is None:
+        producer = value.producer()
+        if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE, DEQUANTIZE):
+            return None
+        # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.
+        indices = _made_of(input_at(producer, 1)) if producer.op_type == "Gather" else None
+        value = indices or producer.inputs[0]
+    return value

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.target import Target
 from ptq_cli.plan.tensors import is_constant
 from ptq_cli.qdq.explain import float_reason
@@ -20,7 +21,7 @@ from ptq_cli.qdq.grids import (
     restored_by,
     stored_integers,
 )
-from ptq_cli.qdq.kernels import Kernel
+from ptq_cli.qdq.kernels import Kernel, is_integer_operator
 
 OUT_OF_PLACE = "its pairs are as the target's rules ask, and ONNX Runtime leaves it in float all the same"
 SIGNED = (
@@ -87,10 +88,25 @@ Placed = tuple[Literal["integer", "float", "part"], str]
 
 
 def _by_rules(node: ir.Node, target: Target) -> Placed:
+    if target.runtime == ONNXRUNTIME and _is_integer_form(node, target):
+        return "integer", ""
     if reason := float_reason(node, target):
         return "float", reason
     rule = rule_of(node, target)
     return ("part", _before(node)) if rule is not None and rule.kind == "clamp" else ("integer", "")
+
+
+def _is_integer_form(node: ir.Node, target: Target) -> bool:
+    """Tell whether a node is an operator of integers, or moves the integers that one gives."""
+    current: ir.Node | None = node
+    while current is not None and not is_integer_operator(current.op_type):
+        rule, source = rule_of(current, target), current.inputs[0] if current.inputs else None
+        if rule is None or rule.kind != "same" or source is None:
+            return False
+        current = source.producer()
+        if current is not None and current.op_type == QUANTIZE:
+            return True
+    return current is not None
 
 
 def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:

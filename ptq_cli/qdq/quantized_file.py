@@ -10,6 +10,10 @@ from ptq_cli.models.detect import ModelKind, detect_kind
 from ptq_cli.models.onnx_source import load_onnx
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.qdq.grids import is_pair_node
+from ptq_cli.qdq.kernels import is_integer_operator
+
+WRITTEN_FOR = "ptq.target"
+"""In the metadata of every quantized model that ptq writes."""
 
 
 def open_quantized(path: Path) -> ir.Model:
@@ -21,7 +25,7 @@ def open_quantized(path: Path) -> ir.Model:
         InputFileError: the file is missing or unreadable.
         ModelFormatError: it is damaged, or no ONNX.
         InvalidOnnxError: it fails the checker, or its opset is too old.
-        NotQuantizedError: it holds neither a QuantizeLinear nor a DequantizeLinear.
+        NotQuantizedError: it holds neither Q/DQ nor integer operators, and ptq did not write it.
     """
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:
@@ -51,5 +55,7 @@ def named(model: ir.Model) -> ir.Model:
 
 
 def is_quantized(model: ir.Model) -> bool:
-    """Tell whether a graph holds a QuantizeLinear or a DequantizeLinear."""
-    return any(is_pair_node(node) for node in model.graph)
+    """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
+    if WRITTEN_FOR in model.metadata_props:
+        return True
+    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph)

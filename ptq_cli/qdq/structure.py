@@ -1,6 +1,6 @@
 """Proof: a quantized graph is well formed, whatever made it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
@@ -9,37 +9,46 @@ from ptq_cli.plan.quantized import has_parameters_of
 UNPACKING = ("Cast", "Gather", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
 
+TakesIntegers = Callable[[ir.Node], bool]
 
-def structure_faults(model: ir.Model) -> Iterator[str]:
+
+def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is right.
 
     Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
     are positive and finite. A model may also take and give integers.
+
+    Args:
+        model: a quantized graph.
+        takes_integers: tells of an operator whether it may stand between a QuantizeLinear and a
+            DequantizeLinear, as a QLinearConv may where a runtime has one.
     """
     for node in model.graph:
         if node.op_type == "QuantizeLinear":
-            yield from _quantize_faults(node)
+            yield from _quantize_faults(node, takes_integers)
         elif node.op_type == "DequantizeLinear":
-            yield from _dequantize_faults(node)
+            yield from _dequantize_faults(node, takes_integers)
 
 
-def _quantize_faults(node: ir.Node) -> Iterator[str]:
+def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[str]:
     readers = [reader for reader, _ in node.outputs[0].uses()]
     if not readers and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is read by nobody"
     for reader in readers:
+        if takes_integers(reader):
+            continue
         if reader.op_type != "DequantizeLinear":
             yield f"'{node.name}' is read by {reader.op_type} '{reader.name}', not by a DequantizeLinear"
-        elif not has_parameters_of(node, reader):
+        if reader.op_type == "DequantizeLinear" and not has_parameters_of(node, reader):
             yield f"'{reader.name}' has other parameters than '{node.name}'"
 
 
-def _is_integer(source: ir.Value) -> bool:
+def _is_integer(source: ir.Value, takes_integers: TakesIntegers) -> bool:
     producer = source.producer()
     if producer is None:
         return _is_constant(source) or source.is_graph_input()
-    return producer.op_type == "QuantizeLinear" or _is_constant(source)
+    return producer.op_type == "QuantizeLinear" or takes_integers(producer) or _is_constant(source)
 
 
 def _is_constant(value: ir.Value) -> bool:
@@ -51,9 +60,9 @@ def _is_constant(value: ir.Value) -> bool:
     return producer.op_type in UNPACKING and all(_is_constant(item) for item in inputs)
 
 
-def _dequantize_faults(node: ir.Node) -> Iterator[str]:
+def _dequantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[str]:
     source, scale = node.inputs[0], node.inputs[1]
-    if source is not None and not _is_integer(source):
+    if source is not None and not _is_integer(source, takes_integers):
         yield f"'{node.name}' reads neither a QuantizeLinear nor a constant"
     if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is read by nobody"

@@ -7,9 +7,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, weight_axis
 from ptq_cli.qdq.grids import DEQUANTIZE, LIMITS, QUANTIZE, Grid, grid_of, is_pair_node, stored_integers
+from ptq_cli.qdq.kernels import is_integer_operator
 from ptq_cli.qdq.structure import structure_faults
 from ptq_cli.qdq.target_rules import (
     is_constant_pair,
@@ -63,15 +65,25 @@ def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
             yield Fault(rule.name, text)
 
 
-def _pairs(model: ir.Model, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
-    yield from structure_faults(model)
+def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
+    def takes_integers(node: ir.Node) -> bool:
+        # Of a file in the form of integer operators, which ONNX Runtime's own tool writes, too.
+        rule = rule_of(node, target)
+        moves = rule is not None and rule.kind == "same"
+        return target.runtime == ONNXRUNTIME and (moves or is_integer_operator(node.op_type))
+
+    yield from structure_faults(model, takes_integers)
+
+
+def _allowed(target: Target) -> list[str]:
+    # A tie carries the format of an operator's result to other tensors.
+    rules = [target.activation, *(rule.result for rule in target.op.values() if rule.result)]
+    return [name for rule in rules for name in (rule.format, *rule.formats, *rule.simulated)]
 
 
 def _formats(model: ir.Model, target: Target) -> Iterator[str]:
+    wanted = list(dict.fromkeys(_allowed(target)))
     for node in _activation_quantizers(model):
-        # A tie carries the format of an operator's result to other tensors.
-        allowed = [target.activation, *(rule.result for rule in target.op.values() if rule.result)]
-        wanted = [name for rule in allowed for name in (rule.format, *rule.formats, *rule.simulated)]
         found = grid_of(node).dtype.name.lower()
         if found not in wanted:
             yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
@@ -81,24 +93,27 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
     weights = {id(dequantize): dequantize for _, _, dequantize in _weighted(model, target)}
     for node in weights.values():
         grid = grid_of(node)
-        if not _is_centred(grid):
-            yield f"'{node.name}': a zero point of the weight is not {_centre(grid)}"
+        if not _is_zero_point(grid, _centre(grid.dtype)):
+            yield f"'{node.name}': a zero point of the weight is not {_centre(grid.dtype)}"
     if not target.activation.symmetric:
         return
     for node in _activation_quantizers(model):
         grid = grid_of(node)
-        if not _is_centred(grid):
+        # Of a type that the target has not, what it wants of its own.
+        is_allowed = grid.dtype.name.lower() in _allowed(target)
+        wanted = _centre(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
+        if not _is_zero_point(grid, wanted):
             zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
-            yield f"'{node.name}': the zero point is {zero}, the target wants {_centre(grid)}"
+            yield f"'{node.name}': the zero point is {zero}, the target wants {wanted}"
 
 
-def _is_centred(grid: Grid) -> bool:
-    return grid.zero_point is not None and bool(np.all(grid.zero_point.astype(np.int64) == _centre(grid)))
+def _is_zero_point(grid: Grid, wanted: int) -> bool:
+    return grid.zero_point is not None and bool(np.all(grid.zero_point.astype(np.int64) == wanted))
 
 
-def _centre(grid: Grid) -> int:
-    low, high = LIMITS.get(grid.dtype, (0, 0))
-    return 0 if low < 0 or grid.dtype not in LIMITS else (high + 1) // 2
+def _centre(dtype: ir.DataType) -> int:
+    low, high = LIMITS.get(dtype, (0, 0))
+    return 0 if low < 0 or dtype not in LIMITS else (high + 1) // 2
 
 
 def _weights(model: ir.Model, target: Target) -> Iterator[str]:

@@ -96,14 +96,15 @@ def take_turns(
 
 
 def batch_size(inputs: Batch) -> int:
-    """Return how many samples a batch has: the length of the first axis, 1 where no input has one.
+    """Return how many samples a batch has: the length of the first axis; 1 where inputs differ in it.
 
     Example:
         >>> import numpy as np
         >>> batch_size({"x": np.zeros((8, 3)), "scale": np.zeros(())})
         8
     """
-    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+    sizes = {array.shape[0] for array in inputs.values() if array.ndim}
+    return sizes.pop() if len(sizes) == 1 else 1
 
 
 def require_length(seconds: float, runs: int | None) -> None:

@@ -169,8 +169,7 @@ def _assembled(
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
-    counts = multiply_accumulates(ir.from_proto(opened.float_proto), sizes).counts
-    work = {name: None if count is None else count // batch for name, count in counts.items()}
+    work = multiply_accumulates(ir.from_proto(opened.float_proto), sizes).of_one(batch).counts
     placed = _as_run(layers, opened.quantized_proto, recipe, sizes)
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
     source = relative_location(dataset.source, Path.cwd())

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.core.errors import ModelFormatError, ModelInputError, RecipeValueError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.detect import ModelKind, detect_kind
 from ptq_cli.models.onnx_source import input_specs, load_onnx
-from ptq_cli.pipeline.proof.made_up import MADE_UP, made_up_batches
+from ptq_cli.pipeline.proof.made_up import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
@@ -88,7 +88,7 @@ def run_bench(
     graphs = [_load(path) for path in paths]
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     _fix_sizes(graphs[0], specs)
-    batch = _batch_size(options.batch, fixed_batch_size(specs))
+    batch = _batch_size(options.batch, own_batch_size(specs))
     _require_one_batch(options.batch, recipe)
     data, batches = _batches(graphs[0], specs, recipe, request, batch)
     latency = measure_latency(

@@ -13,11 +13,12 @@ from ptq_cli.models.onnx_source import input_specs, value_spec
 from ptq_cli.models.source import ModelFile, ModelSource
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.float_model import make_float_model, open_source
+from ptq_cli.pipeline.proof.made_up import own_batch_size
 from ptq_cli.pipeline.proof.target_of import target_of
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.layers import Formats, planned_formats, quantized_plan, stored_formats
+from ptq_cli.qdq.layers import Formats, parameter_count, planned_formats, quantized_plan, stored_formats
 from ptq_cli.qdq.quantized_file import is_quantized, named
 from ptq_cli.recipe.schema import Recipe
 
@@ -29,9 +30,9 @@ class Inspection:
     Attributes:
         file: the model's file, and of which kind it is.
         inputs, outputs: specs.
-        parameters: how many constants' elements the graph holds.
+        parameters: how many the graph holds; a tied weight counts once.
         plan: what the target would quantize, or what is quantized, with each layer's reason.
-        shapes: shape of each layer's first output, by the layer's name.
+        shapes: shape of each layer's first output, by the layer's name; None where its rank is not known.
         parity: largest relative difference of the float ONNX model to its source, or None where it was not
             compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
         work: multiply-accumulates of each layer, for one sample.
@@ -44,7 +45,7 @@ class Inspection:
     outputs: tuple[TensorSpec, ...]
     parameters: int
     plan: Plan
-    shapes: Mapping[str, tuple[int | None, ...]]
+    shapes: Mapping[str, tuple[int | None, ...] | None]
     parity: float | None
     work: MultiplyAccumulates
     formats: Mapping[str, Formats]
@@ -103,22 +104,23 @@ def _inspection(
     quantized: bool = False,
 ) -> Inspection:
     graph = model.graph
-    sizes = {name: (1, *shape[1:]) for name, shape in recipe.model.input_shape.items()}
+    inputs, shapes = input_specs(model), recipe.model.input_shape
+    batch = own_batch_size(inputs)
+    # Of one sample: a model that fixes another batch size is counted for that.
+    sizes = {name: tuple(shape) if batch else (1, *shape[1:]) for name, shape in shapes.items()}
     return Inspection(
         file,
-        input_specs(model),
+        inputs,
         tuple(value_spec(value) for value in graph.outputs),
-        _parameters(graph),
+        parameter_count(model),
         plan,
-        {node.name or "": value_spec(node.outputs[0]).shape for node in graph},
+        {node.name or "": _shape(node.outputs[0]) for node in graph},
         parity,
-        multiply_accumulates(model, sizes),
+        multiply_accumulates(model, sizes).of_one(batch or 1),
         formats,
         quantized,
     )
 
 
-def _parameters(graph: ir.Graph) -> int:
-    return sum(
-        value.const_value.size for value in graph.initializers.values() if value.const_value is not None
-    )
+def _shape(value: ir.Value) -> tuple[int | None, ...] | None:
+    return value_spec(value).shape if value.shape is not None else None

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.core.errors import DataShapeError
+from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.plan.bound_shapes import bind_shapes
 
@@ -13,6 +15,23 @@ SEED = 0
 MADE_UP = "made-up inputs"
 LARGEST_INDEX = 2
 """Integers are 0 or 1: a table of words has at least two rows."""
+
+
+def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
+    """Return how many samples a run of a model takes, where its inputs say so; None where any may be.
+
+    Edge case:
+        1 where the inputs fix different ones: their first axes are no samples, and a run is one.
+
+    Example:
+        >>> x, table = TensorSpec("x", np.dtype("f4"), (4, 3)), TensorSpec("table", np.dtype("f4"), (9, 3))
+        >>> own_batch_size([x]), own_batch_size([x, table])
+        (4, 1)
+    """
+    try:
+        return fixed_batch_size(inputs)
+    except DataShapeError:
+        return 1
 
 
 def made_up_batches(

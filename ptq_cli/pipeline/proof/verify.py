@@ -7,14 +7,14 @@ from pathlib import Path
 import onnx_ir as ir
 import onnxruntime
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.open import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.stored import serialize
-from ptq_cli.pipeline.proof.made_up import MADE_UP, made_up_batches
+from ptq_cli.pipeline.proof.made_up import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.proof.target_of import target_of
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -130,7 +130,7 @@ class _Samples:
 
 def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Samples:
     inputs = input_specs(graph)
-    fixed = fixed_batch_size(inputs)
+    fixed = own_batch_size(inputs)
     batch = fixed or BATCH
     data = recipe.calibration.data or recipe.evaluation.data
     shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
@@ -146,16 +146,16 @@ def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Sample
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
     """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
-    sizes = _sizes(samples)
+    sizes, batch = _sizes(samples), samples.fixed or 1
     work = multiply_accumulates(graph, sizes)
     nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
     values = [value for node in nodes for value in (*node.inputs, node.outputs[0]) if value is not None]
     tensors = sorted({value.name for value in values if value.producer() is not None and value.name})
     if not samples.batches or not tensors:
-        return work
+        return work.of_one(batch)
     first = samples.batches[0]
     sample = {name: array[: sizes[name][0]] if array.ndim else array for name, array in first.items()}
-    return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample))
+    return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample)).of_one(batch)
 
 
 def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:

@@ -35,6 +35,14 @@ def test_a_zero_point_that_is_left_out_is_0_and_of_uint8():
     assert (grid.dtype, grid.ends) == (ir.DataType.UINT8, (0.0, 127.5))
 
 
+@pytest.mark.parametrize("zeros", [", u)", ")"])
+def test_the_integers_of_a_file_without_types_are_those_of_the_zero_point(zeros):
+    model = build(PAIR.replace("uint8", "int8").replace(", t, u)", ", t" + zeros))
+    for node in model.graph:
+        node.outputs[0].type = None
+    assert [grid_of(node).dtype for node in model.graph][:2] == [ir.DataType.INT8, ir.DataType.INT8]
+
+
 @pytest.mark.parametrize(("op", "carried"), [("Transpose<perm=[1,0]>(x)", True), ("Expand(x, k)", False)])
 def test_onnx_runtime_carries_pairs_past_some_operators_only(op, carried):
     text = f"""(float[2,2] x) => (float[2,2] y) <float s = {{0.5}}, uint8 z = {{3}}, int64[2] k = {{2, 2}}> {{

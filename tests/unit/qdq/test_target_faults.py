@@ -72,3 +72,22 @@ def test_integers_of_a_model_that_takes_and_gives_them_are_no_fault():
     text = """(uint8[2,4] x) => (uint8[2,4] y) <float s = {0.02}, uint8 z = {128}> {
         d = DequantizeLinear(x, s, z) r = Sin(d) y = QuantizeLinear(r, s, z) }"""
     assert faults(build(text, constants={"w": np.zeros(1)})) == []
+
+
+LINEAR = """(float[N,4] x) => (float[N,4] y) <float s = {0.5}, uint8 z = {3}> {
+    q = QuantizeLinear(x, s, z)
+    t = Reshape(q, k)
+    a = com.microsoft.QLinearAdd(t, s, z, t, s, z, s, z)
+    y = DequantizeLinear(a, s, z) }"""
+
+
+def test_a_graph_of_integer_operators_is_right_where_a_runtime_has_them():
+    model = build(
+        LINEAR.replace("uint8 z = {3}", "uint8 z = {3}, int64[2] k"), constants={"k": np.array([-1, 4])}
+    )
+    assert list(target_faults(model, load_target("ort-cpu"))) == []
+    found = [(fault.rule, fault.text) for fault in target_faults(model, load_target("generic"))]
+    assert ("pairs", "'q' is read by Reshape 't', not by a DequantizeLinear") in found
+    assert ("pairs", "'y' reads neither a QuantizeLinear nor a constant") in found
+    # Of a type that the target has not, its own zero point is what it wants.
+    assert ("zero points", "'q': the zero point is 3, the target wants 0") in found

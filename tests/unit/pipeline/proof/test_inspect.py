@@ -1,5 +1,9 @@
 """inspect reads a float model and a quantized one, with the work and the formats of each layer."""
 
+import numpy as np
+import onnx
+import pytest
+
 from ptq_cli.pipeline.calibration.calibrate import run_calibrate
 from ptq_cli.pipeline.exporting.export import run_export
 from ptq_cli.pipeline.proof.inspect import run_inspect
@@ -34,3 +38,48 @@ def test_what_unpacks_a_weight_of_4_bits_is_no_layer(run, request_with):
 def test_the_shape_that_was_given_is_counted(folder, request_with):
     found = run_inspect(request_with(input_shape={"x": [7, 4]}))
     assert (found.work.total, found.work.assumed) == (24, {})
+
+
+FLATTENED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,2,2] x) => (float[N,6] y)
+    <int64[2] k = {0, 4}> {
+    f = Reshape(x, k) y = Gemm(f, w) }"""
+
+
+@pytest.fixture
+def flattened(folder):
+    def save(batch):
+        model = onnx.parser.parse_model(FLATTENED.replace("N", batch))
+        weight = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        onnx.save(model, folder / "flattened.onnx")
+        np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((12, 2, 2)).astype(np.float32))
+        return folder / "flattened.onnx"
+
+    return save
+
+
+def test_a_model_that_fixes_its_batch_is_counted_for_one_sample(flattened):
+    path = flattened("3")
+    assert run_inspect(Request({}, path)).work.total == 24
+    assert run_inspect(Request({"input_shape": {"x": [3, 2, 2]}}, path)).work.total == 24
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target": "tensorrt"},
+        {"weight_bits": 4},
+        {"weight_quantizer": "dorefa"},
+        {"weight_quantizer": "centers"},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())) or "default",
+)
+def test_parameters_are_those_of_the_float_model_however_they_are_stored(flattened, run, settings):
+    request = Request({"data": "x.npy", **settings}, flattened("N"))
+    assert run_inspect(request).parameters == 24  # The shape that a Reshape reads is none.
+    run_calibrate(request, run)
+    run_export(request, run)
+    found = run_inspect(Request({}, run.quantized_model))
+    assert found.parameters == 24
+    assert [layer.parameters for layer in found.plan.layers if layer.op == "Gemm"] == [24]
