@@ -1,8 +1,8 @@
-"""A model that computes in float16 is computed in float32, whose integer kernels there are.
+"""A model that computes in float16 or bfloat16 is computed in float32, whose integer kernels there are.
 
-Every float16 number is one of float32, so that weights keep their values to the bit. What is computed is
-rounded less often than before. Inputs and outputs stay float16, behind a Cast each: whoever calls the model
-sees no other.
+Every number of theirs is one of float32, so that weights keep their values to the bit. What is computed is
+rounded less often than before. Inputs and outputs keep their type, behind a Cast each: who calls the
+model sees no other.
 """
 
 from collections.abc import Iterator
@@ -13,40 +13,39 @@ import onnx_ir as ir
 from ptq_cli.models.fold_lazily import LAZY, lazy_tensor
 from ptq_cli.models.fresh_names import FreshNames
 
-FLOAT, FLOAT16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+FLOAT = ir.DataType.FLOAT
+HALVES = {ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 
-def widen_half(model: ir.Model) -> bool:
-    """Turn what is computed in float16 into float32, and tell whether there was any.
+def widen_half(model: ir.Model) -> str:
+    """Turn what is computed in 16 bits into float32, and return the names of these types, or an empty string.
 
-    Requires: types are inferred, functions inlined. Ensures: float16 is left in inputs and outputs of the
-    main graph only. A model that only stores or passes float16, and computes in float32, is left as it is.
+    Requires: types are inferred, functions inlined. Ensures: such types are left in inputs and outputs of the
+    main graph only. A model that only stores or passes them, and computes in float32, is left as it is.
 
     Args:
         model: is changed in place.
     """
-    if not any(node.op_type != "Cast" and _is_half(node) for node in model.graph.all_nodes()):
-        return False
+    computing = (node for node in model.graph.all_nodes() if node.op_type != "Cast")
+    found = {value.dtype for node in computing for value in node.outputs}
+    if not found & HALVES.keys():
+        return ""
     graph, names = model.graph, FreshNames.of(model.graph)
-    outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == FLOAT16]
+    outputs = {index: value.dtype for index, value in enumerate(graph.outputs) if value.dtype in HALVES}
     for value in _inner_values(model):
-        if value.dtype == FLOAT16:
+        if value.dtype in HALVES:
             value.type = ir.TensorType(FLOAT)
-        if value.const_value is not None and value.const_value.dtype == FLOAT16:
+        if value.const_value is not None and value.const_value.dtype in HALVES:
             value.const_value = _widened(value.const_value)
     for node in graph.all_nodes():
         _widen_attributes(node)
-    for value in [item for item in graph.inputs if item.dtype == FLOAT16]:
+    for value in [item for item in graph.inputs if item.dtype in HALVES]:
         _cast_input(graph, value, names)
-    for index in outputs:
-        _cast_output(graph, index, names)
+    for index, dtype in outputs.items():
+        _cast_output(graph, index, dtype, names)
     _drop_idle_casts(graph)
-    return True
-
-
-def _is_half(node: ir.Node) -> bool:
-    return any(value.dtype == FLOAT16 for value in node.outputs)
+    return " and ".join(name for dtype, name in HALVES.items() if dtype in found)
 
 
 def _inner_values(model: ir.Model) -> Iterator[ir.Value]:
@@ -66,9 +65,9 @@ def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _widen_attributes(node: ir.Node) -> None:
     for name, attribute in list(node.attributes.items()):
-        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == FLOAT16:
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALVES:
             node.attributes[name] = ir.AttrTensor(name, _widened(attribute.as_tensor()))
-        elif name in TYPE_ATTRIBUTES and node.domain == "" and attribute.value == FLOAT16:
+        elif name in TYPE_ATTRIBUTES and node.domain == "" and attribute.value in HALVES:
             node.attributes[name] = ir.AttrInt64(name, FLOAT)
 
 
@@ -82,10 +81,10 @@ def _cast_input(graph: ir.Graph, value: ir.Value, names: FreshNames) -> None:
     graph.insert_before(next(iter(graph)), [wide])
 
 
-def _cast_output(graph: ir.Graph, index: int, names: FreshNames) -> None:
+def _cast_output(graph: ir.Graph, index: int, dtype: ir.DataType, names: FreshNames) -> None:
     value = graph.outputs[index]
     name = value.name or ""
-    narrow = _cast(value, FLOAT16, f"{name}/Cast", names)
+    narrow = _cast(value, dtype, f"{name}/Cast", names)
     value.name = names.claim(f"{name}.float")
     narrow.outputs[0].name = name
     graph.append(narrow)

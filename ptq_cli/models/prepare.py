@@ -42,7 +42,7 @@ class Prepared:
         simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.
         quantizing: how many nodes were there already that quantize or dequantize; they were kept.
-        widened: it computed in float16, and computes in float32 now.
+        widened: the types of 16 bits that it computed in, where it computes in float32 now.
     """
 
     model: ir.Model
@@ -53,12 +53,12 @@ class Prepared:
     simplified: int
     applied: Mapping[str, int]
     quantizing: int
-    widened: bool
+    widened: str
 
     @property
     def is_changed(self) -> bool:
         """Tell whether operators were written that the source does not have."""
-        return self.widened or self.opset != self.opset_before or any(self.applied.values())
+        return bool(self.widened) or self.opset != self.opset_before or any(self.applied.values())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -68,7 +68,8 @@ class Prepared:
             notes.append(f"converted from opset {self.opset_before} to {self.opset}")
         if self.widened:
             notes.append(
-                "float16 is computed in float32: weights keep their values, inputs and outputs their type"
+                f"{self.widened} is computed in float32: weights keep their values, inputs and outputs their "
+                "type"
             )
         if self.quantizing:
             notes.append(f"{self.quantizing} nodes quantize or dequantize already, and are kept as they are")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 """onnxscript's optimizer makes two of them, and its rewriter adds one."""
-RESHAPE_TO_ZERO = 14
-"""Reshape got ``allowzero``."""
+NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
+"""By operator: the attribute that it got, and with which opset."""
 SMALL_CONSTANT = 8192
 """Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
 
@@ -65,7 +65,7 @@ def simplify(model: ir.Model) -> ir.Model:
     own_nested_outputs(model)
     for last in (passes.OutputFixPass(), passes.NameFixPass(), passes.TopologicalSortPass()):
         model = last(model).model
-    _without_allowzero(model)
+    _without_newer_attributes(model)
     return model
 
 
@@ -125,10 +125,10 @@ def _rules() -> "list[RewriteRule]":
     ]
 
 
-def _without_allowzero(model: ir.Model) -> None:
-    # A rule writes allowzero = 1 behind a shape that it found without a 0 in it, where it says nothing.
-    if model.opset_imports.get("", 0) >= RESHAPE_TO_ZERO:
-        return
-    for node in model.graph.all_nodes():
-        if node.op_type == "Reshape" and node.domain == "":
-            node.attributes.pop("allowzero", None)
+def _without_newer_attributes(model: ir.Model) -> None:
+    # They say nothing: a shape that onnxscript finds has no 0, and parts are equal, one for each output.
+    opset = model.opset_imports.get("", 0)
+    for op_type, (attribute, since) in NEWER_ATTRIBUTES.items():
+        for node in model.graph.all_nodes() if opset < since else ():
+            if node.op_type == op_type and node.domain == "":
+                node.attributes.pop(attribute, None)

@@ -112,6 +112,17 @@ def test_a_reshape_to_a_computed_shape_is_valid_in_opset_13():
     np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 4)})[0], noise(3, 2, 4).reshape(3, 8))
 
 
+def test_a_split_into_a_sequence_is_valid_in_opset_17():
+    # onnxscript's folding writes an attribute that opset 18 brought.
+    text = """(float[N,4] x) => (float[N,2] y) { k = Constant<value = int64 {1}>()
+        s = SplitToSequence<axis=1>(x, k)
+        a = Constant<value = int64 {0}>()\n b = Constant<value = int64 {3}>()
+        f = SequenceAt(s, a)\n l = SequenceAt(s, b)\n y = Concat<axis=1>(l, f) }"""
+    after = prepare(build(text, opset=17), "m.onnx")
+    assert "SequenceAt" not in operators(after)
+    np.testing.assert_array_equal(run(after, {"x": noise(3, 4)})[0], noise(3, 4)[:, [3, 0]])
+
+
 QUANTIZED = """(float[N,4] x) => (float[] y) <float s, uint8 z, int8[4,4] w, float ws, float[4,4] w2> {
     q = QuantizeLinear(x, s, z)
     d = DequantizeLinear(q, s, z)

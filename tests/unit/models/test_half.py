@@ -56,6 +56,24 @@ def test_a_float16_model_is_integer_with_its_own_inputs_and_outputs() -> None:
     assert sqnr_db(wide, narrow) > 30
 
 
+def test_bfloat16_is_computed_in_float32_too() -> None:
+    text = """(float[N,8] x) => (bfloat16[N,5] y, float[N,5] z) <bfloat16[8,5] f> {
+        h = Cast<to=16>(x)
+        y = MatMul(h, f)
+        z = Cast<to=1>(y) }"""
+    weight = noise(8, 5).astype(ir.DataType.BFLOAT16.numpy())
+    model = build(text, constants={"f": weight})
+    prepared = prepare_model(model, "m.onnx")
+    assert prepared.notes[0].startswith("bfloat16 is computed in float32")
+    after = prepared.model
+    assert [value.dtype for value in after.graph.outputs] == [ir.DataType.BFLOAT16, ir.DataType.FLOAT]
+    del after.graph.outputs[0]  # numpy has no such array
+    np.testing.assert_allclose(
+        run(after, {"x": noise(2, 8)})[0], noise(2, 8) @ weight.astype(np.float32), rtol=1e-5, atol=1e-6
+    )
+    assert quantized(after).graph.num_nodes() > after.graph.num_nodes()
+
+
 def test_weights_keep_their_values_to_the_bit() -> None:
     text = "(float16[N,8] x) => (float16[N,5] y) <float16[8,5] f> { y = MatMul(x, f) }"
     after = prepare(build(text, constants={"f": WEIGHTS["f"]}), "m.onnx")

@@ -114,8 +114,12 @@ def test_layers_count_the_constants_that_they_read(target):
             "(float16[N,4] x) => (float16[] y) <float16[4,2] w = {1,2,3,4,5,6,7,8}> { y = MatMul(x, w) }",
             "'x' is float16, not float",
         ),
+        (
+            "(float[N,0] x) => (float[] y) <float[0,2] w> { y = MatMul(x, w) }",
+            "its weight 'w' holds no values",
+        ),
     ],
-    ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16"],
+    ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16", "no_values"],
 )
 def test_nothing_to_quantize_says_why(graph, reason, target):
     with pytest.raises(NothingToQuantizeError) as caught:
