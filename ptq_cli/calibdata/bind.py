@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
@@ -191,10 +193,16 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
         raise DataTypeError(
             f"the dtype of input '{wanted.name}' differs: "
             f"found {found.dtype}, wanted {wanted.dtype}, in {where}",
-            hint=f"save array.astype('{wanted.dtype}')"
-            if wanted.dtype.isbuiltin == 1
-            else f"no file of arrays holds {wanted.dtype}: export the model with inputs in float32",
+            hint=_hint_of(wanted.dtype),
         )
+
+
+def _hint_of(dtype: np.dtype[np.generic]) -> str:
+    if dtype.kind == "O":
+        return "the model takes text: move what turns it into numbers out of the model, into the data"
+    if dtype.isbuiltin == 1:
+        return f"save array.astype('{dtype}')"
+    return f"no file of arrays holds {dtype}: export the model with inputs in float32"
 
 
 def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:

@@ -60,6 +60,8 @@ def load_onnx(path: Path) -> ir.Model:
         ) from error
     if not proto.HasField("graph"):
         raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
+    if not proto.graph.output:
+        raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
     if not _is_text(proto):
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"

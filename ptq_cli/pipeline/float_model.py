@@ -193,7 +193,7 @@ def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Ex
     if shapes:
         dtypes = {spec.name: spec.dtype for spec in source.example_specs}
         return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
-    if source.example_specs:
+    if source.example_specs or not names:
         return {
             spec.name: _made_up(tuple(size or EXAMPLE_SAMPLES for size in spec.shape), spec.dtype)
             for spec in source.example_specs

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, output_refusal
 from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
-from ptq_cli.plan.tensors import input_at, is_constant
+from ptq_cli.plan.tensors import input_at, is_constant, only_reader
 from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, Grid, grid_of
 
 WIDE_OPSET = 21
@@ -132,10 +132,11 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
         readers = _readers(quantizer)
         if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
             yield f"the result of '{node.name}' is quantized, and no integer operator reads it"
-        if len(node.outputs[0].uses()) == 1 and len(readers) == 1:
-            (reader,) = readers
-            behind = rules.of(reader)
-            takes = behind is not None and node.op_type in behind.fused_behind
-            if behind is not None and takes and input_fused_behind(reader, behind) is None:
-                into = f"{reader.op_type} '{reader.name}'"
-                yield f"the result of '{node.name}' is quantized before the {into} that it goes into"
+        pair = only_reader(quantizer) if only_reader(node) is quantizer else None
+        reader = only_reader(pair) if pair is not None else None
+        behind = rules.of(reader)
+        if reader is None or behind is None or node.op_type not in behind.fused_behind:
+            continue
+        if input_fused_behind(reader, behind) is None:
+            into = f"{reader.op_type} '{reader.name}'"
+            yield f"the result of '{node.name}' is quantized before the {into} that it goes into"

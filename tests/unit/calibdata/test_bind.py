@@ -92,6 +92,12 @@ def test_dtype_is_never_converted(images, dtype):
     assert error.value.hint == f"save array.astype('{dtype}')"
 
 
+def test_a_model_that_takes_text_says_so(images):
+    with pytest.raises(DataTypeError) as error:
+        bind_inputs(images, [spec("x", None, 3, 4, dtype="object")])
+    assert error.value.hint.startswith("the model takes text: move what turns it into numbers out")
+
+
 def test_fixed_batch_size_of_the_model():
     assert fixed_batch_size([spec("a", None, 3), spec("b")]) is None
     assert fixed_batch_size([spec("a", 4, 3), spec("b", None)]) == 4

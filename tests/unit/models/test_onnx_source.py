@@ -193,6 +193,13 @@ def test_a_constant_with_other_bytes_than_its_shape_says_is_refused(tmp_path, sh
     )
 
 
+def test_a_graph_without_an_output_is_refused(tmp_path: Path):
+    model = linear()
+    model.graph.ClearField("output")
+    with pytest.raises(InvalidOnnxError, match="has no output"):
+        opened(saved(model, tmp_path / "model.onnx"))
+
+
 def test_a_negative_size_is_any_size(tmp_path: Path):
     model = linear()
     model.graph.node.insert(0, helper.make_node("Slice", ["z", "start", "end", "axis"], ["x"]))

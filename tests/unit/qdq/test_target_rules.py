@@ -61,6 +61,13 @@ def test_without_that_rule_both_sides_are_quantized_and_the_fault_is_seen():
     assert said(model, target) == ["the result of 'd' is quantized before the Add 's' that it goes into"]
 
 
+def test_a_result_that_is_an_output_of_the_graph_goes_into_no_sum():
+    target = load_target("tensorrt")
+    model = result(RESIDUAL.replace("(float[] y)", "(float[] y, float[] d)"), target)
+    assert operators(model) == {"x", "c", "d.float", "r"}
+    assert said(model, target) == []
+
+
 @pytest.mark.parametrize("name", ["tensorrt", "generic"])
 def test_a_concat_has_one_scale_that_holds_all_its_sides(name):
     model = result(CONCAT, load_target(name))
