@@ -164,11 +164,19 @@ class Requests:
             if not (why := self._apart(node, stored)):
                 continue
             inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]
-            if inputs and all(self._is_restored(value) for value in inputs):
+            taken = self._taken_input(node)
+            if inputs and all(value is taken or self._is_restored(value) for value in inputs):
                 reason = f"reads {node.op_type} '{node.name}', which must not be integer: {why}"
                 names = [value.name or "" for value in moved_from(node.outputs[0], self.rules.target)]
                 found.update({name: reason for name in names if name in self.asked})
         return found
+
+    def _taken_input(self, node: ir.Node) -> ir.Value | None:
+        """Return the result of an integer operator that takes a join which a user keeps in float."""
+        plain = Rules(self.rules.target).of(node)
+        taken = input_fused_behind(node, plain) if plain is not None and plain.kind == "join" else None
+        before = taken.producer() if taken is not None else None
+        return taken if before is not None and (before.name or "") in self.integer else None
 
     def _apart(self, node: ir.Node, stored: Container[str]) -> str:
         """Return why an operator must not stand between quantized tensors, or an empty string."""

@@ -28,6 +28,7 @@ from ptq_cli.qdq.grids import (
     Grid,
     float_reader,
     grid_of,
+    is_constant_pair,
     is_pair_node,
     quantizers_behind,
     restored_by,
@@ -160,8 +161,11 @@ def _clamp(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noq
 
 
 def _input_reason(value: ir.Value, what: str, target: Target) -> str:
-    if restored_by(value, target) is not None:
-        return ""
+    source = restored_by(value, target)
+    if source is not None:
+        computed = stored_integers(source) is None and not is_constant_pair(source)
+        several = "has a scale for each index of an axis, which no integer kernel reads"
+        return f"its {what} '{value.name}' {several}" if computed and grid_of(source).per_axis else ""
     if is_constant(value):
         return f"its {what} '{value.name}' is a float constant"
     producer = value.producer()

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.rules import ONNXRUNTIME, Target
-from ptq_cli.plan.tensors import input_at
+from ptq_cli.plan.tensors import input_at, is_constant
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
@@ -115,6 +115,15 @@ def stored_integers(node: ir.Node) -> ir.Value | None:
             return None
         value = producer.inputs[0]
     return value
+
+
+def is_constant_pair(dequantize: ir.Node) -> bool:
+    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
+    source = dequantize.inputs[0]
+    producer = source.producer() if source is not None else None
+    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
+        return False
+    return is_constant(producer.inputs[0])
 
 
 def is_unpacking(node: ir.Node) -> bool:

@@ -43,12 +43,16 @@ def open_quantized(path: Path) -> ir.Model:
 
 
 def named(model: ir.Model) -> ir.Model:
-    """Return the model with constants as initializers, functions inlined, and names where there are none."""
+    """Return the model with constants as initializers, functions inlined, and names and shapes for all.
+
+    Files of other tools hold shapes and types of few tensors, and rules ask for both.
+    """
     with quiet_exporter():
         for step in (
             passes.InlinePass(),
             passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             passes.NameFixPass(),
+            passes.ShapeInferencePass(check_type=False, strict_mode=False),
         ):
             model = step(model).model
     return model

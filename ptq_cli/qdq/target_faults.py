@@ -10,12 +10,21 @@ from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.target import OpRule, Target
 from ptq_cli.plan.tensors import input_at, is_constant, weight_axis
-from ptq_cli.qdq.grids import DEQUANTIZE, LIMITS, QUANTIZE, Grid, grid_of, is_pair_node, stored_integers
+from ptq_cli.qdq.grids import (
+    DEQUANTIZE,
+    LIMITS,
+    QUANTIZE,
+    Grid,
+    grid_of,
+    is_constant_pair,
+    is_pair_node,
+    stored_integers,
+)
 from ptq_cli.qdq.kernels import is_integer_operator
 from ptq_cli.qdq.structure import structure_faults
 from ptq_cli.qdq.target_rules import (
-    is_constant_pair,
     opset_faults,
+    residual_faults,
     result_faults,
     shared_faults,
     storage_faults,
@@ -87,6 +96,14 @@ def _formats(model: ir.Model, target: Target) -> Iterator[str]:
         found = grid_of(node).dtype.name.lower()
         if found not in wanted:
             yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
+        if grid_of(node).per_axis or grid_of(node).blocked:
+            yield f"'{node.name}' has several scales, the target wants one for an activation"
+    if target.runtime == ONNXRUNTIME:
+        return  # It has kernels for unsigned weights, too.
+    for node, _, dequantize in _weighted(model, target):
+        rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
+        if found != rule.format and not (rule.packed and found in ("int4", "uint4")):
+            yield f"'{dequantize.name}' gives {found}, the target wants {rule.format} for a weight"
 
 
 def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
@@ -121,19 +138,21 @@ def _weights(model: ir.Model, target: Target) -> Iterator[str]:
         grid = grid_of(dequantize)
         value = input_at(node, rule.weight)
         integers = stored_integers(dequantize)
-        if value is None or grid.blocked:
+        if value is None or value.shape is None or grid.blocked:
             continue
-        axis = weight_axis(node, rule, value)
-        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape or ()), 1) != axis:
+        axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
+        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
             yield f"'{dequantize.name}': scales lie along axis {grid.axis}, {node.op_type} wants axis {axis}"
-        limit = 2 ** (target.weight_format.bits - 1)
+        limit = 2 ** (bits - 1)
         stored = integers.const_value if integers is not None else None
         array = stored.numpy() if stored is not None else np.zeros(1)
-        if target.weight_format.bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
+        if bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
             yield f"'{dequantize.name}': integers beyond ±{limit}, which sums of 16 bits may not hold"
 
 
 def _biases(model: ir.Model, target: Target) -> Iterator[str]:
+    if target.bias.format == "float":
+        return  # As which it is stored says the storage.
     for node, rule, dequantize in _weighted(model, target):
         bias = input_at(node, rule.bias)
         producer = bias.producer() if bias is not None else None
@@ -188,6 +207,9 @@ RULES = (
     Rule("weights", "scales lie along the output channels, and integers in the target's bits", _weights),
     Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
     Rule("storage", "weights are integers or floats behind a pair, as the target takes them", storage_faults),
+    Rule(
+        "residuals", "of a sum behind an operator that takes it the other side is quantized", residual_faults
+    ),
     Rule("results", "results are quantized where a kernel or an operator asks for it", result_faults),
     Rule("ties", "what moves values, and what the target ties, has one scale on all sides", shared_faults),
     Rule("opset", "the opset has the target's operators and the graph's integers", opset_faults),

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
-from ptq_cli.plan.refusals import attribute_refusal, output_refusal
+from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
-from ptq_cli.plan.tensors import input_at, is_constant, only_reader
-from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, Grid, grid_of
+from ptq_cli.plan.tensors import input_at, only_reader
+from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, Grid, grid_of, is_constant_pair, restored_by
 
 WIDE_OPSET = 21
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
@@ -31,7 +32,12 @@ def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
         if target.bias.format == "float" and source is not None and source.dtype == ir.DataType.INT32:
             yield f"'{node.name}' dequantizes int32, the target takes biases as floats"
         rule = Rules(target).of(node)
-        value = input_at(node, rule.weight) if rule is not None and rule.kind == "compute" else None
+        if rule is None or rule.kind != "compute":
+            continue
+        bias = dequantized_by(input_at(node, rule.bias))
+        if target.bias.format == "float" and bias is not None and grid_of(bias).dtype != ir.DataType.INT32:
+            yield f"'{bias.name}' quantizes the bias of '{node.name}', the target takes biases as floats"
+        value = input_at(node, rule.weight)
         dequantize = dequantized_by(value)
         if dequantize is None or grid_of(dequantize).blocked or _is_computed(dequantize):
             continue
@@ -61,6 +67,42 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
                 yield f"the result of '{node.name}' is not quantized, and the target wants it so"
         else:
             yield from _needless(node, rule, rules)
+
+
+def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
+    """Yield sums of a quantized result that an operator before them takes, with another side in float.
+
+    What no target quantizes, a constant or what a mask was added to, is no such side.
+    """
+    rules = Rules(target)
+    for node in model.graph:
+        rule = rules.of(node)
+        taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
+        before = taken.producer() if taken is not None else None
+        computes = rules.of(before)
+        if rule is None or before is None or computes is None or not is_quantized(before, computes):
+            continue
+        behind = clamp_behind(node, rules)
+        if not any(_quantizers(item.outputs[0]) for item in (node, behind) if item is not None):
+            continue
+        for value in moved_inputs(node, rule):
+            if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
+                yield (
+                    f"{node.op_type} '{node.name}' goes into '{before.name}', and its other side "
+                    f"'{value.name}' is not quantized"
+                )
+
+
+def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
+    producer = value.producer()
+    rule = rules.of(producer)
+    if (
+        producer is not None
+        and rule is not None
+        and (rule.kind == "apart" or attribute_refusal(producer, rule))
+    ):
+        return False
+    return not float_refusal(value) and not carries_mask(value)
 
 
 def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
@@ -103,15 +145,6 @@ def dequantized_by(value: ir.Value | None) -> ir.Node | None:
     return producer if producer is not None and producer.op_type == DEQUANTIZE else None
 
 
-def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
-        return False
-    return is_constant(producer.inputs[0])
-
-
 def _is_computed(dequantize: ir.Node) -> bool:
     """Tell whether a pair quantizes what is computed at run time: both sides of a MatMul may be."""
     source = dequantize.inputs[0]
@@ -135,8 +168,10 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
         pair = only_reader(quantizer) if only_reader(node) is quantizer else None
         reader = only_reader(pair) if pair is not None else None
         behind = rules.of(reader)
-        if reader is None or behind is None or node.op_type not in behind.fused_behind:
+        if reader is None or behind is None:
             continue
-        if input_fused_behind(reader, behind) is None:
-            into = f"{reader.op_type} '{reader.name}'"
+        into = f"{reader.op_type} '{reader.name}'"
+        if behind.kind == "clamp" and not clamp_refusal(reader):
+            yield f"the result of '{node.name}' is quantized before the {into} that goes into it"
+        if node.op_type in behind.fused_behind and input_fused_behind(reader, behind) is None:
             yield f"the result of '{node.name}' is quantized before the {into} that it goes into"

@@ -133,3 +133,13 @@ def test_a_result_that_must_be_quantized_is_missed():
     asked = replace(target, op={**target.op, "Conv": replace(target.op["Conv"], output="asked")})
     faults = said(result(RESIDUAL, asked), target)
     assert faults == ["the result of 'y' is not quantized, and the target wants it so"]
+
+
+def test_a_sum_that_a_user_keeps_in_float_does_not_go_into_the_convolution_before_it():
+    target = load_target("tensorrt")
+    model = build(RESIDUAL)
+    plan = make_plan(model, target, excluded={"s": "it is excluded"})
+    assert {layer.name: layer.reason for layer in plan.layers}["s"] == "it is excluded"
+    # A quantized result would let TensorRT add integers all the same.
+    assert "r" not in plan.activations
+    assert said(quantized(model, plan), target) == []
