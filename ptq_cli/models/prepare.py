@@ -6,11 +6,10 @@ What is measured afterwards is what ships: calibration, placement and evaluation
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.half import widen_half
 from ptq_cli.models.interface import Interface
 from ptq_cli.models.names import name_graph
@@ -20,14 +19,11 @@ from ptq_cli.models.passes.registry import FUSING, PASSES
 from ptq_cli.models.passes.rule import run_passes
 from ptq_cli.models.passes.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.models.stored import constant_bytes, is_large
 
 NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
 """A form that is written out has one of them."""
-CHECKED_WHOLE = 2**28
-"""Bytes of constants; where there are more, the checker is shown no more than type and shape of the large."""
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -90,15 +86,15 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
 
     Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
     initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
-    value has a name of its own, nothing tells of the machine that exported it, the opset is 13 or later, and
-    the checker accepts the result.
+    value has a name of its own, nothing tells of the machine that exported it, and the opset is 13 or later.
+    The checker is asked when the result is stored.
 
     Args:
         model: is changed in place where the passes can.
         what: the file's name, for messages.
 
     Raises:
-        InvalidOnnxError: an old opset cannot be converted, or the result fails the checker.
+        InvalidOnnxError: an old opset cannot be converted.
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     interface = Interface.of(model.graph)
@@ -116,7 +112,6 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model
         model = _without_notes(model)
-    check_model(model, what)
     return Prepared(
         model,
         opset_before,
@@ -161,23 +156,6 @@ def _without_notes(model: ir.Model) -> ir.Model:
     for value in values:
         value.metadata_props.clear()
     return model
-
-
-def check_model(model: ir.Model, what: str) -> None:
-    """Run the ONNX checker with full checks.
-
-    Raises:
-        InvalidOnnxError: it fails.
-    """
-    try:
-        if constant_bytes(model) > CHECKED_WHOLE or is_large(model):
-            passes.CheckerPass(full_check=True)(model)
-        else:
-            onnx.checker.check_model(ir.to_proto(model), full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise InvalidOnnxError(
-            f"'{what}' fails the ONNX checker: {first_line(error)}", hint="export it again"
-        ) from error
 
 
 def _clean(model: ir.Model) -> ir.Model:

@@ -16,9 +16,10 @@ from typing import BinaryIO, Protocol, cast
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx_ir.passes.common import CheckerPass
 
 from ptq_cli.core.errors import InvalidOnnxError, OutputFileError, first_line
-from ptq_cli.core.files import Content, PartialFolder
+from ptq_cli.core.files import Content, PartialFolder, hash_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.external_data import external_files, require_external_data
 
@@ -26,6 +27,9 @@ LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
 SMALLEST_EXTERNAL = 1 << 14
 """Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
+CHECKED_NAME = "checked.onnx"
+CHECKED_WHOLE = 2**28
+"""Bytes; of a larger graph the checker is shown no more than type and shape of its large constants."""
 ALIGNMENT = 4096
 """A page: each constant can be mapped by itself."""
 DATA_SUFFIX = ".data"
@@ -40,6 +44,7 @@ class StoredModel:
         data: the files that hold the rest of the constants; none of a small model.
         folder: where these are; the graph names them from there.
         keeper: whose end removes ``folder``, where it is one for files that are not finished.
+        parsed: the message of the graph, for the first who asks for it; none where it has to be parsed.
 
     Example:
         >>> StoredModel(b"onnx").size, StoredModel(b"").sha256[:8]
@@ -50,6 +55,7 @@ class StoredModel:
     data: tuple[Path, ...] = ()
     folder: Path | None = None
     keeper: object = field(default=None, compare=False, repr=False)
+    parsed: list[onnx.ModelProto] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -61,9 +67,7 @@ class StoredModel:
         """The hash of the graph's bytes, followed by those of the other files."""
         digest = hashlib.sha256(self.content)
         for path in self.data:
-            with path.open("rb") as stream:
-                while block := stream.read(1 << 20):
-                    digest.update(block)
+            hash_file(digest, path)
         return digest.hexdigest()
 
     def load(self) -> ir.Model:
@@ -72,7 +76,7 @@ class StoredModel:
         Raises:
             DecodeError: it is no ONNX.
         """
-        model = ir.from_proto(onnx.load_model_from_string(self.content))
+        model = ir.from_proto(self._message())
         if self.folder is not None:
             ir.external_data.set_base_dir(model.graph, self.folder)
         return model
@@ -83,10 +87,13 @@ class StoredModel:
         Raises:
             DecodeError: it is no ONNX.
         """
-        proto = onnx.load_model_from_string(self.content)
+        proto = self._message()
         if self.folder is not None:
             onnx.load_external_data_for_model(proto, str(self.folder))
         return proto
+
+    def _message(self) -> onnx.ModelProto:
+        return self.parsed.pop() if self.parsed else onnx.load_model_from_string(self.content)
 
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place."""
@@ -108,8 +115,12 @@ class StoredModel:
         return StoredModel(self.content, tuple(files), keeper.path, keeper)
 
 
-def read_model(path: Path) -> StoredModel:
+def read_model(path: Path, *, to_load: bool = False) -> StoredModel:
     """Return a model as its files hold it.
+
+    Args:
+        path: of the graph.
+        to_load: keep the graph as it was parsed here, which takes as much memory as the file, for ``load``.
 
     Edge case:
         What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
@@ -124,7 +135,8 @@ def read_model(path: Path) -> StoredModel:
         return StoredModel(content)
     require_external_data(proto, path)
     files = external_files(proto, path.parent)
-    return StoredModel(content, files, path.parent if files else None)
+    parsed = [proto] if to_load else []
+    return StoredModel(content, files, path.parent if files else None, parsed=parsed)
 
 
 def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False) -> StoredModel:
@@ -141,7 +153,6 @@ def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False
 
     Raises:
         OutputFileError: the file cannot be written.
-        InvalidOnnxError: the checker does not accept the result.
     """
     if not apart and constant_bytes(model) <= LARGEST_BYTES:
         ir.external_data.load_to_model(model)
@@ -162,20 +173,41 @@ def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredMod
                 _move(value, value.const_value, stream, path)
     if not path.stat().st_size:
         return serialize(model)
-    content = serialize(model).content
-    _check_place(content, keeper.path / name)
-    return StoredModel(content, (path,), keeper.path, keeper)
+    return StoredModel(serialize(model).content, (path,), keeper.path, keeper)
 
 
-def _check_place(content: bytes, path: Path) -> None:
-    """Prove that the checker finds the constants where the graph says they are."""
-    path.write_bytes(content)
+def check_stored(stored: StoredModel, model: ir.Model, what: str) -> None:
+    """Run the ONNX checker with full checks on what ``store_model`` returned.
+
+    Args:
+        stored: of a model with constants in a file, the checker looks whether they are where the graph says.
+        model: that it was made of.
+        what: the model's name in messages.
+
+    Raises:
+        InvalidOnnxError: the checker does not accept it.
+        OutputFileError: the graph cannot be written beside its constants, where the checker looks for them.
+    """
     try:
-        onnx.checker.check_model(str(path), full_check=True)
+        if stored.folder is not None and stored.data:
+            _check_beside_data(stored, stored.folder)
+        elif len(stored.content) > CHECKED_WHOLE:
+            CheckerPass(full_check=True)(model)
+        else:
+            onnx.checker.check_model(stored.content, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise InvalidOnnxError(
-            f"'{path.name}' fails the ONNX checker: {first_line(error)}", hint="report this model"
+            f"'{what}' fails the ONNX checker: {first_line(error)}", hint="export it again"
         ) from error
+
+
+def _check_beside_data(stored: StoredModel, folder: Path) -> None:
+    path = folder / CHECKED_NAME
+    try:
+        path.write_bytes(stored.content)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    onnx.checker.check_model(str(path), full_check=True)
     path.unlink()
 
 

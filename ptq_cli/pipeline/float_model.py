@@ -32,7 +32,7 @@ from ptq_cli.models.parity import (
 )
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
-from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
+from ptq_cli.models.stored import StoredModel, check_stored, is_large, read_model, store_model
 from ptq_cli.pipeline.outputs import require_data_output
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.foreign_types import know_foreign_types
@@ -146,7 +146,9 @@ def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
     if is_large(model):
         require_data_output(path, file.path)
-    return store_model(model, path.parent, path.name)
+    stored = store_model(model, path.parent, path.name)
+    check_stored(stored, model, file.path.name)
+    return stored
 
 
 def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:

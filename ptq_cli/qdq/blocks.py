@@ -10,7 +10,7 @@ from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.weights import StoredWeight, WeightChoice, is_unsearched, storage_bits
+from ptq_cli.qdq.weights import StoredWeight, WeightChoice, storage_bits
 from ptq_cli.recipe.schema import AmaxSettings
 
 
@@ -35,9 +35,9 @@ class BlockQuantizer:
             weight: any whose axis the blocks divide; scale: (blocks,).
         """
         ranges = choose_weight_ranges(rows_of_blocks(weight, site), PerAxis(0), self.settings, site.format)
-        scale = scale_from_amax([item.amax for item in ranges], site.format)
+        scale = scale_from_amax(ranges.amax, site.format)
         zeros = np.zeros(scale.shape, np.int64)
-        return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)), is_unsearched(ranges))
+        return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)), ranges.unsearched)
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the parameters: any scale will do."""

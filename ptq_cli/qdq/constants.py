@@ -1,6 +1,7 @@
 """Pass: weights and biases are stored as integers behind a DequantizeLinear, or behind a Gather."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -14,7 +15,8 @@ from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.blocks import scales_in_place
 from ptq_cli.qdq.integers import WeightIntegers
 from ptq_cli.qdq.nodes import add_computed, add_initializer, make_dequantize, make_quantize
-from ptq_cli.qdq.parameters import Parameters, bias_scale, constant
+from ptq_cli.qdq.parameters import Parameters, bias_scale
+from ptq_cli.qdq.weight_decisions import constant
 from ptq_cli.qdq.weights import StoredWeight
 
 INT32 = np.iinfo(np.int32)
@@ -27,7 +29,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale
     share what is stored; a float constant that nobody reads any more is gone.
     """
-    store = _Store(model.graph)
+    store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
     nodes = {node.name: node for node in model.graph}
     for site in plan.weights:
         store.weight(nodes[site.node], site, parameters)
@@ -42,15 +44,18 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
 class _Store:
     """Adds integer constants to a graph, each once."""
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, readers: Mapping[str, int]) -> None:
         self._graph = graph
+        self._readers = readers
         self._names = FreshNames.of(graph)
         self._integers = WeightIntegers(graph, self._names)
         self._stored: dict[tuple[str, int | None, bytes], tuple[ir.Value, ...]] = {}
 
     def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
         found, stored = parameters.weights.get(site), parameters.stored[site]
-        key = (site.tensor, site.axis, _digest(stored, found) + str(site.block_size).encode())
+        # One reader has nobody to share with, and a digest of a large weight takes its time.
+        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
+        key = (site.tensor, site.axis, digest + str(site.block_size).encode())
         if key not in self._stored:
             constants: dict[str, Array] = {}
             if found is not None and site.block_size is not None:

@@ -106,7 +106,7 @@ def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        Session(model, threads=1, save_optimized=path)
+        Session(model, threads=1, save_optimized=path, apart=True)
         return onnx.load(path, load_external_data=False)
 
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.granularity import PerAxis
+from ptq_cli.qdq.magnitudes import Magnitudes
 
 MOST_RATIO = 64.0
 """Of the end of a range to the mean magnitude beside the largest value: the mean is then 2 of 127 steps.
@@ -64,7 +65,9 @@ class LargeChannel(Outlier):
         return f"{where} is {self.ratio:.0f} times as large as the median one, and all share a scale"
 
 
-def find_outlier(weight: FloatArray, parameters: QuantParameters) -> Outlier | None:
+def find_outlier(
+    weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes
+) -> Outlier | None:
     """Return what leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.
@@ -72,6 +75,7 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters) -> Outlier | N
     Args:
         weight: in real units.
         parameters: that were decided for it.
+        magnitudes: of the weight, with the parameters' granularity.
 
     Shapes:
         weight: any; the parameters' scale has one element for each channel, or one for all.
@@ -81,44 +85,42 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters) -> Outlier | N
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.qdq.magnitudes import magnitudes_of
         >>> weight = np.ones((2, 100), np.float32)
         >>> weight[1, 5] = 500.0
         >>> scale = np.float32([1, 500]) / 127
         >>> decided = QuantParameters(scale, np.zeros(2, np.int64), INT8_NARROW, PerAxis(0))
-        >>> found = find_outlier(weight, decided)
+        >>> found = find_outlier(weight, decided, magnitudes_of(weight, PerAxis(0)))
         >>> found.channel, found.ratio
         (1, 500.0)
     """
     if not weight.size:
         return None
     granularity = parameters.granularity
-    magnitude = np.abs(weight)
     end = np.asarray(parameters.scale, np.float64) * parameters.format.qmax
-    ratios = np.atleast_1d(_ratios(magnitude, granularity.reduced_axes(weight.shape), end))
+    ratios = np.atleast_1d(_ratios(magnitudes, end))
     found = np.flatnonzero(ratios > MOST_RATIO)
     if found.size:
         worst = int(np.argmax(ratios))
         axis = granularity.axis if isinstance(granularity, PerAxis) else None
         return Outlier(axis, worst, float(ratios[worst]), int(found.size))
-    return None if isinstance(granularity, PerAxis) else _large_channel(magnitude)
+    return None if isinstance(granularity, PerAxis) else _large_channel(weight)
 
 
-def _ratios(
-    magnitude: FloatArray, axes: tuple[int, ...], end: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _ratios(magnitudes: Magnitudes, end: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the end of each channel's range over the mean of its values, the largest not counted."""
-    largest = magnitude.max(axis=axes).astype(np.float64)
-    others = np.count_nonzero(magnitude, axis=axes) - 1
-    total = magnitude.sum(axis=axes, dtype=np.float64) - largest
+    largest = magnitudes.largest.astype(np.float64)
+    others = magnitudes.nonzero - 1
+    total = magnitudes.total - largest
     is_told = (others > 0) & (total > ZERO_AMAX)
     mean = np.where(is_told, total / np.maximum(others, 1), 1.0)
     result: npt.NDArray[np.float64] = np.where(is_told, np.minimum(largest, end) / mean, 0.0)
     return result
 
 
-def _large_channel(magnitude: FloatArray) -> LargeChannel | None:
+def _large_channel(weight: FloatArray) -> LargeChannel | None:
     """Return the channel, along any axis, that is far larger than those it shares a scale with."""
-    worst = None
+    worst, magnitude = None, np.abs(weight)
     for axis, size in enumerate(magnitude.shape):
         if magnitude.ndim < 2 or size < FEWEST_CHANNELS:
             continue

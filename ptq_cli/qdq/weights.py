@@ -1,14 +1,13 @@
 """How a weight is quantized and stored: what each family of quantizers must tell, and the scaled one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.weights import choose_weight_ranges
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.amax.weights import WeightRanges, choose_weight_ranges
+from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
@@ -86,7 +85,7 @@ class ScaledQuantizer:
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return a scale for each output channel, or one where the site has no axis."""
         ranges = weight_ranges(weight, site, self.settings)
-        return WeightChoice(weight_parameters(ranges, site), is_unsearched(ranges))
+        return WeightChoice(weight_parameters(ranges.amax, site), ranges.unsearched)
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the parameters: any scale will do."""
@@ -109,7 +108,7 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
 
 
-def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> tuple[Choice, ...]:
+def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> WeightRanges:
     """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
 
     Shapes:
@@ -118,17 +117,17 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
         >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
-        >>> [item.amax for item in weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings())]
+        >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
         [2.0, 0.0]
     """
     return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
 
 
-def weight_parameters(ranges: Sequence[Choice], site: WeightSite) -> QuantParameters:
-    """Return the symmetric parameters of a weight from its ranges.
+def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
+    """Return the symmetric parameters of a weight from the ends of its ranges.
 
     Shapes:
-        scale: (C,) along the site's axis, or ().
+        amax: (C,) along the site's axis, or (); scale: the same.
 
     Edge case:
         An all-zero channel gets scale 1.
@@ -136,21 +135,10 @@ def weight_parameters(ranges: Sequence[Choice], site: WeightSite) -> QuantParame
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
         >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
-        >>> weight_parameters([Choice(-1.27, 1.27), Choice(0.0, 0.0)], site).scale.tolist()
+        >>> weight_parameters([1.27, 0.0], site).scale.tolist()
         [0.009999999776482582, 1.0]
     """
-    return parameters_of(scale_from_amax(amax_of(ranges, site), site.format), site)
-
-
-def amax_of(ranges: Sequence[Choice], site: WeightSite) -> FloatArray:
-    """Return the amax of each range.
-
-    Shapes:
-        (C,) where the site has an axis, otherwise (); float64, as the method gave it.
-    """
-    amax = np.asarray([item.amax for item in ranges])
-    result: FloatArray = amax if site.axis is not None else amax.reshape(())
-    return result
+    return parameters_of(scale_from_amax(amax, site.format), site)
 
 
 def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:
@@ -161,9 +149,3 @@ def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:
 def granularity_of(site: WeightSite) -> Granularity:
     """Return how much of a weight shares a scale."""
     return PerTensor() if site.axis is None else PerAxis(site.axis)
-
-
-def is_unsearched(ranges: Sequence[Choice]) -> bool:
-    """Tell whether the method had one candidate only in every channel that is not all zero."""
-    searched = [item.candidates for item in ranges if item.amax > ZERO_AMAX]
-    return bool(searched) and all(candidates == 1 for candidates in searched)

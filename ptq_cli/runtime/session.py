@@ -10,13 +10,14 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
 from ptq_cli.runtime.device import HOST, Device
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
 SAID_LIMIT = 400
 """Characters of ONNX Runtime's message that are passed on."""
+OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = "does the model accept this batch size? try a batch of 1"
@@ -61,6 +62,7 @@ class Session:
         threads: int = 0,
         optimize: bool = True,
         save_optimized: Path | None = None,
+        apart: bool = False,
         arena: bool = True,
         device: Device = HOST,
     ) -> None:
@@ -72,6 +74,8 @@ class Session:
             threads: of one operator; 0 for one a core that this process may use.
             optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
             save_optimized: write the graph that ONNX Runtime made of it there.
+            apart: write the large constants of that graph into a file beside it, and do not copy them into
+                the form that kernels like best: the graph is to be looked at, and not run.
             arena: keep memory for the next run; False gives it back, which takes time and saves memory.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
@@ -91,8 +95,12 @@ class Session:
         options.use_deterministic_compute = not device.is_host
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
-        if isinstance(model, StoredModel) and model.folder is not None:
+            if apart:
+                options.add_session_config_entry(OPTIMIZED_DATA, f"{save_optimized.name}{DATA_SUFFIX}")
+        is_mapped = isinstance(model, StoredModel) and model.folder is not None
+        if is_mapped:
             options.add_session_config_entry(DATA_FOLDER, str(model.folder))
+        if is_mapped or apart:
             options.add_session_config_entry("session.disable_prepacking", "1")
         source = (
             str(model)

@@ -3,8 +3,10 @@
 import ast
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptq_cli.collectors.artifact import Calibration, load_calibration
 from ptq_cli.collectors.share import Share
@@ -20,9 +22,10 @@ from ptq_cli.recipe.layers import file_layer, table_layer
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
+from ptq_cli.runtime.device import parse_device
+
 if TYPE_CHECKING:
     from ptq_cli.models.stored import StoredModel
-from ptq_cli.runtime.device import parse_device
 
 DEPENDS_ON = (
     "model.path",
@@ -43,6 +46,9 @@ DEPENDS_ON = (
     "quantization.target",
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
+
+HASHING_THREADS = 2
+"""One for the float model, one for the file that it was made from; a third core works meanwhile."""
 
 DEVICE_KIND = "runtime.device"
 """Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
@@ -126,8 +132,22 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
     return kept
 
 
-def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration, "StoredModel"]:
-    """Return the recipe, the calibration and the float model of a run, if they still fit each other.
+class LoadedRun(NamedTuple):
+    """What a calibrated run holds.
+
+    Attributes:
+        recipe: the run's, with this request's flags.
+        calibration: the statistics and where they come from.
+        float_model: that was calibrated.
+    """
+
+    recipe: Recipe
+    calibration: Calibration
+    float_model: "StoredModel"
+
+
+def load_run(request: Request, run: RunDirectory) -> LoadedRun:
+    """Return what a run holds, if its parts still fit each other.
 
     The flags of the calibration are repeated beneath this request's own, so that ``ptq export`` needs none
     of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
@@ -139,6 +159,20 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration, 
         IncompleteCalibrationError: it has seen a part of the calibration set only.
         StaleCalibrationError: the model or a setting has changed since; the message says which.
     """
+    with loaded_run(request, run) as found:
+        return found
+
+
+@contextmanager
+def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
+    """Yield what ``load_run`` returns, while other threads hash the files that it comes from.
+
+    The block may work with it, and must write nothing that stays: only at its end is it known to fit. Where a
+    file has changed, that is the error, whatever the block made of the file.
+
+    Raises:
+        PtqError: as ``load_run`` does.
+    """
     from ptq_cli.models.stored import read_model
 
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
@@ -146,15 +180,26 @@ def load_run(request: Request, run: RunDirectory) -> tuple[Recipe, Calibration, 
     stored = calibration.provenance
     if stored.share is not None:
         raise incomplete(run, stored.share)
-    float_model = read_model(run.float_model)
-    if float_model.sha256 != stored.model:
-        raise _stale(f"'{run.float_model}' is not the model that was calibrated")
-    own = file_layer(run.recipe) if run.recipe.is_file() else None
-    flags = table_layer(stored.flags, run.path, "the calibration's flags")
-    recipe = resolve(request, earlier=flags, otherwise=own)
-    _require_same_settings(recipe, stored.settings, run)
-    _require_same_files(stored.settings, run)
-    return recipe, calibration, float_model
+    with ThreadPoolExecutor(HASHING_THREADS, "hash") as pool:
+        files = pool.submit(_require_same_files, stored.settings, run)
+        float_model = read_model(run.float_model, to_load=True)
+        digest = pool.submit(lambda: float_model.sha256)
+
+        def require_same() -> None:
+            if digest.result() != stored.model:
+                raise _stale(f"'{run.float_model}' is not the model that was calibrated")
+            files.result()
+
+        try:
+            own = file_layer(run.recipe) if run.recipe.is_file() else None
+            flags = table_layer(stored.flags, run.path, "the calibration's flags")
+            recipe = resolve(request, earlier=flags, otherwise=own)
+            _require_same_settings(recipe, stored.settings, run)
+            yield LoadedRun(recipe, calibration, float_model)
+        except Exception:
+            require_same()
+            raise
+        require_same()
 
 
 def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:

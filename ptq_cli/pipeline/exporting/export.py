@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.models.opset import opset_of, raise_opset
-from ptq_cli.models.stored import StoredModel, store_model
-from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.models.stored import StoredModel, check_stored, store_model
+from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.ranges import decide_activations, require_ranges, unsearched
@@ -116,9 +118,9 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
     """
-    recipe, calibration, float_model = load_run(request, run)
-    require_outputs(run, recipe, output)
-    exported = make_export(recipe, calibration, float_model, run, output)
+    with no_cycle_search(), loaded_run(request, run) as (recipe, calibration, float_model):
+        require_outputs(run, recipe, output)
+        exported = make_export(recipe, calibration, float_model, run, output)
     write_together(exported.files)
     return exported.result
 
@@ -154,6 +156,9 @@ def make_export(
     if not placement.is_plain:
         quantized.metadata_props.update(_quantizers(placement, plan))
     stored = store_model(quantized, target.parent, target.name, apart=bool(float_model.data))
+    with ThreadPoolExecutor(1, "kernels") as pool:
+        kernels = pool.submit(_kernels, stored, quantized, recipe.quantization.target)
+        check_stored(stored, quantized, "the quantized model")
     result = ExportResult(
         target,
         stored.size,
@@ -161,7 +166,7 @@ def make_export(
         plan.target,
         method,
         plan,
-        _kernels(stored, quantized, recipe.quantization.target),
+        kernels.result(),
         parameters.widened,
         recipe.amax.weight_method,
         settings.overridden,

@@ -23,9 +23,7 @@ from ptq_cli.qdq.weights import (
     StoredWeight,
     WeightChoice,
     WeightQuantizer,
-    amax_of,
     granularity_of,
-    is_unsearched,
     parameters_of,
     storage_bits,
     weight_ranges,
@@ -115,8 +113,8 @@ class FixedPointQuantizer:
         if self.family.integer is not None:
             return WeightChoice(parameters_of(_step_of(self.family.integer, self.family.bits), site))
         ranges = weight_ranges(weight, site, self.settings)
-        whole = np.vectorize(bits_before_point)(np.maximum(amax_of(ranges, site), ZERO_AMAX))
-        return WeightChoice(parameters_of(_step_of(whole, self.family.bits), site), is_unsearched(ranges))
+        whole = np.vectorize(bits_before_point)(np.maximum(ranges.amax, ZERO_AMAX))
+        return WeightChoice(parameters_of(_step_of(whole, self.family.bits), site), ranges.unsearched)
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the next powers of two."""
@@ -194,9 +192,9 @@ class DorefaQuantizer:
         """Return ``amax / (2^bits - 1)`` of each output channel."""
         ranges = weight_ranges(weight, site, self.settings)
         # There is no level at 0: a channel of zeros gets levels as near to it as nothing.
-        amax = np.maximum(amax_of(ranges, site), ZERO_AMAX)
+        amax = np.maximum(ranges.amax, ZERO_AMAX)
         scale = (amax / ((1 << self.family.bits) - 1)).astype(np.float32)
-        return WeightChoice(parameters_of(np.asarray(scale), site), is_unsearched(ranges))
+        return WeightChoice(parameters_of(np.asarray(scale), site), ranges.unsearched)
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the parameters: any scale will do."""

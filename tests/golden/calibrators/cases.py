@@ -262,7 +262,8 @@ def _require_weight_is_decided(params: Case, weight: np.ndarray) -> None:
     granularity = PerAxis(0) if params["perchannel"] else PerTensor()
     settings = AmaxSettings(weight_method=params["method"])
     ranges = choose_weight_ranges(weight, granularity, settings, IntegerFormat(8, signed=True))
-    require(all(0 < item.amax <= np.abs(weight).max() for item in ranges), "a range is empty or too wide")
+    is_inside = (0 < ranges.amax) & (ranges.amax <= np.abs(weight).max())
+    require(bool(is_inside.all()), "a range is empty or too wide")
 
 
 def _weight_channel(params: Case, channel: np.ndarray, recorded: float) -> None:
@@ -277,16 +278,16 @@ def _weight_channel(params: Case, channel: np.ndarray, recorded: float) -> None:
     format = IntegerFormat(
         params["num_bits"], signed=not params["unsigned"], narrow_range=not params["unsigned"]
     )
-    (choice,) = choose_weight_ranges(channel, PerTensor(), settings, format)
+    amax = float(choose_weight_ranges(channel, PerTensor(), settings, format).amax)
     if params["method"] == "percentile":
         _percentile(settings.percentile, _statistics([channel], HistogramCollector()), recorded, width)
         # From the values there is no bin to round up to; a whole number of values may be one more.
-        require(choice.amax >= recorded, f"amax is {choice.amax}, recorded is {recorded}")
+        require(amax >= recorded, f"amax is {amax}, recorded is {recorded}")
         return
     allowed = 0.0 if params["method"] == "max" else width * 1.001
     require(
-        abs(choice.amax - recorded) <= allowed,
-        f"amax is {choice.amax}, recorded is {recorded}, whose bins are {width} wide",
+        abs(amax - recorded) <= allowed,
+        f"amax is {amax}, recorded is {recorded}, whose bins are {width} wide",
     )
 
 
