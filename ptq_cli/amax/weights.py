@@ -63,7 +63,7 @@ def choose_weight_ranges(
     axes = granularity.reduced_axes(weight.shape)  # raises where there is no such axis
     if settings.weight_method == "max":  # all channels at once, which a search cannot do
         # Two looks at the weight are faster than a copy of it without signs.
-        amax = np.maximum(np.max(weight, axes, initial=0.0), -np.min(weight, axes, initial=0.0))
+        amax = np.maximum(np.max(weight, axes, initial=0.0), np.abs(np.min(weight, axes, initial=0.0)))
         return WeightRanges(amax.astype(np.float64))
     choices = [of_values(channel, settings, format) for channel in np.moveaxis(weight, granularity.axis, 0)]
     return WeightRanges(np.asarray([item.amax for item in choices], np.float64), _is_unsearched(choices))

@@ -123,11 +123,14 @@ def hash_file(digest: "hashlib._Hash", path: Path) -> None:
         'e3b0c442'
     """
     # Large blocks: between two, a thread waits for the interpreter as long as 5 ms where another computes.
-    with mmap.mmap(-1, HASHED_BLOCK) as memory, memoryview(memory) as block:
-        with path.open("rb", buffering=0) as stream:
-            while size := stream.readinto(block):
-                with block[:size] as read:
-                    digest.update(read)
+    with (
+        path.open("rb", buffering=0) as stream,
+        mmap.mmap(-1, HASHED_BLOCK) as memory,
+        memoryview(memory) as block,
+    ):
+        while size := stream.readinto(block):
+            with block[:size] as read:
+                digest.update(read)
 
 
 def sha256_text(text: str) -> str:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.models.half import widen_half
 from ptq_cli.models.interface import Interface
 from ptq_cli.models.names import name_graph
@@ -81,6 +82,7 @@ def prepare(model: ir.Model, what: str) -> ir.Model:
     return prepare_model(model, what).model
 
 
+@no_cycle_search()
 def prepare_model(model: ir.Model, what: str) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 

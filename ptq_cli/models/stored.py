@@ -16,9 +16,8 @@ from typing import BinaryIO, Protocol, cast
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
-from onnx_ir.passes.common import CheckerPass
 
-from ptq_cli.core.errors import InvalidOnnxError, OutputFileError, first_line
+from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import Content, PartialFolder, hash_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.external_data import external_files, require_external_data
@@ -27,9 +26,6 @@ LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
 SMALLEST_EXTERNAL = 1 << 14
 """Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
-CHECKED_NAME = "checked.onnx"
-CHECKED_WHOLE = 2**28
-"""Bytes; of a larger graph the checker is shown no more than type and shape of its large constants."""
 ALIGNMENT = 4096
 """A page: each constant can be mapped by itself."""
 DATA_SUFFIX = ".data"
@@ -111,7 +107,7 @@ class StoredModel:
         try:
             files = [Path(shutil.copy(path, keeper.path)) for path in self.data]
         except OSError as error:
-            raise _cannot_write(folder / name, error) from error
+            raise cannot_write(folder / name, error) from error
         return StoredModel(self.content, tuple(files), keeper.path, keeper)
 
 
@@ -162,7 +158,7 @@ def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False
         return _store_apart(model, keeper, name)
     except OSError as error:
         keeper.remove()
-        raise _cannot_write(data_path(folder / name), error) from error
+        raise cannot_write(data_path(folder / name), error) from error
 
 
 def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredModel:
@@ -176,42 +172,8 @@ def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredMod
     return StoredModel(serialize(model).content, (path,), keeper.path, keeper)
 
 
-def check_stored(stored: StoredModel, model: ir.Model, what: str) -> None:
-    """Run the ONNX checker with full checks on what ``store_model`` returned.
-
-    Args:
-        stored: of a model with constants in a file, the checker looks whether they are where the graph says.
-        model: that it was made of.
-        what: the model's name in messages.
-
-    Raises:
-        InvalidOnnxError: the checker does not accept it.
-        OutputFileError: the graph cannot be written beside its constants, where the checker looks for them.
-    """
-    try:
-        if stored.folder is not None and stored.data:
-            _check_beside_data(stored, stored.folder)
-        elif len(stored.content) > CHECKED_WHOLE:
-            CheckerPass(full_check=True)(model)
-        else:
-            onnx.checker.check_model(stored.content, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise InvalidOnnxError(
-            f"'{what}' fails the ONNX checker: {first_line(error)}", hint="export it again"
-        ) from error
-
-
-def _check_beside_data(stored: StoredModel, folder: Path) -> None:
-    path = folder / CHECKED_NAME
-    try:
-        path.write_bytes(stored.content)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    onnx.checker.check_model(str(path), full_check=True)
-    path.unlink()
-
-
-def _cannot_write(path: Path, error: OSError) -> OutputFileError:
+def cannot_write(path: Path, error: OSError) -> OutputFileError:
+    """Return the error to raise where a file of a model cannot be written."""
     return OutputFileError(
         f"cannot write '{path}': {(error.strerror or str(error)).lower()}",
         hint="check the folder's permissions and free space",

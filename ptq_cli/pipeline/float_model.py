@@ -19,6 +19,7 @@ from ptq_cli.core.errors import (
     did_you_mean,
 )
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.models.checker import check_stored
 from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import input_specs
 from ptq_cli.models.open import open_model
@@ -32,7 +33,7 @@ from ptq_cli.models.parity import (
 )
 from ptq_cli.models.prepare import Prepared, prepare_model
 from ptq_cli.models.source import Example, ModelFile, ModelSource
-from ptq_cli.models.stored import StoredModel, check_stored, is_large, read_model, store_model
+from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
 from ptq_cli.pipeline.outputs import require_data_output
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.foreign_types import know_foreign_types

@@ -65,9 +65,7 @@ class LargeChannel(Outlier):
         return f"{where} is {self.ratio:.0f} times as large as the median one, and all share a scale"
 
 
-def find_outlier(
-    weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes
-) -> Outlier | None:
+def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:
     """Return what leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.

@@ -15,19 +15,27 @@ from ptq_cli.qdq.tied_tables import share_tables
 def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Model:
     """Return the quantized model; ``model`` itself is left as it is.
 
+    Requires, ensures, raises: as ``quantize_in_place``.
+    """
+    quantized = model.clone()
+    quantize_in_place(quantized, plan, parameters)
+    return quantized
+
+
+def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
+    """Make a float model the quantized one.
+
     Requires: a prepared model, a plan made for it, parameters for each site. Ensures: its Q/DQ structure is
-    well formed. The checker is asked where it is stored.
+    well formed. The checker is asked when it is stored.
 
     Raises:
         RuntimeError: its Q/DQ structure is not well formed, which is a bug in ptq.
     """
-    quantized = model.clone()
-    write_float_forms(quantized, plan)
-    tied = list(tied_tables(quantized.graph, plan.weights))
-    store_constants(quantized, plan, parameters)
-    share_tables(quantized, tied)
-    insert_activation_pairs(quantized, plan, parameters.activations)
-    faults = list(structure_faults(quantized))
+    write_float_forms(model, plan)
+    tied = list(tied_tables(model.graph, plan.weights))
+    store_constants(model, plan, parameters)
+    share_tables(model, tied)
+    insert_activation_pairs(model, plan, parameters.activations)
+    faults = list(structure_faults(model))
     if faults:
         raise RuntimeError(f"the quantized graph is malformed: {'; '.join(faults[:5])}")
-    return quantized

@@ -97,10 +97,10 @@ class Session:
             options.optimized_model_filepath = str(save_optimized)
             if apart:
                 options.add_session_config_entry(OPTIMIZED_DATA, f"{save_optimized.name}{DATA_SUFFIX}")
-        is_mapped = isinstance(model, StoredModel) and model.folder is not None
-        if is_mapped:
-            options.add_session_config_entry(DATA_FOLDER, str(model.folder))
-        if is_mapped or apart:
+        folder = model.folder if isinstance(model, StoredModel) else None
+        if folder is not None:
+            options.add_session_config_entry(DATA_FOLDER, str(folder))
+        if folder is not None or apart:
             options.add_session_config_entry("session.disable_prepacking", "1")
         source = (
             str(model)

@@ -21,7 +21,6 @@ from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.layers import file_layer, table_layer
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.schema import Recipe
-
 from ptq_cli.runtime.device import parse_device
 
 if TYPE_CHECKING:

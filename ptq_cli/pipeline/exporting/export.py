@@ -13,8 +13,9 @@ from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
+from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset
-from ptq_cli.models.stored import StoredModel, check_stored, store_model
+from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
@@ -29,7 +30,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
 from ptq_cli.qdq.parameters import decide_all
-from ptq_cli.qdq.quantize import quantize_model
+from ptq_cli.qdq.quantize import quantize_in_place
 from ptq_cli.qdq.spill import SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
@@ -118,13 +119,14 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
     """
-    with no_cycle_search(), loaded_run(request, run) as (recipe, calibration, float_model):
+    with loaded_run(request, run) as (recipe, calibration, float_model):
         require_outputs(run, recipe, output)
         exported = make_export(recipe, calibration, float_model, run, output)
     write_together(exported.files)
     return exported.result
 
 
+@no_cycle_search()
 def make_export(
     recipe: Recipe, calibration: Calibration, float_model: StoredModel, run: RunDirectory, output: Path | None
 ) -> Exported:
@@ -150,15 +152,15 @@ def make_export(
         model, plan, lambda site: found[site.source], placement.quantizers.__getitem__, keep
     )
     method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
-    quantized = quantize_model(model, plan, parameters)
-    prove_powers_of_two(quantized, placement, plan)
-    quantized.metadata_props.update(_origin(recipe, calibration, method, plan.target))
+    quantize_in_place(model, plan, parameters)
+    prove_powers_of_two(model, placement, plan)
+    model.metadata_props.update(_origin(recipe, calibration, method, plan.target))
     if not placement.is_plain:
-        quantized.metadata_props.update(_quantizers(placement, plan))
-    stored = store_model(quantized, target.parent, target.name, apart=bool(float_model.data))
+        model.metadata_props.update(_quantizers(placement, plan))
+    stored = store_model(model, target.parent, target.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
-        kernels = pool.submit(_kernels, stored, quantized, recipe.quantization.target)
-        check_stored(stored, quantized, "the quantized model")
+        kernels = pool.submit(_kernels, stored, model, recipe.quantization.target)
+        check_stored(stored, model, "the quantized model")
     result = ExportResult(
         target,
         stored.size,

@@ -262,7 +262,7 @@ def _require_weight_is_decided(params: Case, weight: np.ndarray) -> None:
     granularity = PerAxis(0) if params["perchannel"] else PerTensor()
     settings = AmaxSettings(weight_method=params["method"])
     ranges = choose_weight_ranges(weight, granularity, settings, IntegerFormat(8, signed=True))
-    is_inside = (0 < ranges.amax) & (ranges.amax <= np.abs(weight).max())
+    is_inside = (ranges.amax > 0) & (ranges.amax <= np.abs(weight).max())
     require(bool(is_inside.all()), "a range is empty or too wide")
 
 

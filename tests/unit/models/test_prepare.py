@@ -5,10 +5,9 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.names import name_graph
-from ptq_cli.models.prepare import check_model, prepare
+from ptq_cli.models.prepare import prepare
 from tests.unit.models.sources import names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import build, run, sample
 
@@ -127,15 +126,6 @@ def test_nodes_of_a_foreign_model_keep_their_names_and_get_their_own():
     model.graph.node(2).name = ""
     name_graph(model)
     assert names(model) == ["same", "same_2", "Abs"]
-
-
-def test_a_graph_that_the_checker_refuses_is_reported():
-    model = build("(float[N,4] x) => (float[] y) { y = Relu(x) }")
-    model.graph.node(0).op_type = "Rellu"
-    with pytest.raises(InvalidOnnxError) as caught:
-        check_model(model, "m.onnx")
-    assert caught.value.message.startswith("'m.onnx' fails the ONNX checker: No Op registered for Rellu")
-    assert caught.value.code == "PTQ-MODEL-005"
 
 
 # Names that clash.

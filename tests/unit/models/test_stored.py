@@ -197,3 +197,23 @@ def test_data_outside_the_folder_are_refused_of_a_run_too(tmp_path: Path, locati
     (folder / "m.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(ModelFormatError, match="lie outside its folder"):
         read_model(folder / "m.onnx")
+
+
+def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(store_model(model(), tmp_path, "m.onnx").content)
+    parse, parsed = onnx.load_model_from_string, []
+
+    def counted(content: bytes) -> onnx.ModelProto:
+        parsed.append(len(content))
+        return parse(content)
+
+    monkeypatch.setattr(stored.onnx, "load_model_from_string", counted)
+    found = read_model(path, to_load=True)
+    first = found.load()
+    assert len(parsed) == 1
+    again = found.load()  # The first has its message for itself.
+    assert len(parsed) == 2
+    assert ir.to_proto(first) == ir.to_proto(again) == read_model(path).proto()

@@ -17,6 +17,7 @@ from ptq_cli.pipeline.calibration.provenance import (
     LOCATIONS,
     flags_to_store,
     load_run,
+    loaded_run,
     settings_of,
     source_hashes,
 )
@@ -33,6 +34,35 @@ def test_a_run_that_fits_is_loaded(finished: RunDirectory) -> None:
     assert Path(recipe.model.path).name == "model.onnx"
     assert calibration.provenance.samples == 10
     assert float_model.sha256 == calibration.provenance.model
+
+
+NOT_THE_MODEL = "is not the model that was calibrated"
+
+
+def test_what_the_block_made_of_a_changed_file_is_not_what_is_said(finished: RunDirectory) -> None:
+    finished.float_model.write_bytes(b"damaged")
+    with (
+        pytest.raises(StaleCalibrationError, match=NOT_THE_MODEL),
+        loaded_run(Request({}), finished) as (_, _, float_model),
+    ):
+        float_model.load()
+
+
+def test_a_changed_file_is_told_at_the_end_of_the_block(finished: RunDirectory) -> None:
+    changed = finished.float_model.read_bytes() + b"\0"
+    finished.float_model.write_bytes(changed)
+    seen = []
+    with (
+        pytest.raises(StaleCalibrationError, match=NOT_THE_MODEL),
+        loaded_run(Request({}), finished) as (_, _, float_model),
+    ):
+        seen.append(float_model.content)
+    assert seen == [changed]
+
+
+def test_an_error_of_the_block_is_its_own_where_nothing_has_changed(finished: RunDirectory) -> None:
+    with pytest.raises(KeyError, match="mine"), loaded_run(Request({}), finished):
+        raise KeyError("mine")
 
 
 def store(run: RunDirectory, **settings: str) -> Calibration:
