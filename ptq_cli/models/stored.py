@@ -50,7 +50,7 @@ class StoredModel:
     content: bytes = field(repr=False)
     data: tuple[Path, ...] = ()
     folder: Path | None = None
-    keeper: object = field(default=None, compare=False, repr=False)
+    keeper: PartialFolder | None = field(default=None, compare=False, repr=False)
     parsed: list[onnx.ModelProto] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -94,6 +94,11 @@ class StoredModel:
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place."""
         return {target.with_name(path.name): path for path in self.data} | {target: self.content}
+
+    def discard(self) -> None:
+        """Remove what is not finished: nobody will move it to its place."""
+        if self.keeper is not None:
+            self.keeper.remove()
 
     def copied(self, folder: Path, name: str) -> "StoredModel":
         """Return the model with its data in a file of its own inside ``folder``, ready to be moved.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,9 +120,12 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
     """
-    with loaded_run(request, run) as (recipe, calibration, float_model):
-        require_outputs(run, recipe, output)
-        exported = make_export(recipe, calibration, float_model, run, output)
+    with ExitStack() as undo:
+        with loaded_run(request, run) as (recipe, calibration, float_model):
+            require_outputs(run, recipe, output)
+            exported = make_export(recipe, calibration, float_model, run, output)
+            undo.callback(exported.model.discard)
+        undo.pop_all()
     write_together(exported.files)
     return exported.result
 
