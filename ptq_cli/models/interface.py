@@ -18,19 +18,22 @@ class Interface:
     Attributes:
         inputs: names of the inputs that are no initializers, in order.
         outputs: names of the outputs, in order; one may be there twice.
+        shapes: what the model says of the outputs' shapes, which inference does not always find again.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    shapes: tuple[ir.Shape | None, ...]
 
     @classmethod
     def of(cls, graph: ir.Graph) -> Self:
         """Return the interface of a model's main graph."""
         inputs = (value.name or "" for value in graph.inputs if value.name not in graph.initializers)
-        return cls(tuple(inputs), tuple(value.name or "" for value in graph.outputs))
+        shapes = (value.shape.copy() if value.shape is not None else None for value in graph.outputs)
+        return cls(tuple(inputs), tuple(value.name or "" for value in graph.outputs), tuple(shapes))
 
     def restore(self, graph: ir.Graph) -> None:
-        """Give inputs and outputs their names again.
+        """Give inputs and outputs their names again, and outputs the shapes that they lost.
 
         Requires: as many inputs and outputs as there were, none of the inputs an initializer.
 
@@ -48,6 +51,9 @@ class Interface:
                 _hand_out(graph, index, wanted)
             elif value.name != name:
                 value.name = name
+        for value, shape in zip(graph.outputs, self.shapes, strict=True):
+            if value.shape is None and shape is not None:
+                value.shape = shape.copy()
 
 
 def _hand_out(graph: ir.Graph, index: int, value: ir.Value) -> None:

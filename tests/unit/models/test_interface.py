@@ -35,3 +35,10 @@ def test_an_input_in_float16_that_is_an_output_too_stays_float16():
     assert [value.name for value in after.graph.outputs] == ["o", "x"]
     half = noise(3, 4).astype(np.float16)
     np.testing.assert_array_equal(run(after, {"x": half})[1], half)
+
+
+def test_an_output_keeps_the_shape_that_inference_does_not_find():
+    text = """(float[N,4] x) => (float[N,4] y, float[N,4] z) <float[4] s, float[4] b> {
+        g = GroupNormalization<num_groups=2>(x, s, b) h = Softmax(g) y = Relu(h) z = Softmax(g) }"""
+    outputs = prepare(build(text, 21), "m").graph.outputs
+    assert [str(value.shape) for value in outputs] == ["[N,4]", "[N,4]"]
