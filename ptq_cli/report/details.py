@@ -1,7 +1,8 @@
 """What the page shows that ``report.json`` does not hold: the samples that changed. Format version 1.
 
 A file of its own, ``details.json`` in the run directory, so that the page can be made again without running a
-model: it names samples, and may hold pictures of them, which a report for others need not.
+model: it names samples, and may hold pictures of them, which a report for others need not. The dataclasses
+are the format: ``docs/details.schema.json`` is made from them.
 """
 
 import json

@@ -3,13 +3,17 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.report.details import ChangedSample, Changes, Details, details_to_json, parse_details
 
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "details.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SAMPLES = (
     ChangedSample(3, "<b>/7.png", 0, 0, 2, "aGFsbG8="),
     ChangedSample(5, "8.png", 2, 0, 2),
@@ -24,6 +28,8 @@ def test_what_was_written_is_read(details: Details) -> None:
     text = details_to_json(details)
     assert text.isascii()
     assert parse_details(text.encode()) == details
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    VALIDATOR.validate(json.loads(text))
 
 
 def test_what_became_of_a_sample() -> None:
@@ -45,6 +51,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None
     value = {**json.loads(details_to_json(DETAILS)), **change}
     with pytest.raises(ReportError, match=re.escape(says)):
         parse_details(json.dumps(value).encode())
+    assert not VALIDATOR.is_valid(value)
 
 
 def test_a_picture_is_base64_and_nothing_that_could_end_an_attribute() -> None:

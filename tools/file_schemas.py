@@ -1,4 +1,4 @@
-"""``docs/analysis.schema.json``: the JSON Schema of an analysis, from its dataclasses and docstrings."""
+"""JSON Schemas of files in the run directory, from their dataclasses and docstrings."""
 
 import inspect
 import json
@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ptq_cli.report.analysis.document import FORMAT, FORMAT_VERSION, Analysis
+from ptq_cli.report import details
+from ptq_cli.report.analysis import document as analysis
 from ptq_cli.report.codec import AtLeast
 
 SCALARS = {str: "string", int: "integer", bool: "boolean"}
@@ -15,24 +16,36 @@ NUMBER = {
     "description": "JSON has no infinity and no NaN, so they are texts.",
     "anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}],
 }
-HEADER = {
-    "format": {"description": "Says what the file is.", "const": FORMAT},
-    "format_version": {"description": "Version of this format.", "const": FORMAT_VERSION},
-}
 
 
 def analysis_schema() -> str:
+    """Return ``docs/analysis.schema.json``."""
+    return _schema_of(analysis.Analysis, analysis.FORMAT, analysis.FORMAT_VERSION)
+
+
+def details_schema() -> str:
+    """Return ``docs/details.schema.json``."""
+    return _schema_of(details.Details, details.FORMAT, details.FORMAT_VERSION)
+
+
+def _schema_of(kind: type, format: str, version: int) -> str:
     """Return the schema as JSON, with a newline at the end."""
     definitions: dict[str, Any] = {"number": NUMBER}
-    body = _object(Analysis, definitions)
+    body = _object(kind, definitions)
+    header = {
+        "format": {"description": "Says what the file is.", "const": format},
+        "format_version": {"description": "Version of this format.", "const": version},
+    }
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:{FORMAT.replace('.', ':')}:{FORMAT_VERSION}",
-        "title": f"ptq analysis, format version {FORMAT_VERSION}",
+        "$id": f"urn:{format.replace('.', ':')}:{version}",
+        "title": f"{format.replace('.', ' ')}, format version {version}",
     }
-    body["required"] = [*HEADER, *body["required"]]
-    body["properties"] = {**HEADER, **body["properties"]}
-    return json.dumps({**head, **body, "$defs": definitions}, indent=2, ensure_ascii=False) + "\n"
+    body["required"] = [*header, *body["required"]]
+    body["properties"] = {**header, **body["properties"]}
+    used = json.dumps([body, definitions])
+    kept = {name: item for name, item in definitions.items() if f'"#/$defs/{name}"' in used}
+    return json.dumps({**head, **body, "$defs": kept}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
