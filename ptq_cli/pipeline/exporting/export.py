@@ -30,9 +30,9 @@ from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
-from ptq_cli.qdq.parameters import decide_all
+from ptq_cli.qdq.parameters import Parameters, decide_all
 from ptq_cli.qdq.quantize import quantize_in_place
-from ptq_cli.qdq.spill import SpilledArrays, as_it_is
+from ptq_cli.qdq.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import encode
@@ -142,22 +142,12 @@ def make_export(
     target = output or run.quantized_model
     if float_model.data and recipe.model.path is not None:
         require_data_output(target, Path(recipe.model.path))
-    model = float_model.load()
-    placement = place(model, recipe)
-    settings = placement.settings
-    require_ranges(placement.plan, calibration)
-    families = settings.activation_families
-    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
-    found = {source: decision.parameters for source, decision in decisions.items()}
-    plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
-    model = with_opset(model, placement.opset, run.float_model.name)
     keep = SpilledArrays(target.parent) if float_model.data else as_it_is
-    parameters = decide_all(
-        model, plan, lambda site: found[site.source], placement.quantizers.__getitem__, keep
-    )
-    method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
-    quantize_in_place(model, plan, parameters)
+    decided = _decide(recipe, calibration, float_model.load(), run.float_model.name, keep)
+    model, placement, plan = decided.model, decided.placement, decided.plan
+    quantize_in_place(model, plan, decided.parameters)
     prove_powers_of_two(model, placement, plan)
+    method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(recipe, calibration, method, plan.target))
     if not placement.is_plain:
         model.metadata_props.update(_quantizers(placement, plan))
@@ -173,17 +163,51 @@ def make_export(
         method,
         plan,
         kernels.result(),
-        parameters.widened,
+        decided.parameters.widened,
         recipe.amax.weight_method,
-        settings.overridden,
-        unsearched(decisions) | {name: _weight_method(name, placement) for name in parameters.unsearched},
+        placement.settings.overridden,
+        decided.unsearched,
         placement.weight_counts,
         placement.activation_counts,
         placement.is_plain,
-        {name: outlier.describe() for name, outlier in parameters.outliers.items()},
+        {name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
     )
     files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What is decided before the graph is touched.
+
+    Attributes:
+        model: the float model, in an opset that has the integers.
+        placement: where which quantizer goes.
+        plan: of the placement, with clamps exposed.
+        parameters: of every site.
+        unsearched: tensors whose method had one candidate only, with the method.
+    """
+
+    model: ir.Model
+    placement: Placement
+    plan: Plan
+    parameters: Parameters
+    unsearched: Mapping[str, str]
+
+
+def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str, keep: Keep) -> _Decided:
+    placement = place(model, recipe)
+    settings = placement.settings
+    require_ranges(placement.plan, calibration)
+    families = settings.activation_families
+    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
+    found = {source: decision.parameters for source, decision in decisions.items()}
+    plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
+    model = with_opset(model, placement.opset, name)
+    quantizer_of = placement.quantizers.__getitem__
+    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
+    weights = {tensor: _weight_method(tensor, placement) for tensor in parameters.unsearched}
+    return _Decided(model, placement, plan, parameters, unsearched(decisions) | weights)
 
 
 def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
