@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ptq_cli.plan.angles import angle_refusal, outer_product_refusal
 from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
 from ptq_cli.plan.quantized import requantized_refusal
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
@@ -58,6 +59,8 @@ class Computing:
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
         yield attribute_refusal(node, rule)
+        yield angle_refusal(node)
+        yield outer_product_refusal(node)
         yield requantized_refusal(node)
         for index in rule.activations:
             value = input_at(node, index)
