@@ -30,6 +30,16 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}{format_shape(self.shape)}"
 
 
+def is_array(output: object) -> bool:
+    """Tell whether what a model gave is an array, and no sequence of them, as ONNX allows too.
+
+    Example:
+        >>> is_array(np.zeros(2)), is_array([np.zeros(2)])
+        (True, False)
+    """
+    return isinstance(output, np.ndarray)
+
+
 def format_shape(shape: tuple[int | None, ...]) -> str:
     """Write a shape for a message: ``[?, 3, 32, 32]``.
 

@@ -18,7 +18,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.detect import ModelKind
 from ptq_cli.models.onnx_source import input_specs
@@ -164,9 +164,10 @@ def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | Non
 def _comparable(
     expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], *, is_onnx: bool
 ) -> tuple[Sequence[Array], Sequence[Array], Sequence[str]]:
-    """Leave out the indices that a file computes beside numbers: a tie is broken by the last bit."""
-    kept = [index for index, array in enumerate(expected) if array.dtype.kind == "f"]
-    if not is_onnx or not kept or len(expected) != len(found):
+    """Leave out sequences, and the indices that a file computes beside numbers: the last bit breaks a tie."""
+    arrays = [index for index, array in enumerate(expected) if is_array(array)]
+    kept = [index for index in arrays if expected[index].dtype.kind == "f"] or arrays
+    if not is_onnx or len(expected) != len(found):
         return expected, found, names
     return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
 

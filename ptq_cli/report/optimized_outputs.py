@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.verification import OutputDifference
 from ptq_cli.runtime.session import Session
@@ -39,7 +39,7 @@ def compare_optimized(
 
     Edge case:
         NaN in both is no difference, in one of them an infinite one. Outputs of other integers than a
-        quantized output's, and of booleans, are passed over.
+        quantized output's, of booleans, and sequences are passed over.
 
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
@@ -54,7 +54,7 @@ def compare_optimized(
     samples = 0
     for batch in batches:
         for name, one, other in zip(written.outputs, written.run(batch), optimized.run(batch), strict=True):
-            if one.dtype.kind == "f" or name in grids:
+            if is_array(one) and (one.dtype.kind == "f" or name in grids):
                 sums[name].add(one, other)
         samples += batch_size(batch)
         progress(Progress(stage, samples, None))

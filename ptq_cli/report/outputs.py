@@ -7,7 +7,7 @@ import numpy as np
 
 from ptq_cli.calibdata.batch import Batch
 from ptq_cli.core.errors import MetricError
-from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.core.tensors import Array, format_shape, is_array
 
 OWN_MODEL = "compare a float model with its own quantized model"
 
@@ -48,9 +48,10 @@ def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) 
             hint=OWN_MODEL,
         )
     for name, output in zip(names, outputs, strict=True):
-        if output.dtype.kind not in "biuf":
+        found = f"has dtype {output.dtype}" if is_array(output) else "is a sequence"
+        if not is_array(output) or output.dtype.kind not in "biuf":
             raise MetricError(
-                f"the {model}'s output '{name}' has dtype {output.dtype}, numbers are wanted",
+                f"the {model}'s output '{name}' {found}, numbers are wanted",
                 hint="export the model with its scores as output",
             )
 

@@ -1,0 +1,62 @@
+"""A model that gives a sequence of tensors beside numbers: quantized and verified, and not evaluated."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ptq_cli
+from ptq_cli.core.errors import MetricError
+
+
+def model(folder: Path) -> Path:
+    """MatMul, whose result is an output, whole and split."""
+    random = np.random.default_rng(0)
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", None]))
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            helper.make_node("SplitToSequence", ["y", "two"], ["parts"], axis=1),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]),
+            helper.make_value_info("parts", sequence),
+        ],
+        [
+            numpy_helper.from_array(random.standard_normal((8, 4)).astype(np.float32), "w"),
+            numpy_helper.from_array(np.array(2), "two"),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    np.savez(folder / "data.npz", x=random.standard_normal((32, 8)).astype(np.float32))
+    return folder / "model.onnx"
+
+
+def test_it_is_quantized_and_verified(tmp_path: Path):
+    path, data = model(tmp_path), str(tmp_path / "data.npz")
+    result = ptq_cli.quantize(path, run=tmp_path / "run", data=data, threads=1)
+    assert [layer.op for layer in result.export.plan.layers if layer.quantized] == ["MatMul"]
+    proof = ptq_cli.verify(result.export.output, run=tmp_path / "run", data=data, threads=1)
+    assert proof.verdict == "pass"
+    assert proof.comparison is not None
+    assert [item.output for item in proof.comparison.differences] == ["y"]
+    prepared = ptq_cli.prepare(path, output=tmp_path / "float.onnx", data=data)
+    assert prepared.difference == 0.0
+
+
+def test_its_evaluation_says_what_is_no_number(tmp_path: Path):
+    path, data = model(tmp_path), str(tmp_path / "data.npz")
+    with pytest.raises(MetricError, match="output 'parts' is a sequence, numbers are wanted"):
+        ptq_cli.quantize(
+            path,
+            run=tmp_path / "run",
+            data=data,
+            eval_data=data,
+            metric=["sqnr_db"],
+            evaluate=True,
+            threads=1,
+        )
