@@ -25,6 +25,8 @@ NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
 """A form that is written out has one of them."""
+OLDEST_IR_VERSION = 7
+"""That of opset 12."""
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -110,6 +112,8 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         applied = run_passes(model, PASSES)
         model = _clean(model)
     interface.restore(model.graph)
+    # Before it, each initializer had to be an input as well.
+    model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
     name_graph(model)
     with quiet_exporter():
         model = passes.ShapeInferencePass()(model).model

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.fold_lazily import fold_lazily
+from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.nested_outputs import own_nested_outputs
 from ptq_cli.models.stored import is_large
 
@@ -50,6 +51,7 @@ def simplify(model: ir.Model) -> ir.Model:
             model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
         )
         applied = rules.apply_to_model(model)
+        _keep_displaced_constants(model)
         model = _swept(model)
         if not applied and not folded.modified:
             break
@@ -67,6 +69,22 @@ def simplify(model: ir.Model) -> ir.Model:
         model = last(model).model
     _without_newer_attributes(model)
     return model
+
+
+def _keep_displaced_constants(model: ir.Model) -> None:
+    """Make initializers again of constants that onnxscript's rules put others in the place of.
+
+    They name a new constant for the value that is read: a second Flatten or Clip of that value takes the
+    place of the first one's constant, and a weight that has the name loses its own.
+    """
+    inputs = (value for node in model.graph.all_nodes() for value in node.inputs if value is not None)
+    displaced = {value for value in inputs if value.const_value is not None and value.producer() is None}
+    lost = [value for value in displaced if not value.is_initializer() and not value.is_graph_input()]
+    names = FreshNames.of(model.graph) if lost else None
+    for value in sorted(lost, key=lambda item: item.name or ""):
+        if names is not None:
+            value.name = names.claim(f"{value.name}.kept")
+        model.graph.register_initializer(value)
 
 
 def _swept(model: ir.Model) -> ir.Model:

@@ -112,6 +112,41 @@ def test_a_reshape_to_a_computed_shape_is_valid_in_opset_13():
     np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 4)})[0], noise(3, 2, 4).reshape(3, 8))
 
 
+CLIPPED = "c = Clip(x, a, b)\n r = Relu(c)"
+DISPLACED = {
+    "two_flattens": "(float[M,K] y, float[P,Q] z) { y = Flatten<axis=1>(x)\n z = Flatten<axis=2>(x) }",
+    "two_clips": f"""(float[N,3,4] y, float[N,3,4] z) <float a, float b, float d> {{
+        {CLIPPED}\n y = Neg(r)\n e = Clip(x, a, d)\n z = Relu(e) }}""",
+    "another_with_the_name": f"""(float[N,3,4] y) <float a, float b, float x_max> {{
+        {CLIPPED}\n y = Add(r, x_max) }}""",
+}
+
+
+@pytest.mark.parametrize("case", DISPLACED)
+def test_constants_that_onnxscript_names_alike_stay_apart(case):
+    numbers: dict[str, Array] = {
+        name: np.array(number, np.float32)
+        for name, number in {"a": -1.0, "b": 0.5, "d": 2.0, "x_max": 7.0}.items()
+    }
+    model = build(f"(float[N,3,4] x) => {DISPLACED[case]}", opset=17, constants=numbers)
+    expected = run(model, {"x": noise(2, 3, 4)})
+    after = prepare(model, "m.onnx")
+    for found, wanted in zip(run(after, {"x": noise(2, 3, 4)}), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_format_in_which_initializers_had_to_be_inputs_is_raised():
+    text = "(float[N,3] x, float[3,3] w) => (float[N,3] y) { y = MatMul(x, w) }"
+    model = build(text, opset=11)
+    weight = model.graph.inputs[1]
+    weight.const_value = ir.tensor(noise(3, 3))
+    model.graph.register_initializer(weight)
+    model.ir_version = 3
+    after = prepare(model, "m.onnx")
+    assert [value.name for value in after.graph.inputs] == ["x"]
+    assert after.ir_version >= 4
+
+
 def test_a_split_into_a_sequence_is_valid_in_opset_17():
     # onnxscript's folding writes an attribute that opset 18 brought.
     text = """(float[N,4] x) => (float[N,2] y) { k = Constant<value = int64 {1}>()
