@@ -11,7 +11,7 @@ from itertools import chain
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError
+from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.computing import Computing
 from ptq_cli.plan.neighbours import Reasons, Rules
 from ptq_cli.plan.quantized import quantized_already, quantizing_nodes
@@ -44,17 +44,10 @@ def make_plan(
         looked_up: those of ``in_float`` whose weight a runtime sees as floats.
 
     Raises:
-        InvalidOnnxError: the model's opset is older than the target's Q/DQ form needs.
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
             model is quantized already.
     """
     quantizing = quantizing_nodes(model.graph)
-    opset = model.opset_imports.get("", 0)
-    if opset < target.opset:
-        raise InvalidOnnxError(
-            f"the model has opset {opset}, target '{target.name}' needs {target.opset} or later",
-            hint="convert it with onnx.version_converter, or export it again with a newer opset",
-        )
     plan, refused = _untrapped(model.graph, Rules(target), {}, {}, ())
     if in_float or excluded:  # What must not be a site stays none: a calibration has measured no others.
         plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {}, looked_up)

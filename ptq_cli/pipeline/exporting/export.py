@@ -211,7 +211,7 @@ def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str
 
 
 def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
-    """Return the model in an opset that has the integers of its placement; may change it.
+    """Return the model in an opset that its placement needs; may change it.
 
     Raises:
         InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
@@ -220,7 +220,7 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
         return model
     names = [node.name for node in model.graph]
     hint = "ask for 5 to 8 bits and no blocks, or export the model again with that opset"
-    needs = "(integers of 4 and 16 bits, and blocks, need it)"
+    needs = "(the target needs it, or integers of 4 and 16 bits and blocks)"
     try:
         raised = raise_opset(model, opset, what)
     except InvalidOnnxError as error:

@@ -36,7 +36,7 @@ class Placement:
         settings: of each tensor, for the plan that the target alone makes.
         families: the quantizer of each weight, by the plan's site.
         quantizers: the same, ready to be asked.
-        opset: the oldest that its integers need; 0 for any.
+        opset: the oldest that the target and its integers need.
     """
 
     plan: Plan
@@ -117,7 +117,7 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
     blocks = any(site.block_size is not None for site in sites.values())
     wide = any(site.format.bits > BYTE for site in plan.activations.values())
     placed = plan.with_weights(sites, described)
-    opset = PACKED_OPSET if packs or blocks or wide else 0
+    opset = max(target.opset, PACKED_OPSET) if packs or blocks or wide else target.opset
     return Placement(placed, target_plan, settings, families, quantizers, opset)
 
 

@@ -1,12 +1,18 @@
 """Weights of 4 bits need an opset that has them; the model is brought there, or it is said why not."""
 
+from pathlib import Path
+
 import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.pipeline.exporting.export import with_opset
+from ptq_cli.models.opset import opset_of
+from ptq_cli.pipeline.calibration.calibrate import run_calibrate
+from ptq_cli.pipeline.exporting.export import run_export, with_opset
+from ptq_cli.pipeline.proof.verify import run_verify
+from ptq_cli.pipeline.resolve import Request
 
 
 def model(op: str, opset: int) -> ir.Model:
@@ -36,5 +42,15 @@ def test_a_newer_model_is_left_as_it_is() -> None:
 def test_what_the_converter_cannot_convert_is_refused() -> None:
     with pytest.raises(InvalidOnnxError, match="cannot be converted from opset 13 to 21") as found:
         with_opset(model("NoSuchOperator", 13), 21, "m.onnx")
-    assert "integers of 4 and 16 bits, and blocks, need it" in found.value.message
+    assert "the target needs it, or integers of 4 and 16 bits and blocks" in found.value.message
     assert "5 to 8 bits" in (found.value.hint or "")
+
+
+def test_a_model_is_brought_to_the_opset_that_its_target_needs(run, request_with) -> None:
+    table = 'name = "newer"\ndescription = "ort-cpu, of opset 22"\nextends = "ort-cpu"\nopset = 22\n'
+    Path("newer.toml").write_text(table)
+    run_calibrate(request_with(target="./newer.toml"), run)
+    run_export(request_with(target="./newer.toml"), run)
+    assert opset_of(ir.load(run.float_model)) == 20
+    assert opset_of(ir.load(run.quantized_model)) == 22
+    assert run_verify(Request({}), run).target == "newer"
