@@ -72,7 +72,8 @@ differs, key by key:
 {extending}```
 
 A table is read strictly: an unknown key, a value of the wrong type and a key of another kind of operator
-are errors that name the file, the key, and the nearest known one.
+are errors that name the file, the key, and the nearest known one. So are an operator that ONNX does
+not have, an input that it does not take, and another axis than that of its output channels.
 
 ## Every key
 """

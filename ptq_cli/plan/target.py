@@ -60,7 +60,7 @@ def load_target(name: str) -> Target:
         RecipeValueError: a value in it makes no sense.
     """
     if is_target_file(name):
-        return _read_target(Path(name), os.path.relpath(name))
+        return _checked_by_onnx(_read_target(Path(name), os.path.relpath(name)), os.path.relpath(name))
     require_known("target", name, target_names())
     return _own_target(TARGETS / f"{name}.toml")
 
@@ -76,6 +76,14 @@ def _read_target(path: Path, where: str) -> Target:
     for holds, message, hint in _checks(target):
         if not holds:
             raise RecipeValueError(f"{where}: {message}", hint=hint)
+    return target
+
+
+def _checked_by_onnx(target: Target, where: str) -> Target:
+    from ptq_cli.plan.operators import operator_mistakes  # onnx takes long to import, and knows ptq's own.
+
+    for message, hint in operator_mistakes(target):
+        raise RecipeValueError(f"{where}: {message}", hint=hint)
     return target
 
 

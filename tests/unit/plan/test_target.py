@@ -13,6 +13,7 @@ from ptq_cli.core.errors import (
     UnknownNameError,
 )
 from ptq_cli.plan import target as target_module
+from ptq_cli.plan.operators import operator_mistakes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.rules import WeightRule
 from ptq_cli.plan.target import load_target, target_names
@@ -144,3 +145,33 @@ def test_a_table_that_extends_another_has_its_keys_but_those_it_changes(tmp_path
     assert (target.name, target.weight.stored, target.op["Mul"].ties) == ("mine", "integers", True)
     assert target.op.keys() == base.op.keys() and target.op["Conv"] == base.op["Conv"]
     assert target.description == base.description
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("op.Conv", "op.Cnov", r"'op.Cnov' is no operator of ONNX \(did you mean 'Conv'\?\)"),
+        (
+            "[weight]",
+            "[floats]\nsoftmax = 'why'\n[weight]",
+            r"'floats.softmax' .* \(did you mean 'Softmax'\?\)",
+        ),
+        ("opset = 13", "opset = 99", r"'opset' is 99, ONNX [0-9.]+ has [0-9]+"),
+        ("[0]", "[3]", "'op.Conv.activations' counts input 3, Conv has 3"),
+        ("weight = 1", "weight = 1\nbias = 5", "'op.Conv.bias' counts input 5, Conv has 3"),
+        ("weight = 1", "weight = 1\nweight_axis = 1", "is 1, Conv has its output channels along 0"),
+    ],
+)
+def test_a_users_table_is_held_against_onnx(tmp_path, old, new, message):
+    path = tmp_path / "own.toml"
+    path.write_text(TABLE)
+    assert load_target(str(path)).name == "own"
+    assert old in TABLE
+    path.write_text(TABLE.replace(old, new))
+    with pytest.raises(RecipeValueError, match=message):
+        load_target(str(path))
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_ptqs_own_tables_are_as_onnx_has_it(name):
+    assert list(operator_mistakes(load_target(name))) == []
