@@ -8,6 +8,7 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
+from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
@@ -49,7 +50,8 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     """Return the settings of each tensor.
 
     An override means an activation by its own name, by those of the tensors that share its parameters, and
-    by the names and operator types of the layers that compute them; a weight by its own name and its layer's.
+    by the names and operator types of the layers that compute them, a Relu and the Conv that it is part of; a
+    weight by its own name and its layer's.
 
     Args:
         model: the float model.
@@ -61,7 +63,9 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    activations, weights, layers = _activations(model, plan), _weights(model, plan), _layers(model)
+    target = load_target(recipe.quantization.target)
+    activations = _activations(model, plan, Rules(target))
+    weights, layers = _weights(model, plan), _layers(model)
     every = [list(found.values()) for found in (activations, weights, layers)]
     require_matches(recipe.override, *every)
 
@@ -70,7 +74,6 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
 
     of_activations = {source: settle(meant) for source, meant in activations.items()}
     of_weights = {site: settle(meant) for site, meant in weights.items()}
-    target = load_target(recipe.quantization.target)
     activation_families = {
         source: _activation_family(meant, recipe, target, plan.activations[source])
         for source, meant in activations.items()
@@ -155,17 +158,26 @@ def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
     return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")
 
 
-def _activations(model: ir.Model, plan: Plan) -> dict[str, Meant]:
+def _activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
     producers = {value.name: node for node in model.graph for value in node.outputs}
     names: dict[str, dict[str, None]] = {}
     ops: dict[str, dict[str, None]] = {}
     for site in plan.activations.values():
         for tensor in (site.source, site.tensor):
-            node = producers.get(tensor)
-            known = names.setdefault(site.source, {})
-            known |= dict.fromkeys(filter(None, (tensor, node.name if node is not None else "")))
-            ops.setdefault(site.source, {}).update({node.op_type: None} if node is not None else {})
+            known, types = names.setdefault(site.source, {}), ops.setdefault(site.source, {})
+            known[tensor] = None
+            for node in _computing(producers.get(tensor), rules):
+                known |= dict.fromkeys(filter(None, [node.name]))
+                types[node.op_type] = None
     return {source: Meant(tuple(known), tuple(ops[source])) for source, known in names.items()}
+
+
+def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
+    """Return the node that computes a tensor, and the one that it is part of, as a Relu of a Conv."""
+    if node is None:
+        return []
+    before = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    return [node, before] if before is not None and clamp_behind(before, rules) is node else [node]
 
 
 def _weights(model: ir.Model, plan: Plan) -> dict[WeightSite, Meant]:

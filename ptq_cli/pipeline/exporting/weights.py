@@ -90,9 +90,11 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
 def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
     if axis is None:  # That of the input channels, whose products a kernel adds.
         axis = len(shape) - 2 if site.axis is None else 1 - site.axis
-    if not -len(shape) <= axis < len(shape) or shape[axis] % size:
+    is_there = -len(shape) <= axis < len(shape)
+    if not is_there or shape[axis] % size:
+        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
         raise RecipeValueError(
-            f"blocks of {size} do not divide axis {axis} of '{site.tensor}', which has shape {tuple(shape)}",
+            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
             hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
         )
     return replace(site, axis=axis % len(shape), block_size=size, as_pair=False)

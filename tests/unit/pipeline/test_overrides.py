@@ -126,6 +126,13 @@ def test_a_pattern_that_matches_nothing_is_an_error(tmp_path, settings, message)
     assert caught.value.message == message
 
 
+@pytest.mark.parametrize("which", [{"match": "stem"}, {"match": "act"}, {"match": "r"}], ids=str)
+def test_the_result_behind_a_relu_goes_by_the_convolution_that_the_relu_is_part_of(tmp_path, which):
+    _, placement, _ = exported(tmp_path, override=[{**which, "activations": {"dtype": "int8"}}])
+    formats = {name: site.format.name for name, site in placement.plan.activations.items()}
+    assert (formats["r"], formats["x"]) == ("int8", "uint8")
+
+
 def test_activations_of_16_bits_are_computed_in_float_between_their_pairs(tmp_path):
     wide = {"match": "body", "activations": {"dtype": "int16"}}
     model, placement, result = exported(tmp_path, override=[wide])
@@ -209,6 +216,8 @@ def test_blocks_divide_the_axis_of_the_input_channels_or_a_named_one(tmp_path, l
 
 
 def test_blocks_that_do_not_divide_the_axis_are_refused(tmp_path):
+    with pytest.raises(RecipeValueError, match="there is no axis 5 of 'w3', which has shape"):
+        exported(tmp_path, override=[{"match": "fc", "weights": {"bits": 4, "block_size": 2, "axis": 5}}])
     with pytest.raises(RecipeValueError, match=r"blocks of 3 do not divide axis 0 of 'w3', .* \(128, 16\)"):
         exported(tmp_path, override=[{"match": "fc", "weights": {"bits": 4, "block_size": 3}}])
 
