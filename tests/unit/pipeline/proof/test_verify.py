@@ -16,6 +16,9 @@ from ptq_cli.core.errors import (
     UnknownNameError,
     UsageError,
 )
+from ptq_cli.pipeline.calibration.calibrate import run_calibrate
+from ptq_cli.pipeline.exporting.export import run_export
+from ptq_cli.pipeline.proof.inspect import run_inspect
 from ptq_cli.pipeline.proof.verify import VerifyOptions, run_verify
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -189,3 +192,19 @@ def test_a_values_document_is_json(finished):
     values = json.loads(json.dumps(verification_values(verify(finished, share=0.95)), allow_nan=False))
     assert values["integer_share"] == 1.0
     assert values["operators"][0].keys() >= {"name", "op", "placement", "kernel", "reason"}
+
+
+def test_a_model_for_a_target_of_ones_own_is_not_held_against_another(run, request_with, tmp_path):
+    Path("own.toml").write_text('name = "own"\ndescription = "as generic"\nextends = "generic"\n')
+    run_calibrate(request_with(target="./own.toml"), run)
+    run_export(request_with(target="./own.toml"), run)
+    assert run_verify(Request({}), run).target == "own"  # The recipe beside it names the table.
+    alone = tmp_path / "elsewhere" / "model.onnx"
+    alone.parent.mkdir()
+    alone.write_bytes(run.quantized_model.read_bytes())
+    for look in (lambda: run_verify(Request({}), run, alone), lambda: run_inspect(Request({}, alone))):
+        with pytest.raises(
+            UsageError, match="the model was made for target 'own', which is none of ptq's own"
+        ):
+            look()
+    assert run_verify(Request({"target": "generic"}), run, alone).target == "generic"
