@@ -28,6 +28,7 @@ from ptq_cli.qdq.grids import (
     Grid,
     float_reader,
     grid_of,
+    has_scale_of_products,
     is_constant_pair,
     is_pair_node,
     quantizers_behind,
@@ -73,23 +74,33 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
     yield _types_reason(node, indices, target)
     output = _output_reason(node, target)
     if target.bias.format == "int32":
-        yield _bias_reason(node, rule, result_is_float=bool(output))
+        yield _bias_reason(node, rule, target, result_is_float=bool(output))
     if rule.output == "always":
         yield output
     elif output and (follower := _merging(node, rule, target)):
         yield f"merged into {follower.op_type} '{follower.name}' behind it, in float: {output}"
 
 
-def _bias_reason(node: ir.Node, rule: OpRule, *, result_is_float: bool) -> str:
+def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float: bool) -> str:
     bias = input_at(node, rule.bias)
     producer = bias.producer() if bias is not None else None
     if bias is None or _is_int32(bias):
-        return ""
+        return _scale_reason(node, rule, bias, target)
     if producer is not None and is_pair_node(producer):
         return f"its bias '{bias.name}' is {_name(grid_of(producer).dtype)}, not int32"
     if result_is_float:
         return f"neither is its bias '{bias.name}' int32, nor its result quantized"
     return bias_refusal(bias)
+
+
+def _scale_reason(node: ir.Node, rule: OpRule, bias: ir.Value | None, target: Target) -> str:
+    indices = (rule.activations[0], rule.weight)
+    source, weight = (restored_by(input_at(node, index), target) for index in indices)
+    producer = bias.producer() if bias is not None else None
+    if bias is None or producer is None or source is None or weight is None:
+        return ""
+    fits = has_scale_of_products(producer, source, weight)
+    return "" if fits else f"its bias '{bias.name}' has another scale than its input times its weight"
 
 
 def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:

@@ -16,6 +16,8 @@ UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
 CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
+SCALE_TOLERANCE = 1e-3
+"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
 LIMITS = {
     ir.DataType.UINT8: (0, 255),
     ir.DataType.INT8: (-128, 127),
@@ -124,6 +126,18 @@ def is_constant_pair(dequantize: ir.Node) -> bool:
     if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
         return False
     return is_constant(producer.inputs[0])
+
+
+def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bool:
+    """Tell whether a bias has the scale of its input times that of its weight, or one of them is computed."""
+    scales = [grid_of(item).scale for item in (bias, source, weight)]
+    if any(scale is None for scale in scales):
+        return True
+    found, one, other = (np.asarray(scale, np.float64) for scale in scales)
+    wanted = (one * other).reshape(-1)
+    if found.size not in (1, wanted.size) and wanted.size != 1:
+        return False
+    return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
 
 
 def is_unpacking(node: ir.Node) -> bool:

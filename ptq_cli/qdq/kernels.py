@@ -120,6 +120,7 @@ def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placem
         # A QGemm without the scale of its result gives floats.
         requantizes = kernel.op_type == "QGemm" and len(kernel.input) > QGEMM_SCALE
         if moves or is_linear or requantizes or kernel.op_type == "QuantizeLinear":
-            integers.update(kernel.output[:1])
+            # The second result of a MaxPool is of indices.
+            integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
         is_integer = is_linear or kernel.op_type in INTEGER_KERNELS or moves
         yield kernel, "integer" if is_integer else "float"

@@ -23,7 +23,7 @@ from ptq_cli.qdq.grids import (
 )
 from ptq_cli.qdq.kernels import Kernel, is_integer_operator
 
-OUT_OF_PLACE = "its pairs are as the target's rules ask, and ONNX Runtime leaves it in float all the same"
+OUT_OF_PLACE = "ONNX Runtime leaves it in float, for a reason that the target's rules do not know"
 SIGNED = (
     "its activations are int8: ONNX Runtime turns some of them into uint8 on x86, and finds no kernel where "
     "an operator's inputs and result then differ"

@@ -16,6 +16,7 @@ from ptq_cli.qdq.grids import (
     QUANTIZE,
     Grid,
     grid_of,
+    has_scale_of_products,
     is_constant_pair,
     is_pair_node,
     stored_integers,
@@ -29,9 +30,6 @@ from ptq_cli.qdq.target_rules import (
     shared_faults,
     storage_faults,
 )
-
-SCALE_TOLERANCE = 1e-3
-"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
 
 
 @dataclass(frozen=True)
@@ -163,21 +161,11 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
         if restored is None or restored.op_type != DEQUANTIZE:
             yield f"'{producer.name}': the bias of '{node.name}' is stored as integers, its input is not"
             continue
-        scales = [grid_of(item).scale for item in (producer, restored, dequantize)]
-        if any(scale is None for scale in scales):
-            continue
-        found, one, other = (np.asarray(scale, np.float64) for scale in scales)
-        if not _broadcast_close(found.reshape(-1), (one * other).reshape(-1)):
+        if not has_scale_of_products(producer, restored, dequantize):
             yield (
                 f"'{producer.name}': the bias of '{node.name}' has other scales than its input times its "
                 "weight, which integer kernels take for granted"
             )
-
-
-def _broadcast_close(found: np.ndarray, wanted: np.ndarray) -> bool:
-    if found.size not in (1, wanted.size) and wanted.size != 1:
-        return False
-    return bool(np.allclose(found, wanted, rtol=SCALE_TOLERANCE, atol=0.0))
 
 
 def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:

@@ -128,3 +128,8 @@ def test_a_join_needs_all_sides(old, new, reason):
     add = next(node for node in model.graph if node.op_type == "Add")
     assert float_reason(add, TARGET) == reason
     assert (find_kernels(model)["a"].placement == "integer") == (reason == "")
+
+
+def test_a_bias_of_another_scale_keeps_a_convolution_in_float():
+    node = next(item for item in conv(("float k = {0.01}", "float k = {0.03}")).graph if item.name == "c")
+    assert float_reason(node, TARGET) == "its bias 'db' has another scale than its input times its weight"

@@ -1,5 +1,6 @@
 """Each operator is found again in what ONNX Runtime makes of a graph, whatever its name."""
 
+import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.qdq.kernels import Kernel, find_kernels
@@ -47,3 +48,10 @@ def test_the_model_is_left_as_it_is():
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     find_kernels(model)
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_what_moves_the_second_part_of_a_split_is_integer_too():
+    graph = """(float[4,4] x) => (float[4,3] y) <float[4,3] v, int64[2] k = {2, 2}> {
+        a, b = Split<axis=1>(x, k) t = Transpose<perm=[1,0]>(b) s = MatMul(a, t) y = MatMul(s, v) }"""
+    found = find_kernels(quantized(build(graph, constants={"k": np.array([2, 2])})))
+    assert found["t"] == Kernel("integer", "Transpose")
