@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.bit_histogram import SMALLEST_TOP
-from ptq_cli.collectors.kernels import compiled, count_slots, find_range
+from ptq_cli.collectors.compiled import compiled
+from ptq_cli.collectors.kernels import count_slots, find_range
 
 CHANNEL_BITS = 9
 LINEAR_BINS = 1 << (CHANNEL_BITS + 1)

@@ -15,12 +15,10 @@ the integers that order as the floats do; its slots are computed, 16 at a time; 
 first two are vectors' work and cost a third of the last.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ptq_cli.collectors.compiled import compiled
 
 MANTISSA_BITS = 11
 FLOAT_MANTISSA_BITS = 23
@@ -33,19 +31,6 @@ ZERO_SLOTS = 16
 COARSE_START = 2 * LINEAR_BINS
 ZERO_START = COARSE_START + COARSE_BINS
 SLOTS = ZERO_START + ZERO_SLOTS
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function compiled by numba when it is first called, and kept on disk where that is possible.
-
-    Edge case:
-        Where neither the package's folder nor the user's cache can be written, as in a read-only container,
-        each process compiles for itself.
-    """
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        return njit(nogil=True)(function)
 
 
 @compiled

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.collectors import histogram
 from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.collectors.compiled import compiled
 from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.kernels import compiled
 
 RNG = np.random.default_rng(11)
 NORMAL = RNG.normal(size=5000).astype(np.float32)
