@@ -4,6 +4,9 @@ from typing import Self
 
 import onnx_ir as ir
 
+RESULT = ".output"
+"""What a node's result is called behind the node's name."""
+
 
 class FreshNames:
     """Hands out names that no value of a model has.
@@ -14,6 +17,8 @@ class FreshNames:
         >>> names = FreshNames({"fc.scale"})
         >>> names.claim("fc.scale"), names.claim("fc.zero_point")
         ('fc.scale_2', 'fc.zero_point')
+        >>> FreshNames({"x/QuantizeLinear.output"}).claim("x/QuantizeLinear")
+        'x/QuantizeLinear_2'
     """
 
     def __init__(self, taken: set[str]) -> None:
@@ -28,9 +33,9 @@ class FreshNames:
         return cls({value.name or "" for value in values} | {node.name or "" for node in nodes})
 
     def claim(self, wanted: str) -> str:
-        """Return ``wanted``, or with a number behind it where that is taken."""
+        """Return ``wanted``, or with a number behind it where that is taken, or a node's result would be."""
         name, count = wanted, 1
-        while name in self._taken:
+        while name in self._taken or f"{name}{RESULT}" in self._taken:
             count += 1
             name = f"{wanted}_{count}"
         self._taken.add(name)
