@@ -77,6 +77,7 @@ def _untrapped(
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":
                 computing.plan(node, rule)
+        requests.ask_captured(graph)
         stored = {site.node for site in computing.weights if site.node not in looked_up}
         trapped = requests.trapped(graph, stored)
         if not trapped:

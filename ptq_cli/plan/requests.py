@@ -152,6 +152,19 @@ class Requests:
             self.ties.tie(value.name or "" for value in (*inputs, *outputs))
         self._waiting += inputs
 
+    def ask_captured(self, graph: ir.Graph) -> None:
+        """Ask for what nested graphs read of integers that were moved: a pair behind them loses nothing.
+
+        Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution on to a Transpose or
+        Reshape there, looks for its reader among the ordinary inputs of the If or Loop, and ends the process.
+        """
+        for node in graph:
+            rule = self.rules.of(node)
+            for value in node.outputs if rule is not None and rule.kind == "same" else ():
+                is_captured = any(reader.graph is not graph for reader, _ in value.uses())
+                if is_captured and self._is_restored(value):
+                    self.ask(value)
+
     def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
         """Return the sites that must not be, with the reason: behind an operator that must stay apart.
 
