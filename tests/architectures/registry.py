@@ -58,7 +58,7 @@ def clicks(random: np.random.Generator, count: int) -> dict[str, Array]:
 
 
 IMAGE = gaussian("input", 3, 16, 16)
-SHAPES = "Shape Concat Expand Slice Reshape Transpose"
+SHAPES = "Shape Concat Expand Slice Transpose"
 """Of the first state of a recurrent layer, and of its result."""
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet, basic": Architecture("resnet.py:basic", IMAGE),
@@ -91,12 +91,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "Add Concat Gather LayerNormalization Mul Reshape Shape Slice Softmax Transpose",
     ),
     "LSTM tagger": Architecture(
-        "recurrent.py:tagger", ids(recurrent.WORDS, 10), f"Add Gather LSTM Mul Relu {SHAPES}", 0.1
+        "recurrent.py:tagger", ids(recurrent.WORDS, 10), f"Add Gather LSTM Relu {SHAPES}", 0.1
     ),
     "GRU keyword spotter": Architecture(
         "recurrent.py:spotter",
         gaussian("features", recurrent.FRAMES, recurrent.BANDS),
-        f"GRU Mul {SHAPES}",
+        f"GRU {SHAPES}",
         0.3,
     ),
     "DLRM": Architecture("dlrm.py:build", clicks, "Gather GatherND Reshape Transpose"),

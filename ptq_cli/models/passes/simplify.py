@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
+from ptq_cli.models.fold_known import fold_known
 from ptq_cli.models.fold_lazily import fold_lazily
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.nested_outputs import own_nested_outputs
@@ -50,10 +51,11 @@ def simplify(model: ir.Model) -> ir.Model:
         folded = fold_constants_ir(
             model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
         )
+        known = fold_known(model)
         applied = rules.apply_to_model(model)
         _keep_displaced_constants(model)
         model = _swept(model)
-        if not applied and not folded.modified:
+        if not applied and not folded.modified and not known:
             break
     for step in (
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
