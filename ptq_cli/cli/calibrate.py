@@ -7,20 +7,9 @@ import click
 
 from ptq_cli.cli.options import (
     BATCH_SIZE,
-    CALIBRATION,
-    CHECKPOINTS,
-    DEVICE,
-    IMAGE,
-    JSON,
-    KEPT,
-    MODEL,
-    MODEL_ARGUMENT,
-    RECIPES,
-    RUN,
+    HOW_IT_IS_COUNTED,
     SHARD,
-    STREAMING,
-    TARGET,
-    THREADS,
+    WHAT_IS_COUNTED,
     settings_from,
     take,
 )
@@ -36,23 +25,7 @@ Examples:
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(
-    MODEL_ARGUMENT,
-    CALIBRATION,
-    KEPT,
-    BATCH_SIZE,
-    SHARD,
-    CHECKPOINTS,
-    MODEL,
-    IMAGE,
-    TARGET,
-    DEVICE,
-    THREADS,
-    STREAMING,
-    RUN,
-    RECIPES,
-    JSON,
-)
+@take(WHAT_IS_COUNTED, BATCH_SIZE, SHARD, HOW_IT_IS_COUNTED)
 def command(
     model: Path | None,
     shard: str | None,

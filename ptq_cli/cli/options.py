@@ -199,6 +199,20 @@ RECIPES = (
     ),
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+WHAT_IS_COUNTED = (MODEL_ARGUMENT, *CALIBRATION, *KEPT)
+HOW_IT_IS_COUNTED = (
+    *CHECKPOINTS,
+    *MODEL,
+    *IMAGE,
+    TARGET,
+    DEVICE,
+    THREADS,
+    *STREAMING,
+    RUN,
+    *RECIPES,
+    JSON,
+)
+"""With the group before, what every command that calibrates takes."""
 DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
