@@ -24,8 +24,9 @@ ptq inspect model.onnx --target ./my-npu.toml
 ```
 
 In a recipe it is `target = "./my-npu.toml"` in `[quantization]`, relative to the recipe's folder. A name
-that ends with `.toml` or holds a `/` is a file. A calibration is made for one target: it measures what
-this one quantizes.
+that ends with `.toml` or holds a `/` is a file. A calibration measures what its target
+quantizes. `ptq export --target` takes another one for it, where that quantizes nothing else: what `ort-cpu`
+measures is most often enough for `tensorrt`, and an error names what is not.
 
 ## The targets of ptq
 

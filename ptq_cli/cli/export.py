@@ -25,12 +25,16 @@ from ptq_cli.cli.options import (
 Examples:
   ptq export --onnx
   ptq export --onnx --percentile 99.99 --output model.int8.onnx
+  ptq export --target tensorrt --output model.trt.onnx
 """,
 )
 @click.option(
     "--onnx", "format_", flag_value="onnx", default="onnx", help="Write ONNX, the one format there is."
 )
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
+@click.option(
+    "--target", metavar="NAME|FILE.TOML", help="Whose rules decide.  [default: what was calibrated for]"
+)
 @take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, JSON)
 def command(
     format_: str,
@@ -44,7 +48,8 @@ def command(
     """Decide scales from the saved statistics, and write the quantized model.
 
     Needs no data, and what was given to ptq calibrate need not be given again. If the model or a setting
-    that the statistics depend on has changed since, it is refused.
+    that the statistics depend on has changed since, it is refused; so is another target that quantizes what
+    was not measured.
     """
     from ptq_cli.cli.outlier_warning import warn_of_outliers
     from ptq_cli.cli.output import print_json, tell

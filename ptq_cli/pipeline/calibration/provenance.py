@@ -26,6 +26,7 @@ from ptq_cli.runtime.device import parse_device
 if TYPE_CHECKING:
     from ptq_cli.models.stored import StoredModel
 
+TARGET = "quantization.target"
 DEPENDS_ON = (
     "model.path",
     "model.arch",
@@ -42,7 +43,7 @@ DEPENDS_ON = (
     "calibration.samples",
     "calibration.activation_axis",
     "calibration.allow_nonfinite",
-    "quantization.target",
+    TARGET,
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
@@ -53,7 +54,7 @@ DEVICE_KIND = "runtime.device"
 """Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
 What is decided from a whole one holds for both, so a later stage may have another setting."""
 
-LOCATIONS = ("model.path", "model.arch", "calibration.data", "quantization.target")
+LOCATIONS = ("model.path", "model.arch", "calibration.data", TARGET)
 HASH_PREFIX = "sha256 of "
 """Begins the key of a file that the model was made from; the rest is its path from the run directory."""
 
@@ -216,7 +217,9 @@ def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
 
 def _require_same_settings(recipe: Recipe, stored: dict[str, str], run: RunDirectory) -> None:
     for key, text in settings_of(recipe, run).items():
-        if text != stored.get(key):
+        # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
+        # another were measured too, that can be exported for; ``require_ranges`` says which were not.
+        if key != TARGET and text != stored.get(key):
             was, now = _shown(key, stored.get(key), run), _shown(key, text, run)
             raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
 
@@ -234,7 +237,7 @@ def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:
 def _shown(key: str, text: str | None, run: RunDirectory) -> str:
     if text in (None, "None"):
         return "not set"
-    is_name = key == "quantization.target" and not is_target_file(str(ast.literal_eval(str(text))))
+    is_name = key == TARGET and not is_target_file(str(ast.literal_eval(str(text))))
     if key not in LOCATIONS or is_name:
         return str(text)
     # A path reads as the user would type it, not as it looks from the run directory.

@@ -21,6 +21,7 @@ from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,
+    as_exported,
     evaluated_layers,
     model_summary,
     quantized_metadata,
@@ -128,7 +129,9 @@ def run_evaluations(
     pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     for pair, path in zip(pairs, paths, strict=True):
-        require_origin(quantized_metadata(pair.quantized_model, path), calibration, path)
+        origin = quantized_metadata(pair.quantized_model, path)
+        require_origin(origin, calibration, path)
+        as_exported(recipe, origin, path)
     evaluation_set = fit_evaluation(dataset, recipe, float_model.load())
     if restart:
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
@@ -186,10 +189,11 @@ def make_evaluations(
     for pair, own, evaluation, latency, collector in zip(
         pairs, runs, evaluations, latencies, changed, strict=True
     ):
-        report = _report(recipe, calibration, pair, evaluation_set, run, evaluation, latency)
         origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
-        material = partial(in_memory, pair.float_model, pair.quantized_model, calibration, recipe)
-        files = report_files(report, recipe, material, origin, collector.changes(class_names), own)
+        exported = as_exported(recipe, origin, Path(pair.quantized_name))
+        report = _report(exported, calibration, pair, evaluation_set, run, evaluation, latency)
+        material = partial(in_memory, pair.float_model, pair.quantized_model, calibration, exported)
+        files = report_files(report, exported, material, origin, collector.changes(class_names), own)
         found.append(Evaluated(EvaluationResult(report, own), files))
     return tuple(found)
 

@@ -16,6 +16,7 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.onnx_source import value_spec
 from ptq_cli.pipeline.calibration.view import MethodView, TensorView, view_tensors
 from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.ranges import statistics_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
@@ -51,10 +52,11 @@ def gather(
     placement = place(model, material.recipe)
     plan, settings = placement.plan, placement.settings.activations
     stored = dict(stored_parameters(material.quantized_model))
-    sources = [name for name in plan.measured if name in stored]
-    drawn = _worst(sources, stored, material.calibration)
+    # Tensors that are tied share a scale, and it was decided from the union of what was counted of them.
+    sources = [name for name in plan.sources if name in stored]
+    statistics = {name: statistics_of(plan, name, material.calibration) for name in sources}
+    drawn = _worst(statistics, stored)
     views = {view.name: view for view in view_tensors(plan, settings, material.calibration, drawn)}
-    statistics = material.calibration.statistics
     tensors = tuple(_tensor(name, statistics[name], stored[name], views.get(name)) for name in sources)
     left_out = len(sources) - len(drawn)
     notes = (
@@ -92,16 +94,17 @@ def _array(value: ir.Value | None) -> np.ndarray | None:
 
 
 def _worst(
-    sources: list[str], stored: Mapping[str, QuantParameters], calibration: Calibration
+    statistics: Mapping[str, TensorStatistics], stored: Mapping[str, QuantParameters]
 ) -> tuple[str, ...]:
+    sources = tuple(statistics)
     if len(sources) <= MOST_DRAWN:
-        return tuple(sources)
+        return sources
 
     def expected(name: str) -> float:
-        statistics = calibration.statistics[name]
-        if statistics.histogram is None:
+        found = statistics[name]
+        if found.histogram is None:
             return 0.0
-        return expected_error(statistics, statistics.histogram, stored[name]).sqnr_db
+        return expected_error(found, found.histogram, stored[name]).sqnr_db
 
     worst = set(sorted(sources, key=expected)[:MOST_DRAWN])
     return tuple(name for name in sources if name in worst)

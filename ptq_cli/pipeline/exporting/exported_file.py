@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -20,12 +20,13 @@ from ptq_cli.pipeline.exporting.export import (
     OVERRIDES,
     QUANTIZERS,
     STATISTICS_SHA256,
+    TARGET,
     WEIGHT_AMAX,
     report_layers,
 )
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target import load_target, target_names
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import decode
@@ -89,6 +90,23 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
             f"'{path}' was made from an earlier calibration than the one at hand",
             hint="run ptq export again, or name the model that was made from it: ptq evaluate FILE",
         )
+
+
+def as_exported(recipe: Recipe, origin: Mapping[str, str], path: Path) -> Recipe:
+    """Return the recipe with the target that a quantized model was exported for: ``export`` may take another.
+
+    Raises:
+        StaleCalibrationError: it was a target of a user's own, and the recipe names another.
+    """
+    noted = origin.get(TARGET)
+    if noted is None or noted == load_target(recipe.quantization.target).name:
+        return recipe
+    if noted in target_names():
+        return replace(recipe, quantization=replace(recipe.quantization, target=noted))
+    raise StaleCalibrationError(
+        f"'{path}' was exported for target '{noted}', and the recipe names '{recipe.quantization.target}'",
+        hint="run ptq export again, or name its file in the recipe: [quantization] target",
+    )
 
 
 def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:

@@ -20,6 +20,9 @@ from ptq_cli.recipe.quantizers import (
 )
 from ptq_cli.recipe.schema import AmaxSettings
 
+MOST_NAMES = 5
+"""That an error lists."""
+
 
 def decide_activations(
     plan: Plan,
@@ -81,12 +84,20 @@ def _on_grid(decision: Decision, family: ActivationFamily, format: IntegerFormat
 
 
 def require_ranges(plan: Plan, calibration: Calibration) -> None:
-    """Raise if a tensor that is quantized never had a finite value: nothing says what its range is.
+    """Raise if nothing says what the range of a tensor is that is quantized.
 
     Raises:
-        NonFiniteActivationError: there is one.
-        StaleCalibrationError: a tensor has no statistics.
+        NonFiniteActivationError: one never had a finite value.
+        StaleCalibrationError: some have no statistics, since the calibration was made for another target.
     """
+    missing = [name for name in plan.measured if name not in calibration.statistics]
+    if missing:
+        shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
+        more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
+        raise StaleCalibrationError(
+            f"target '{plan.target}' quantizes what the calibration did not measure: {shown}{more}",
+            hint=f"run ptq calibrate again with --target {plan.target}, or with its file",
+        )
     for source in plan.sources:
         if statistics_of(plan, source, calibration).rangeless:
             raise NonFiniteActivationError(

@@ -21,6 +21,7 @@ from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.page import page_with
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
+    as_exported,
     evaluated_layers,
     model_summary,
     quantized_metadata,
@@ -144,6 +145,7 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     pair = Pair(float_model, read_model(path), path.name)
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
+    recipe = as_exported(recipe, origin, path)
     protos = pair.float_model.proto(), pair.quantized_model.proto()
     graph = ir.from_proto(protos[0])
     inputs = input_specs(graph)
