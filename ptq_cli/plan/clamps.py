@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
@@ -49,6 +50,31 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
         activations={name: sites[name] for name in order if name in sites},
         layers=tuple(layers[layer.name] for layer in plan.layers),
     )
+
+
+def fit_clamps(
+    model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]
+) -> dict[str, QuantParameters]:
+    """Return the parameters with zero points that keep the grid behind a Clip of a lower bound above it.
+
+    As its zero point is rounded, the grid may begin half a step below the bound. ONNX Runtime 1.31 takes the
+    Clip for redundant only if it does not, and computes the operator before it in float otherwise. (Of a Clip
+    with an upper bound it asks less: that the bounds are the grid's ends when they are rounded to it.)
+
+    Args:
+        model: the float model.
+        plan: made for it.
+        parameters: of each source, asymmetric where a range decided.
+    """
+    producers = {value.name: node for node in model.graph for value in node.outputs}
+    fitted = dict(parameters)
+    for source, grid in parameters.items():
+        clip = producers.get(source)
+        if clip is None or clip.op_type != "Clip" or source in plan.unions:
+            continue
+        if _bound(clip, 2) is None and _cuts(clip, grid):
+            fitted[source] = replace(grid, zero_point=np.asarray(int(grid.zero_point) - 1))
+    return fitted
 
 
 def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:

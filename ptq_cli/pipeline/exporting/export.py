@@ -25,7 +25,7 @@ from ptq_cli.pipeline.outputs import require_data_output, require_outputs
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.versions import library_versions
-from ptq_cli.plan.clamps import expose_clamps
+from ptq_cli.plan.clamps import expose_clamps, fit_clamps
 from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
@@ -202,7 +202,9 @@ def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str
     families = settings.activation_families
     decisions = decide_activations(placement.plan, settings.activations, calibration, families)
     found = {source: decision.parameters for source, decision in decisions.items()}
-    plan = expose_clamps(model, placement.plan, placement.on_own_grid(found))
+    on_own_grid = placement.on_own_grid(found)
+    found = fit_clamps(model, placement.plan, found) | on_own_grid
+    plan = expose_clamps(model, placement.plan, on_own_grid)
     model = with_opset(model, placement.opset, name)
     quantizer_of = placement.quantizers.__getitem__
     parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)

@@ -5,7 +5,7 @@ from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.grids import fixed_point_parameters
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.plan.clamps import REASON, expose_clamps
+from ptq_cli.plan.clamps import REASON, expose_clamps, fit_clamps
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import count_kernels
@@ -81,3 +81,19 @@ def test_what_floats_alone_read_is_not_quantized_again():
     found = expose_clamps(model, plan, {"k": GRID})
     assert list(found.activations) == ["x", "c"]
     assert count_kernels(serialized(exported(model, found))).integer["Conv"] == 1
+
+
+def test_the_grid_behind_a_clip_of_a_lower_bound_begins_above_it():
+    text = TWO_CONVS.replace("Clip(c, low, high)", "Clip(c, low)").replace(
+        "{0}, float high = {HIGH}", "{-0.5}"
+    )
+    model = build(text)
+    plan = make_plan(model, load_target("ort-cpu"))
+    rounded = {"k": parameters_from_range(-0.5, 6.7, UINT8)}
+    floats = []
+    for found in (rounded, fit_clamps(model, plan, rounded)):
+        decided = decide_all(
+            model, plan, lambda site, found=found: found.get(site.source, parameters_from_range(-4, 4, UINT8))
+        )
+        floats.append(count_kernels(serialized(quantize_model(model, plan, decided))).floating["Conv"])
+    assert floats == [1, 0]
