@@ -29,6 +29,8 @@ def make_plan(
     in_float: Reasons | None = None,
     excluded: Reasons | None = None,
     looked_up: Container[str] = (),
+    *,
+    may_be_empty: bool = False,
 ) -> Plan:
     """Return what to quantize in ``model`` for ``target``. What is quantized already stays as it is.
 
@@ -42,6 +44,7 @@ def make_plan(
         in_float: layers of whose weight there is no integer kernel, with the reason.
         excluded: layers that a user keeps in float, with the reason.
         looked_up: those of ``in_float`` whose weight a runtime sees as floats.
+        may_be_empty: return a plan of reasons alone where nothing can be quantized.
 
     Raises:
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
@@ -53,7 +56,7 @@ def make_plan(
         plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {}, looked_up)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
-    if not plan.weights and not plan.activations:
+    if not plan.weights and not plan.activations and not may_be_empty:
         raise _nothing(plan, target)
     return plan
 

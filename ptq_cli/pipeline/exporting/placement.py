@@ -76,8 +76,13 @@ class Placement:
         }
 
 
-def place(model: ir.Model, recipe: Recipe) -> Placement:
+def place(model: ir.Model, recipe: Recipe, *, may_be_empty: bool = False) -> Placement:
     """Return what is quantized and by which quantizers.
+
+    Args:
+        model: the float model.
+        recipe: all settings.
+        may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:
         NothingToQuantizeError: the target can quantize nothing.
@@ -86,7 +91,7 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         TargetOverrideError: the target cannot do what is asked.
     """
     target = load_target(recipe.quantization.target)
-    target_plan = make_plan(model, target)
+    target_plan = make_plan(model, target, may_be_empty=may_be_empty)
     settings = tensor_settings(model, target_plan, recipe)
     in_float = {
         site.node: reason
@@ -98,7 +103,7 @@ def place(model: ir.Model, recipe: Recipe) -> Placement:
         looked_up = {
             site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
         }
-        plan = make_plan(model, target, in_float, settings.excluded, looked_up)
+        plan = make_plan(model, target, in_float, settings.excluded, looked_up, may_be_empty=may_be_empty)
     plan = with_formats(model, plan, settings.activation_families, target)
     constants = model.graph.initializers
     sites = {

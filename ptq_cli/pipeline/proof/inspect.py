@@ -87,7 +87,7 @@ def _inspect_float(source: ModelSource, recipe: Recipe) -> Inspection:
     if recipe.calibration.data is not None and not is_told:
         dataset = open_dataset(recipe.calibration.data, recipe.image, samples=recipe.calibration.samples)
     model = make_float_model(source, recipe, dataset)
-    plan = place(model.model, recipe).plan
+    plan = place(model.model, recipe, may_be_empty=True).plan
     return _inspection(
         model.file, model.model, plan, recipe, model.parity, planned_formats(plan, model.model)
     )

@@ -83,3 +83,20 @@ def test_parameters_are_those_of_the_float_model_however_they_are_stored(flatten
     found = run_inspect(Request({}, run.quantized_model))
     assert found.parameters == 24
     assert [layer.parameters for layer in found.plan.layers if layer.op == "Gemm"] == [24]
+
+
+def test_a_model_of_which_nothing_can_be_quantized_is_shown_with_its_reasons(folder, request_with):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[S,N,8] x) => (float[S,1,N,6] y)
+        { [rnn] y = LSTM<hidden_size=6>(x, w, r) }"""
+    model = onnx.parser.parse_model(text)
+    for name, width in (("w", 8), ("r", 6)):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.ones((1, 24, width), np.float32), name)
+        )
+    onnx.save(model, folder / "lstm.onnx")
+    found = run_inspect(Request({"input_shape": {"x": [1, 1, 8]}}, folder / "lstm.onnx"))
+    (layer,) = found.plan.layers
+    assert (layer.quantized, found.parameters, found.work.total) == (False, 336, 336)
+    assert layer.reason.startswith("target ort-cpu has no integer LSTM")
+    everything = run_inspect(request_with(exclude=["*"]))
+    assert [item.reason for item in everything.plan.layers] == ["kept in float: exclude match = '*'"]
