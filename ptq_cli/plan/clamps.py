@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.tensors import input_at
 
@@ -64,13 +65,15 @@ def fit_clamps(
     Args:
         model: the float model.
         plan: made for it.
-        parameters: of each source, asymmetric where a range decided.
+        parameters: of each source. A zero point that is to be in the middle stays there.
     """
     producers = {value.name: node for node in model.graph for value in node.outputs}
     fitted = dict(parameters)
     for source, grid in parameters.items():
         clip = producers.get(source)
-        if clip is None or clip.op_type != "Clip" or source in plan.unions:
+        if clip is None or clip.op_type != "Clip" or clamp_refusal(clip) or source in plan.unions:
+            continue
+        if plan.activations[source].symmetric:
             continue
         if _bound(clip, 2) is None and _cuts(clip, grid):
             fitted[source] = replace(grid, zero_point=np.asarray(int(grid.zero_point) - 1))

@@ -97,3 +97,12 @@ def test_the_grid_behind_a_clip_of_a_lower_bound_begins_above_it():
         )
         floats.append(count_kernels(serialized(quantize_model(model, plan, decided))).floating["Conv"])
     assert floats == [1, 0]
+
+
+def test_a_symmetric_grid_stays_so():
+    model = build(
+        TWO_CONVS.replace("Clip(c, low, high)", "Clip(c, low)").replace("{0}, float high = {HIGH}", "{-0.5}")
+    )
+    plan = make_plan(model, load_target("tensorrt"))
+    symmetric = {"k": parameters_from_range(-6.7, 6.7, plan.activations["k"].format)}
+    assert fit_clamps(model, plan, symmetric) == symmetric
