@@ -110,6 +110,8 @@ def _print_share(result: Verification) -> None:
     if result.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
         say(f"note: counted for {sizes}; data tell the real sizes")
+    if limit is not None and result.uncounted:
+        say("the share is not proven: there are operators in float that are not counted")
     for item in result.uncounted[:MOST_UNKNOWN]:
         say(f"warning: not counted is '{item.name}': {result.unknown[item.name]}")
     if len(result.uncounted) > MOST_UNKNOWN:
