@@ -114,6 +114,7 @@ IDS = RANDOM.integers(0, 16, (12, 6))
 MASK = {"mask": RANDOM.integers(0, 2, (12, 6)).astype(bool)}
 JOBS: dict[str, tuple[Any, dict[str, np.ndarray]]] = {
     "float16 inside": (partly_in(HALF), {"x": X.astype(np.float32)}),
+    "bfloat16 inside": (partly_in(BFLOAT), {"x": X.astype(np.float32)}),
     "float64 inside": (partly_in(DOUBLE), {"x": X.astype(np.float32)}),
     "float16": (all_in(HALF), {"x": X.astype(np.float16)}),
     "float16 in and out": (between(HALF), {"x": X.astype(np.float16)}),
@@ -157,7 +158,6 @@ def test_the_whole_job(folder: Path, ptq: Any, model: Any, arrays: dict[str, np.
 HINT = "export the model in"
 REFUSED = {
     "float64": (all_in(DOUBLE), np.float64, "PTQ-RUNTIME-001", "an implementation for Conv", HINT),
-    "bfloat16 inside": (partly_in(BFLOAT), np.float32, "PTQ-RUNTIME-001", "an implementation for Relu", HINT),
     "bfloat16 before opset 22": (all_in(BFLOAT), np.float32, "PTQ-MODEL-005", "tensor(bfloat16)", None),
     "bfloat16": (
         all_in(BFLOAT, 22),
@@ -226,15 +226,11 @@ def checkpoint(folder: Path) -> Any:
     return write
 
 
-@pytest.mark.parametrize("name", ["half", "double"])
+@pytest.mark.parametrize("name", ["half", "double", "brain"])
 def test_pytorch_computes_partly_in_another_type(ptq: Any, checkpoint: Any, name: str) -> None:
     assert ptq(checkpoint(name)).status == 0
     assert ptq("export --run run").status == 0
     assert ptq("evaluate --eval-data eval.npz --run run").status == 0
-
-
-def test_pytorch_in_bfloat16_is_refused_for_the_runtime(refuse: Any, checkpoint: Any) -> None:
-    refuse(checkpoint("brain"), "PTQ-RUNTIME-001", "an implementation for", hint=HINT)
 
 
 def test_a_bfloat16_result_is_refused_as_no_array(refuse: Any, checkpoint: Any) -> None:
