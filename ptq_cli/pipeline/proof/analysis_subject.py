@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.calibdata.batch import Batch
@@ -81,9 +82,17 @@ def make_subject(
         InvalidOnnxError: the quantized model has not the operators of the float one.
         UnknownNameError: no layer is called so.
         RuntimeFailedError: ONNX Runtime cannot load a stage.
+        MetricError: the output that variants are judged by is a constant.
     """
     stages = cut_stages(*models, reading, {layer.name for layer in layers if layer.integer})
     outputs = [item.name for item in models[0].graph.output]
+    found = {item.name: item for item in models[0].graph.initializer}
+    constants = {name: numpy_helper.to_array(found[name]) for name in outputs if name in found}
+    if yardstick.output_name in constants:
+        raise MetricError(
+            f"the output '{yardstick.output_name}' is a constant, and tells no layer from another",
+            hint="name another output: --metric sqnr_db[OUTPUT]",
+        )
     staged = StagedModel(stages, reading.pairs, yardstick.output_name)
     return Subject(
         staged,
@@ -92,6 +101,7 @@ def make_subject(
         outputs,
         _chosen(staged, question),
         yardstick,
+        constants,
     )
 
 

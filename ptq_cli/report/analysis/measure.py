@@ -67,6 +67,7 @@ class Subject:
         outputs: names of the models' outputs.
         layers: whose sensitivity is wanted.
         yardstick: what variants are judged by.
+        constants: outputs that no stage computes, by name.
     """
 
     staged: StagedModel
@@ -75,6 +76,7 @@ class Subject:
     outputs: Sequence[str]
     layers: Sequence[str]
     yardstick: Yardstick
+    constants: Mapping[str, Array] = field(default_factory=dict)
 
 
 def measure(
@@ -172,7 +174,11 @@ class _Run:
         )
 
     def _outputs(self, tensors: Tensors) -> list[Array]:
-        return [self.subject.staged.floats(name, tensors[name]) for name in self.subject.outputs]
+        staged, constants = self.subject.staged, self.subject.constants
+        return [
+            constants[name] if name in constants else staged.floats(name, tensors[name])
+            for name in self.subject.outputs
+        ]
 
     def _analyze(self, piece: Batch, first: int) -> None:
         place, index = Place(piece, first), self.subject.yardstick.output
