@@ -52,6 +52,7 @@ def tree_layers(result: Inspection) -> Iterator[TreeLayer]:
             "; ".join(filter(None, (placed, layer.weight))),
             layer.quantized,
             layer.reason,
+            result.constants.get(layer.name, {}),
         )
 
 

@@ -140,7 +140,8 @@ def print_export(result: "ExportResult") -> None:
         runs = "runs" if len(floats) == 1 else "run"
         say(f"note: {counted(len(floats), 'layer')} with these weights {runs} in float; ptq inspect says why")
     for name, channels in result.widened.items():
-        say(f"note: {channels} channels of '{name}' got a wider scale, so that their bias fits")
+        some = "1 channel" if channels == 1 else f"{channels:,} channels"
+        say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
     for name, method in result.unsearched.items():
         say(f"note: {method} had one candidate only for '{name}': its whole range")
     share = share_of_float(result.bytes, result.float_bytes)

@@ -107,6 +107,15 @@ def parameter_count(model: ir.Model) -> int:
     return sum(found.values())
 
 
+def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
+    """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
+    return {
+        node.name or "": {value.name or "": size for value, size in _constants(node) if size}
+        for node in model.graph
+        if not is_pair_node(node)
+    }
+
+
 def _parameters(node: ir.Node) -> int:
     return sum(size for _, size in _constants(node))
 

@@ -1,7 +1,7 @@
 """Layers as a tree of their modules that a person can read, however many there are."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 PARTS = re.compile(r"[^./]+[./]?|[./]")
@@ -25,6 +25,7 @@ class TreeLayer:
         placed: what it computes in, such as ``"uint8 x int8"`` or ``"float"``.
         integer: it computes in integers.
         reason: why not, or what it is part of.
+        constants: how many parameters it reads, by the constant that holds them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TreeLayer:
     placed: str
     integer: bool
     reason: str
+    constants: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class TreeRow:
         label: the last part of its name, or the first and the last of those alike.
         layers: how many layers it stands for; 1 for a layer.
         layer: the layer, or the first of those alike; None for a module.
-        parameters, multiply_accumulates: totals of all it stands for; of what is known.
+        parameters: of all it stands for; what layers share counts once.
+        multiply_accumulates: of all it stands for; of what is known.
         integers: how many of its layers compute in integers.
     """
 
@@ -191,10 +194,15 @@ def _row(modules: Sequence[_Module], level: int, prefix: str = "") -> TreeRow:
         f"{prefix}: {label}" if prefix else label,
         len(leaves),
         modules[0].layer if not prefix else None,
-        sum(layer.parameters for layer in leaves),
+        _parameters(leaves),
         sum(layer.multiply_accumulates or 0 for layer in leaves),
         sum(layer.integer for layer in leaves),
     )
+
+
+def _parameters(layers: Sequence[TreeLayer]) -> int:
+    named = {name: size for layer in layers for name, size in layer.constants.items()}
+    return sum(named.values()) + sum(layer.parameters for layer in layers if not layer.constants)
 
 
 def _differing(first: str, last: str) -> str:

@@ -18,7 +18,14 @@ from ptq_cli.pipeline.proof.target_of import target_of
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.layers import Formats, parameter_count, planned_formats, quantized_plan, stored_formats
+from ptq_cli.qdq.layers import (
+    Formats,
+    layer_constants,
+    parameter_count,
+    planned_formats,
+    quantized_plan,
+    stored_formats,
+)
 from ptq_cli.qdq.quantized_file import is_quantized, named
 from ptq_cli.recipe.schema import Recipe
 
@@ -37,6 +44,7 @@ class Inspection:
             compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
         work: multiply-accumulates of each layer, for one sample.
         formats: integers of each layer's inputs and weight, by the layer's name.
+        constants: how many parameters each layer reads, by the constant that holds them; two may share one.
         quantized: the model holds its Q/DQ already; layers are then as they are, by the target's rules.
     """
 
@@ -49,6 +57,7 @@ class Inspection:
     parity: float | None
     work: MultiplyAccumulates
     formats: Mapping[str, Formats]
+    constants: Mapping[str, Mapping[str, int]]
     quantized: bool
 
 
@@ -118,6 +127,7 @@ def _inspection(
         parity,
         multiply_accumulates(model, sizes).of_one(batch or 1),
         formats,
+        layer_constants(model),
         quantized,
     )
 

@@ -1,5 +1,7 @@
 """A tree shows what is alike once, and stays readable however many layers there are."""
 
+from dataclasses import replace
+
 import pytest
 
 from ptq_cli.report.layer_tree import MOST_ROWS, TreeLayer, layer_tree
@@ -103,3 +105,10 @@ def test_the_totals_of_all_modules_are_those_of_the_model():
     layers = [item for i in range(7) for item in block(i, parameters=i % 3)]
     rows, _ = layer_tree(layers, depth=1)
     assert sum(row.parameters for row in rows) == sum(item.parameters for item in layers)
+
+
+def test_what_layers_share_counts_once_in_their_modules_total():
+    shared = {"table": 10}
+    layers = [replace(layer(name), parameters=10, constants=shared) for name in ("net.in", "net.out")]
+    layers.append(replace(layer("net.own"), parameters=3))
+    assert layer_tree(layers)[0][0].parameters == 13
