@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ptq_cli.core.tensors import Array
-from tests.architectures import conformer, dlrm, recurrent, transformers
+from tests.architectures import conformer, dlrm, llama, recurrent, transformers
 
 FOLDER = Path(__file__).parent
 Draw = Callable[[np.random.Generator, int], dict[str, Array]]
@@ -49,6 +49,15 @@ def ids(count_of_words: int, length: int) -> Draw:
     return lambda random, count: {"ids": random.integers(0, count_of_words, (count, length))}
 
 
+def passages(random: np.random.Generator, count: int) -> dict[str, Array]:
+    """Return sentences of Llama, each somewhere in a long text."""
+    starts = random.integers(0, llama.POSITIONS - llama.LENGTH, (count, 1))
+    return {
+        "ids": random.integers(0, llama.WORDS, (count, llama.LENGTH)),
+        "positions": starts + np.arange(llama.LENGTH),
+    }
+
+
 def clicks(random: np.random.Generator, count: int) -> dict[str, Array]:
     """Return dense features, and an index into each table."""
     return {
@@ -79,6 +88,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "transformers.py:gpt",
         ids(transformers.WORDS, transformers.LENGTH),
         "Add Div Gather Gelu LayerNormalization Softmax",
+    ),
+    "Llama": Architecture(
+        "llama.py:build",
+        passages,
+        "Add Cast Concat Cos Div Expand Gather MatMul Mul Neg Pow ReduceMean Shape Sin Softmax Sqrt "
+        "Transpose Unsqueeze",
+        0.999,
     ),
     "ViT": Architecture(
         "transformers.py:vit",
