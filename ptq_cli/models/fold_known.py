@@ -29,7 +29,11 @@ def fold_known(model: ir.Model) -> int:
         tensors = _FOLDS[node.op_type](node)
         if tensors is None or any(output.is_graph_output() for output in node.outputs):
             continue
+        if any(output.uses() and not output.name for output in node.outputs):
+            continue  # A rule wrote it, and a constant needs a name.
         for output, tensor in zip(node.outputs, tensors, strict=True):
+            if not output.uses():
+                continue
             value = ir.Value(
                 name=output.name,
                 shape=ir.Shape(tensor.shape.numpy()),

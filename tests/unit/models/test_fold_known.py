@@ -33,6 +33,15 @@ def test_parts_of_a_weight_are_weights(case):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+def test_a_part_that_is_left_out_is_no_constant():
+    text = "(float[N,4] x) => (float[N,K] y) <float[4,8] w> { a, b = Split<axis=1, num_outputs=2>(w)\n"
+    model = build(text + " y = MatMul(x, b) }")
+    model.graph.node("a").outputs[0].name = None
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["MatMul"]
+    assert len(after.graph.initializers) == 1
+
+
 LEFT = {
     "an_output": "(float[2,4] a, float[2,4] b) <float[4,4] w> { a, b = Split<num_outputs=2>(w) }",
     "computed_sizes": "(float[K,4] a, float[L,4] b) <float[4,4] w> { t = Shape(x)\n a, b = Split(w, t) }",
