@@ -6,6 +6,7 @@ ONNX's shape inference computes with such a size, and a Slice of it ends the pro
 from collections.abc import Iterator
 
 import onnx
+import onnx_ir as ir
 
 from ptq_cli.models.sparse import graphs_of
 
@@ -22,6 +23,20 @@ def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
             dimension.ClearField("dim_value")
             found = True
     return found
+
+
+def forget_sizes_of_values(model: ir.Model) -> None:
+    """Do the same to a model that is loaded already, beside its external data.
+
+    Args:
+        model: is changed in place.
+    """
+    values = [value for graph in model.graphs() for value in graph.inputs]
+    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    for value in values:
+        sizes = list(value.shape or ())
+        if any(isinstance(size, int) and size < 0 for size in sizes):
+            value.shape = ir.Shape([None if isinstance(size, int) and size < 0 else size for size in sizes])
 
 
 def _dimensions(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:

@@ -13,7 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.external_data import external_files, require_external_data
-from ptq_cli.models.negative_sizes import forget_negative_sizes
+from ptq_cli.models.negative_sizes import forget_negative_sizes, forget_sizes_of_values
 from ptq_cli.models.opset import OLDEST_OPSET
 from ptq_cli.models.source import Example, ModelFile
 from ptq_cli.models.sparse import make_dense
@@ -69,15 +69,18 @@ def load_onnx(path: Path) -> ir.Model:
     require_external_data(proto, path)
     _require_opset(proto, path)
     files = external_files(proto, path.parent)
-    is_edited = forget_negative_sizes(proto) | make_dense(proto, path.name)
-    if is_edited and files:
+    is_dense = make_dense(proto, path.name)
+    if is_dense and files:
         raise InvalidOnnxError(
-            f"model '{path.name}' holds sparse constants, or sizes below 0, beside external data",
-            hint="export it with dense constants, and names for axes of any size",
+            f"model '{path.name}' holds sparse constants beside external data, which are not read together",
+            hint="export it with dense constants",
         )
+    # With external data the checker reads the file itself.
+    is_edited = (not files and forget_negative_sizes(proto)) or is_dense
     try:
         onnx.checker.check_model(proto if is_edited else str(path), full_check=True)
         model = ir.from_proto(proto) if is_edited else _load(path, files)
+        forget_sizes_of_values(model)
     except UnicodeDecodeError as error:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"

@@ -211,3 +211,14 @@ def test_a_negative_size_is_any_size(tmp_path: Path):
     source = opened(saved(model, tmp_path / "model.onnx"))
     assert [spec.shape for spec in source.example_specs] == [(None, None)]
     assert run(source.to_onnx({}), {"z": noise(2, 6)})[0].shape == (2, 300)
+
+
+def test_a_negative_size_beside_external_data_is_no_reason_to_refuse(tmp_path: Path):
+    path = external(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = -1
+    source = opened(saved(model, path))
+    assert [spec.shape for spec in source.example_specs] == [(None, 4)]
+    loaded = source.to_onnx({})
+    assert run(loaded, {"x": noise(2, 4)})[0].shape == (2, 300)
