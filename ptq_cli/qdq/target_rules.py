@@ -11,6 +11,8 @@ from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.plan.tensors import input_at, only_reader
 from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, Grid, grid_of, is_constant_pair, restored_by
 
+CHOICES = "ptq.amax_overrides"
+"""In the metadata of what ``ptq export`` writes: the recipe's overrides."""
 WIDE_OPSET = 21
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
 
@@ -72,8 +74,11 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
 def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield sums of a quantized result that an operator before them takes, with another side in float.
 
-    What no target quantizes, a constant or what a mask was added to, is no such side.
+    What no target quantizes, a constant or what a mask was added to, is no such side. A file of ptq's with
+    layers that a user keeps in float is not asked: one of them may be that side, or the sum.
     """
+    if _has_choices(model):
+        return
     rules = Rules(target)
     for node in model.graph:
         rule = rules.of(node)
@@ -93,6 +98,11 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
                 )
 
 
+def _has_choices(model: ir.Model) -> bool:
+    """Tell whether ptq wrote a file with layers that a user includes or excludes."""
+    return '"quantize"' in model.metadata_props.get(CHOICES, "")
+
+
 def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
     producer = value.producer()
     rule = rules.of(producer)
@@ -109,7 +119,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield operators whose edges must have one scale and zero point, and have several."""
     rules = Rules(target)
     # ONNX Runtime leaves what moves values from one scale to another in float, and the operators show that.
-    moves = target.runtime != ONNXRUNTIME
+    moves = target.runtime != ONNXRUNTIME and not _has_choices(model)
     for node in model.graph:
         rule = rules.of(node)
         if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):

@@ -153,3 +153,10 @@ def test_a_broken_rule_is_named(opened, changes, fault):
 def test_a_side_that_nobody_quantizes_is_no_residual(opened):
     changes = [("a = Add(c2, d1)", "a = Add(c2, w5)"), ("<float s =", "<float[1] w5 = {2}, float s =")]
     assert list(target_faults(opened(*changes), TARGET)) == []
+
+
+def test_where_a_user_keeps_layers_in_float_a_side_of_a_sum_may_be_one(opened):
+    model = opened(("a = Add(c2, d1)", "a = Add(c2, r1)"))
+    assert [fault.rule for fault in target_faults(model, TARGET)] == ["residuals"]
+    model.metadata_props["ptq.amax_overrides"] = '[{"match": "sum", "quantize": false}]'
+    assert list(target_faults(model, TARGET)) == []
