@@ -7,9 +7,10 @@ python -m benchmarks.placement --write    and put it into benchmarks/RESULTS.md
 import argparse
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -19,16 +20,15 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.first_export import WORK
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.calibration.calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.export import COUNTED_NODES, run_export
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target, target_names
-from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.runtime.session import usable_cores
 from tools.marked import write_part
 
@@ -37,21 +37,6 @@ NODES, ROUNDS = 5_000, 5
 WIDTH, LAYERS, DEPTH = 4096, 4, 3
 """Of a model of weights: how wide a layer is, how many there are, and samples of its calibration."""
 MOST_SECONDS, MOST_RATIO = 5.0, 1.5
-
-
-@dataclass(frozen=True)
-class Case:
-    """A calibrated model.
-
-    Attributes:
-        name: for the table.
-        run: the run directory.
-        request: to export with.
-    """
-
-    name: str
-    run: RunDirectory
-    request: Request
 
 
 def main() -> None:
@@ -73,15 +58,14 @@ def page(scratch: Path) -> Iterator[str]:
     yield (
         f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; medians of {ROUNDS} rounds in which all take turns: `onnx` "
-        "reads and writes the float file (C++ throughout), exporting, `onnx_ir` reads and writes it (a "
-        "Python object for each node and value), and ONNX Runtime's optimizer. The last counts the integer "
-        "kernels, and is "
-        f"a part of an export whose graph has at most {COUNTED_NODES:,} nodes."
+        "reads the float file and writes it (C++ throughout), ptq exports, and `onnx_ir` reads and writes (a "
+        "Python object for each node and value). Once each in a process of its own, as a command does it, "
+        "without the imports; and each again and again in one process, which has its memory already."
     )
     yield from ("", "| placement | asked | seconds |", "|---|---|---|", *placement_rows(), "")
     yield (
-        f"| export | float file | read and write | export | ratio (asked: at most {MOST_RATIO}) | "
-        "`onnx_ir` reads and writes | ratio to that | ONNX Runtime's optimizer |"
+        f"| export | float file | how | `onnx` | export | ratio (asked: at most {MOST_RATIO}) | `onnx_ir` "
+        "| ratio to that |"
     )
     yield "|---|---|---|---|---|---|---|---|"
     yield from export_rows(scratch)
@@ -98,34 +82,29 @@ def placement_rows() -> Iterator[str]:
 
 def export_rows(scratch: Path) -> Iterator[str]:
     """Export each model in turns with reading and writing its file, and yield the rows."""
-    for case in cases(scratch):
-        source, copy = case.run.float_model, scratch / "copy.onnx"
-        quantized = case.run.quantized_model
-
-        def read_and_write(source: Path = source, copy: Path = copy) -> None:
-            onnx.save(onnx.load(source), copy)
-
-        def through_objects(source: Path = source, copy: Path = copy) -> None:
-            ir.save(ir.load(source), copy)
-
-        plain, exported, objects, counted = take_turns(
-            [
-                read_and_write,
-                partial(run_export, case.request, case.run),
-                through_objects,
-                partial(count_kernels, quantized),
-            ],
-            ROUNDS,
-        )
-        yield (
-            f"| {case.name} | {source.stat().st_size / 1e6:.0f} MB | {median(plain):.2f} s "
-            f"| {median(exported):.2f} s | {median_ratio(exported, plain):.1f} | {median(objects):.2f} s "
-            f"| {median_ratio(exported, objects):.1f} | {median(counted):.2f} s |"
-        )
+    for name, run in cases(scratch):
+        source, copy = run.float_model, scratch / "copy.onnx"
+        paths = {"onnx": (source, copy), "export": (run.path, scratch), "onnx_ir": (source, copy)}
+        first = [partial(in_own_process, kind, *pair) for kind, pair in paths.items()]
+        columns = zip(*([work() for work in first] for _ in range(ROUNDS)), strict=True)
+        again = take_turns([partial(WORK[kind], *pair) for kind, pair in paths.items()], ROUNDS)
+        for how, times in (("once in a process", columns), ("again and again", again)):
+            plain, exported, objects = times
+            yield (
+                f"| {name} | {source.stat().st_size / 1e6:.0f} MB | {how} | {median(plain):.2f} s "
+                f"| {median(exported):.2f} s | {median_ratio(exported, plain):.1f} "
+                f"| {median(objects):.2f} s | {median_ratio(exported, objects):.1f} |"
+            )
 
 
-def cases(scratch: Path) -> Iterator[Case]:
-    """Yield the calibrated models."""
+def in_own_process(kind: str, *paths: Path) -> float:
+    """Return how long a piece of work takes that is the first of its process."""
+    command = [sys.executable, "-m", "benchmarks.first_export", kind, *map(str, paths)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def cases(scratch: Path) -> Iterator[tuple[str, RunDirectory]]:
+    """Yield calibrated models, each with its name for the table."""
     rng = np.random.default_rng(0)
     write_resnet50(scratch / "resnet50.onnx")
     write_images(scratch / "images.npz", 2)
@@ -138,11 +117,11 @@ def cases(scratch: Path) -> Iterator[Case]:
     yield calibrated(f"{NODES:,} nodes", scratch / "large.onnx", scratch / "maps.npz", scratch)
 
 
-def calibrated(name: str, model: Path, data: Path, scratch: Path) -> Case:
+def calibrated(name: str, model: Path, data: Path, scratch: Path) -> tuple[str, RunDirectory]:
     """Calibrate a model, and return it."""
     run = RunDirectory(scratch / f"run-{model.stem}")
     run_calibrate(Request({"data": str(data), "method": "max"}, model, folder=scratch), run, silent)
-    return Case(name, run, Request({}, None, folder=scratch))
+    return name, run
 
 
 def large_graph(nodes: int, channels: int = 8) -> onnx.ModelProto:
