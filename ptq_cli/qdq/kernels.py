@@ -122,5 +122,4 @@ def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placem
         if moves or is_linear or requantizes or kernel.op_type == "QuantizeLinear":
             # The second result of a MaxPool is of indices.
             integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
-        is_integer = is_linear or kernel.op_type in INTEGER_KERNELS or moves
-        yield kernel, "integer" if is_integer else "float"
+        yield kernel, "integer" if moves or is_integer_operator(kernel.op_type) else "float"

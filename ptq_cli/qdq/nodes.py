@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.fresh_names import RESULT
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -69,7 +70,7 @@ def make_add(one: ir.Value, other: ir.Value, name: str) -> ir.Node:
 
 def _typed(node: ir.Node, dtype: ir.DataType | None, shape: ir.Shape | None) -> ir.Node:
     output = node.outputs[0]
-    output.name, output.shape = f"{node.name}.output", shape
+    output.name, output.shape = f"{node.name}{RESULT}", shape
     output.type = ir.TensorType(dtype) if dtype is not None else None
     return node
 
@@ -81,7 +82,7 @@ def make_quantize(
     attributes = {} if axis is None else {"axis": axis}
     node = ir.node("QuantizeLinear", [source, scale, zero_point], attributes, name=name)
     output = node.outputs[0]
-    output.name, output.type, output.shape = f"{name}.output", zero_point.type, source.shape
+    output.name, output.type, output.shape = f"{name}{RESULT}", zero_point.type, source.shape
     return node
 
 
@@ -103,6 +104,6 @@ def make_dequantize(
     attributes = {key: value for key, value in given.items() if value is not None}
     node = ir.node("DequantizeLinear", inputs, attributes, name=name)
     output = node.outputs[0]
-    output.name, output.shape = f"{name}.output", source.shape
+    output.name, output.shape = f"{name}{RESULT}", source.shape
     output.type = ir.TensorType(ir.DataType.FLOAT)
     return node

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.fresh_names import RESULT, FreshNames
 from ptq_cli.plan.tied_tables import TiedTable
 from ptq_cli.qdq.nodes import add_initializer, make_cast
 
@@ -54,7 +54,7 @@ def _turn(graph: ir.Graph, turned: ir.Value, table: str, names: FreshNames) -> i
     integers = add_initializer(graph, names.claim(f"{table}.quantized"), turned.const_value.numpy().T)
     node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{table}/Transpose"))
     output = node.outputs[0]
-    output.name, output.type, output.shape = f"{node.name}.output", turned.type, turned.shape
+    output.name, output.type, output.shape = f"{node.name}{RESULT}", turned.type, turned.shape
     turned.replace_all_uses_with(output)
     graph.insert_before(next(iter(graph)), [node])
     del graph.initializers[turned.name or ""]
@@ -75,7 +75,7 @@ def _take_rows(
         last = add_initializer(graph, names.claim(f"{gather.name}.last"), np.array([-1], np.int64))
         column = ir.node("Unsqueeze", [own.outputs[0], last], name=names.claim(f"{gather.name}/Unsqueeze"))
         steps = column.outputs[0]
-        steps.name, steps.type = f"{column.name}.output", scale.type
+        steps.name, steps.type = f"{column.name}{RESULT}", scale.type
         made += [own, column]
     result = ir.node("Mul", [values.outputs[0], steps], name=gather.name)
     new, name = result.outputs[0], old.name
@@ -88,5 +88,5 @@ def _take_rows(
 
 def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
     node = ir.node("Gather", [table, indices], {"axis": 0}, name=name)
-    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{name}.output", table.type, shape
+    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{name}{RESULT}", table.type, shape
     return node
