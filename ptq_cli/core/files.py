@@ -230,13 +230,3 @@ def _deferred_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if pressed:
             signal.raise_signal(signal.SIGINT)
-
-
-def sha256_bytes(content: bytes) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal.
-
-    Example:
-        >>> sha256_bytes(b"")[:8]
-        'e3b0c442'
-    """
-    return hashlib.sha256(content).hexdigest()
