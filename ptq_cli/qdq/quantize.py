@@ -12,16 +12,6 @@ from ptq_cli.qdq.structure import structure_faults
 from ptq_cli.qdq.tied_tables import share_tables
 
 
-def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Model:
-    """Return the quantized model; ``model`` itself is left as it is.
-
-    Requires, ensures, raises: as ``quantize_in_place``.
-    """
-    quantized = model.clone()
-    quantize_in_place(quantized, plan, parameters)
-    return quantized
-
-
 def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
     """Make a float model the quantized one.
 

@@ -17,7 +17,6 @@ from ptq_cli.pipeline.exporting.export import with_opset
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
 from ptq_cli.quantizers.centers.learning import learn_centers
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
@@ -26,6 +25,7 @@ from ptq_cli.quantizers.fixed_point.scale import AutoScale
 from ptq_cli.quantizers.scaled.quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe, WeightSettings
+from tests.quantized import quantize_model
 
 torch.set_num_threads(1)
 

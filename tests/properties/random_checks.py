@@ -12,10 +12,10 @@ from ptq_cli.models.prepare import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import Target
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.qdq.structure import structure_faults
 from tests.properties.noise import noise_errors, rms
 from tests.properties.random_graphs import BATCH
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import parameters, run, sample, serialized
 
 AS_PREPARED = 1e-4

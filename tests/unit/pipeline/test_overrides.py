@@ -14,10 +14,10 @@ from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.plan.clamps import expose_clamps
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, decided, ranges, run, sample, serialized, sqnr_db
 
 NETWORK = """(float[N,3,8,8] x) => (float[] y)

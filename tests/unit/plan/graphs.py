@@ -13,9 +13,9 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.parameters import Parameters, decide_all
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
+from tests.quantized import quantize_model
 
 BATCH = 4
 

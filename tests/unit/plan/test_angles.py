@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.quantize import quantize_model
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, parameters, run, sqnr_db
 
 ROTARY = """(float[N,6,4] x, float[N,1,6] p, float[N,4,1] f) => (float[N,6,3] y)

@@ -10,7 +10,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import count_kernels
 from ptq_cli.qdq.parameters import decide_all
-from ptq_cli.qdq.quantize import quantize_model
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, serialized
 
 TWO_CONVS = """(float[b,3,8,8] x) => (float[b,4,4,4] y)

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.qdq.structure import structure_faults
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build
 
 PAIR = """(float[N,4] x) => (float[] y) <float s = {0.5}, uint8 z = {3}, float t = {0.25}> {

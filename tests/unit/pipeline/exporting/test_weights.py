@@ -14,11 +14,11 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.rules import WeightRule
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.parameters import decide_all
-from ptq_cli.qdq.quantize import quantize_model
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
 from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point
 from ptq_cli.quantizers.fixed_point.scale import AutoScale
 from ptq_cli.recipe.schema import OverrideSettings, Recipe, WeightSettings
+from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, weight_noise
 
 GEMM = "(float[N,8] x) => (float[N,4] y) <float[8,4] w, float[4] b> { y = Gemm(x, w, b) }"
