@@ -11,9 +11,7 @@ from ptq_cli.models.onnx_source import load_onnx
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.qdq.grids import is_pair_node
 from ptq_cli.qdq.kernels import is_integer_operator
-
-WRITTEN_FOR = "ptq.target"
-"""In the metadata of every quantized model that ptq writes."""
+from ptq_cli.qdq.metadata import TARGET
 
 
 def open_quantized(path: Path) -> ir.Model:
@@ -60,6 +58,6 @@ def named(model: ir.Model) -> ir.Model:
 
 def is_quantized(model: ir.Model) -> bool:
     """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
-    if WRITTEN_FOR in model.metadata_props:
+    if TARGET in model.metadata_props:
         return True
     return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph)

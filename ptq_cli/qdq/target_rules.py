@@ -10,9 +10,8 @@ from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusa
 from ptq_cli.plan.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.plan.tensors import input_at, only_reader
 from ptq_cli.qdq.grids import DEQUANTIZE, QUANTIZE, Grid, grid_of, is_constant_pair, restored_by
+from ptq_cli.qdq.metadata import has_chosen_layers
 
-CHOICES = "ptq.amax_overrides"
-"""In the metadata of what ``ptq export`` writes: the recipe's overrides."""
 WIDE_OPSET = 21
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
 
@@ -77,7 +76,7 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
     What no target quantizes, a constant or what a mask was added to, is no such side. A file of ptq's with
     layers that a user keeps in float is not asked: one of them may be that side, or the sum.
     """
-    if _has_choices(model):
+    if has_chosen_layers(model):
         return
     rules = Rules(target)
     for node in model.graph:
@@ -98,11 +97,6 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
                 )
 
 
-def _has_choices(model: ir.Model) -> bool:
-    """Tell whether ptq wrote a file with layers that a user includes or excludes."""
-    return '"quantize"' in model.metadata_props.get(CHOICES, "")
-
-
 def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
     producer = value.producer()
     rule = rules.of(producer)
@@ -119,7 +113,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield operators whose edges must have one scale and zero point, and have several."""
     rules = Rules(target)
     # ONNX Runtime leaves what moves values from one scale to another in float, and the operators show that.
-    moves = target.runtime != ONNXRUNTIME and not _has_choices(model)
+    moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
     for node in model.graph:
         rule = rules.of(node)
         if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):

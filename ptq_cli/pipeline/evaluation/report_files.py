@@ -7,8 +7,8 @@ from pathlib import Path
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.pipeline.evaluation.page import earlier_analysis, make_page
 from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.exporting.export import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
 from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe

@@ -30,6 +30,18 @@ from ptq_cli.plan.rules import ONNXRUNTIME
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target import load_target
 from ptq_cli.qdq.fusion import KernelCounts, count_kernels
+from ptq_cli.qdq.metadata import (
+    AMAX_METHOD,
+    AMAX_PERCENTILE,
+    FLOAT_SHA256,
+    LAYERS,
+    OVERRIDES,
+    QUANTIZERS,
+    STATISTICS_SHA256,
+    TARGET,
+    VERSION,
+    WEIGHT_AMAX,
+)
 from ptq_cli.qdq.parameters import Parameters, decide_all
 from ptq_cli.qdq.quantize import quantize_in_place
 from ptq_cli.qdq.spill import Keep, SpilledArrays, as_it_is
@@ -38,16 +50,6 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import encode
 from ptq_cli.report.document import Layer
 
-FLOAT_SHA256 = "ptq.float_sha256"
-STATISTICS_SHA256 = "ptq.statistics_sha256"
-AMAX_METHOD = "ptq.amax_method"
-AMAX_PERCENTILE = "ptq.amax_percentile"
-WEIGHT_AMAX = "ptq.weight_amax"
-OVERRIDES = "ptq.amax_overrides"
-QUANTIZERS = "ptq.quantizers"
-LAYERS = "ptq.layers"
-TARGET = "ptq.target"
-VERSION = "ptq.version"
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 

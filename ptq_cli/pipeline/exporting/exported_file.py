@@ -12,7 +12,11 @@ from ptq_cli.collectors.artifact import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file
 from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.pipeline.exporting.export import (
+from ptq_cli.pipeline.exporting.export import report_layers
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.qdq.metadata import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
@@ -22,11 +26,7 @@ from ptq_cli.pipeline.exporting.export import (
     STATISTICS_SHA256,
     TARGET,
     WEIGHT_AMAX,
-    report_layers,
 )
-from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target, target_names
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.codec import decode

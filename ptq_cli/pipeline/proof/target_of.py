@@ -3,9 +3,9 @@
 import onnx_ir as ir
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.pipeline.exporting.export import TARGET
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.plan.target import Target, load_target, target_names
+from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.recipe.schema import Recipe
 
 

@@ -22,6 +22,7 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accu
 from ptq_cli.plan.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.grids import grid_of, restored_by
 from ptq_cli.qdq.kernels import find_kernels
+from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.operators import prove_operators
 from ptq_cli.qdq.quantized_file import open_quantized
 from ptq_cli.qdq.target_faults import target_faults
@@ -112,7 +113,7 @@ def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
 
 
 def _maker(graph: ir.Model) -> str:
-    version = graph.metadata_props.get("ptq.version")
+    version = graph.metadata_props.get(VERSION)
     if version is not None:
         return f"ptq {version}"
     return " ".join(filter(None, (graph.producer_name, graph.producer_version)))
