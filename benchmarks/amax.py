@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from benchmarks.timing import seconds, take_turns
 from ptq_cli.amax.decide import decide
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.amax.weights import choose_weight_ranges
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings

@@ -20,10 +20,10 @@ from statistics import median
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.pipeline.calibration.measure import open_data
-from ptq_cli.pipeline.proof.analyze import run_analyze
-from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.analysis.document import read_analysis
+from ptq_cli.pipeline.inspection.run_analyze import run_analyze
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.report.analysis.analysis_document import read_analysis
 from ptq_cli.runtime.session import Session, usable_cores
 from tools.marked import write_part
 

@@ -22,7 +22,7 @@ from benchmarks.models import write_bert, write_images, write_resnet50, write_se
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant
 from ptq_cli.pipeline.calibration.measure import open_data
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.session import usable_cores
 from tools.marked import write_part
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from benchmarks.timing import Work, median_ratio
 from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.channel_kernels import CHANNEL_SLOTS
-from ptq_cli.collectors.channels import ChannelStatistics
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
-from ptq_cli.collectors.registry import Collector, make_collector
+from ptq_cli.collectors.collector import Collector
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_SLOTS
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.runtime.session import usable_cores
 from tools.marked import write_part
 

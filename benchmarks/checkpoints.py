@@ -16,17 +16,17 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
-from ptq_cli.collectors.artifact import Provenance
-from ptq_cli.collectors.checkpoint import CheckpointWriter
-from ptq_cli.collectors.collect import Snapshot
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.share import Share
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.artifact.calibration_file import Provenance
+from ptq_cli.collectors.artifact.share import Share
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.progress import silent
 from ptq_cli.core.schedule import COST_LIMIT
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
+from ptq_cli.pipeline.calibration.collect import Snapshot
 from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
-from ptq_cli.pipeline.float_model import make_float_model, open_source
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.session import usable_cores
 from tools.marked import write_part

@@ -24,10 +24,10 @@ import numpy as np
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
-from ptq_cli.pipeline.float_model import make_float_model, open_source
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.session import Session, usable_cores
 from ptq_cli.runtime.taps import tap
 

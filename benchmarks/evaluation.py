@@ -16,17 +16,17 @@ from statistics import median
 
 from benchmarks.main_job import CNN, RESULTS, SAMPLES
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.dataset import Dataset
-from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.measure import open_data
-from ptq_cli.pipeline.evaluation.checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
-from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.session import Session, usable_cores
 from tools.marked import write_part

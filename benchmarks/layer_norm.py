@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.report.latency import measure_latency
+from ptq_cli.report.evaluation.latency import measure_latency
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.timing import evaluate_run, run_ptq
-from ptq_cli.recipe.layers import DEFAULT_PRESET, preset_names
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_names
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

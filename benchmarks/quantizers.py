@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from benchmarks.timing import Work, median_ratio, take_turns
-from ptq_cli.quantizers.scaled.quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
 from ptq_cli.runtime.session import usable_cores
 from tools.marked import write_part

@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.timing import run_ptq
 from ptq_cli.pipeline.calibration.measure import open_data
-from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.report.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.report.metrics.sqnr import Sqnr
 from ptq_cli.runtime.session import Session, usable_cores
 from tools.marked import write_part

@@ -13,53 +13,8 @@ Example:
     'pass'
 """
 
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-from ptq_cli.core.errors import PtqError
-
-if TYPE_CHECKING:
-    from ptq_cli.pipeline.api import (
-        analyze,
-        calibrate,
-        compare,
-        evaluate,
-        explain,
-        export,
-        inspect,
-        merge,
-        prepare,
-        quantize,
-        report_page,
-        show_calibration,
-    )
-    from ptq_cli.pipeline.proof_api import bench, verify
-
-__all__ = [
-    "PtqError",
-    "__version__",
-    "analyze",
-    "bench",
-    "calibrate",
-    "compare",
-    "evaluate",
-    "explain",
-    "export",
-    "inspect",
-    "merge",
-    "prepare",
-    "quantize",
-    "report_page",
-    "show_calibration",
-    "verify",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
-PROOFS = ("bench", "verify")
-"""Their functions have a file of their own."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ptq_cli' has no attribute '{name}'")
-    from ptq_cli.pipeline import api, proof_api
-
-    return getattr(proof_api if name in PROOFS else api, name)
+__all__ += ["__version__"]

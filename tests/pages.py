@@ -4,10 +4,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ptq_cli.report.analysis.document import Analysis, Cost, LayerAnalysis, MetricSummary, Models, Samples
-from ptq_cli.report.analysis.tensors import Sensitivity, TensorAnalysis
-from ptq_cli.report.details import ChangedSample, Changes
-from ptq_cli.report.document import (
+from ptq_cli.report.analysis.analysis_document import (
+    Analysis,
+    Cost,
+    LayerAnalysis,
+    MetricSummary,
+    Models,
+    Samples,
+)
+from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
+from ptq_cli.report.document.details import ChangedSample, Changes
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.measurement import ClassValue, Measurement
+from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
@@ -16,13 +25,11 @@ from ptq_cli.report.document import (
     ModelSummary,
     Report,
 )
-from ptq_cli.report.gate import GateResult
+from ptq_cli.report.document.times import Latency, Times
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
-from ptq_cli.report.html.page import PageInput
+from ptq_cli.report.html.page_view import PageInput
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
-from ptq_cli.report.measurement import ClassValue, Measurement
-from ptq_cli.report.times import Latency, Times
 
 FLOAT = ModelFile("model.float.onnx", "a" * 64, 2_000_000)
 QUANTIZED = ModelFile("model.int8.onnx", "b" * 64, 500_000)

@@ -3,8 +3,8 @@
 import onnx_ir as ir
 
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.parameters import Parameters
-from ptq_cli.qdq.quantize import quantize_in_place
+from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.site_parameters import Parameters
 
 
 def quantize_model(model: ir.Model, plan: Plan, parameters: Parameters) -> ir.Model:

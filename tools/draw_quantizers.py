@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ptq_cli.pipeline.drawing.plot import STYLE
-from ptq_cli.pipeline.drawing.staircase import Curve, staircase_of
-from ptq_cli.pipeline.drawing.staircase_plot import draw_axes
+from ptq_cli.pipeline.views.histogram_plot import STYLE
+from ptq_cli.pipeline.views.staircase import Curve, staircase_of
+from ptq_cli.pipeline.views.staircase_plot import draw_axes
 from ptq_cli.quantizers import (
     ceil,
     clamp,

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ptq_cli.report import details
-from ptq_cli.report.analysis import document as analysis
-from ptq_cli.report.codec import AtLeast
+from ptq_cli.core.json_values import AtLeast
+from ptq_cli.report.analysis import analysis_document as analysis
+from ptq_cli.report.document import details
 
 SCALARS = {str: "string", int: "integer", bool: "boolean"}
 NUMBER = {

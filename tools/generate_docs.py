@@ -23,9 +23,9 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("the commands in ptq_cli/cli", command_page),
     "docs/errors.md": ("ptq_cli/core/errors.py and tools/errors.toml", error_page),
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
-    "docs/targets.md": ("ptq_cli/plan/rules.py or tools/target_page.py", target_page),
+    "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
     "docs/analysis.schema.json": ("ptq_cli/report/analysis", analysis_schema),
-    "docs/details.schema.json": ("ptq_cli/report/details.py", details_schema),
+    "docs/details.schema.json": ("ptq_cli/report/document/details.py", details_schema),
 }
 
 

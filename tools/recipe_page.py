@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.amax.decide import AUTO
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.collectors.registry import COLLECTORS
-from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.collectors.collector_registry import COLLECTORS
+from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
-from ptq_cli.recipe.layers import DEFAULT_PRESET, PRESETS, preset_names
-from ptq_cli.recipe.quantizers import FAMILIES
+from ptq_cli.recipe.quantizer_settings import FAMILIES
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
 from tools.tables import code, table
 
 INTRODUCTION = """\

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.collectors.channels import ChannelStatistics
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import IntegerFormat
@@ -75,7 +75,7 @@ def decide_range(
         UnknownNameError: there is no such method.
 
     Example:
-        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.collectors.max_collector import MaxCollector
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = MaxCollector()
         >>> collector.update(np.array([-1.0, 3.0], np.float32))
@@ -106,7 +106,7 @@ def decide(
         MissingStatisticError: the method needs a histogram that was not kept.
 
     Example:
-        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.collectors.max_collector import MaxCollector
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = MaxCollector()
         >>> collector.update(np.array([0.0, 2.55], np.float32))

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import signed_bins
-from ptq_cli.collectors.bit_histogram import BitHistogram
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 
 Values = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice:
         The smallest and the largest value themselves are no values beyond a range that ends there.
 
     Example:
-        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.array([0.0, 0.5, 1.0, 1.0, 4.0], np.float32))
         True
@@ -84,7 +84,7 @@ def expected_error(
         ONNX QuantizeLinear and DequantizeLinear; within a bin, Bennett 1948, "Spectra of quantized signals".
 
     Example:
-        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> from ptq_cli.core.arithmetic import parameters_from_range
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = HistogramCollector()

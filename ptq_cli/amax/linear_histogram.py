@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics.bit_histogram import SIGN, BitHistogram
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 
 Counts = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.float64]
@@ -88,7 +88,7 @@ def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogr
         ValueError: the statistics have no histogram.
 
     Example:
-        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.array([0.0, -1.0, 3.0, 4.0], np.float32))
         True

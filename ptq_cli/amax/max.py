@@ -1,6 +1,6 @@
 """amax by max: the whole range."""
 
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 
 
 def max_amax(statistics: TensorStatistics) -> float:
@@ -16,7 +16,7 @@ def max_amax(statistics: TensorStatistics) -> float:
         NVIDIA pytorch-quantization, MaxCalibrator.
 
     Example:
-        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.collectors.max_collector import MaxCollector
         >>> import numpy as np
         >>> collector = MaxCollector()
         >>> collector.update(np.array([-3.0, 2.0], np.float32))

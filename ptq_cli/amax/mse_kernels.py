@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.linear_histogram import Counts, Indices
-from ptq_cli.collectors.compiled import compiled
+from ptq_cli.collectors.kernels.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ptq_cli.amax.decide import AUTO
-from ptq_cli.amax.registry import METHODS
+from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.core.errors import RecipeValueError, did_you_mean, require_known
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.max import max_amax
-from ptq_cli.collectors.bit_histogram import SIGN
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics.bit_histogram import SIGN
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 
 
@@ -32,7 +32,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
         NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
 
     Example:
-        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.arange(1, 101, dtype=np.float32))
         True

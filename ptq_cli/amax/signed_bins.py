@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.statistics.bit_histogram import SIGN, BitHistogram
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 
 Values = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def signed_bins(statistics: TensorStatistics, histogram: BitHistogram) -> Signed
     """Return a tensor's bins on the number line.
 
     Example:
-        >>> from ptq_cli.collectors.histogram import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.array([-2.0, 0.5, 1.0], np.float32))
         True

@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Generator, Iterable
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_END = 1.0

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError, did_you_mean
 from ptq_cli.core.tensors import TensorSpec, format_shape
 
@@ -88,7 +88,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
 
     Example:
         >>> import numpy as np, tempfile
-        >>> from ptq_cli.calibdata.open import open_dataset
+        >>> from ptq_cli.calibdata.open_dataset import open_dataset
         >>> from ptq_cli.recipe.schema import ImageSettings
         >>> path = tempfile.mkdtemp() + "/x.npy"
         >>> np.save(path, np.zeros((4, 3), np.float32))

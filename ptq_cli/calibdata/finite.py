@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import NonFiniteDataError
 from ptq_cli.core.tensors import Array
 

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import click
 
-from ptq_cli.cli.ranks import SHARED, one_voice
-from ptq_cli.cli.text import as_typed, printable
+from ptq_cli.cli.shown.printable import as_typed, printable
+from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
@@ -20,7 +20,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
-from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
+from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 
 COMMANDS = (
     "calibrate",
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         """Return a command, or None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ptq_cli.cli.{cmd_name}")
+        module = importlib.import_module(f"ptq_cli.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
 

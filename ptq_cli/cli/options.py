@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from ptq_cli.cli.values import NumberList, parse_axes, parse_overrides, parse_shapes
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
@@ -235,7 +235,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         UsageError: a shape, an axis or an override cannot be read.
         GateError: a limit cannot be read.
     """
-    from ptq_cli.report.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
+    from ptq_cli.report.gate.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     if "input_shape" in settings:

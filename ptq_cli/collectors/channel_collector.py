@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN
-from ptq_cli.collectors.channel_kernels import (
+from ptq_cli.collectors.kernels.channel_kernels import (
     CHANNEL_BITS,
     CHANNEL_SLOTS,
     COARSE_START,
@@ -12,14 +11,15 @@ from ptq_cli.collectors.channel_kernels import (
     ZERO_SLOTS,
     count_channels,
 )
-from ptq_cli.collectors.channels import (
+from ptq_cli.collectors.kernels.host_kernels import MAGNITUDE, MANTISSA_BITS, NOTHING
+from ptq_cli.collectors.max_collector import as_float32
+from ptq_cli.collectors.statistics.bit_histogram import SIGN
+from ptq_cli.collectors.statistics.channel_statistics import (
     MOST_CHANNELS,
     ChannelStatistics,
     no_channels,
     thin_channels,
 )
-from ptq_cli.collectors.kernels import MANTISSA_BITS
-from ptq_cli.collectors.max import MAGNITUDE, NOTHING, as_float32
 from ptq_cli.core.errors import ActivationAxisError
 from ptq_cli.core.tensors import Array
 

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.max import as_float32
-from ptq_cli.collectors.statistics import NONE, NonFinite, TensorStatistics
+from ptq_cli.collectors.max_collector import as_float32
+from ptq_cli.collectors.statistics.tensor_statistics import NONE, NonFinite, TensorStatistics
 from ptq_cli.core.tensors import Array
 
 if TYPE_CHECKING:
-    from ptq_cli.collectors.registry import Collector
+    from ptq_cli.collectors.collector import Collector
 
 
 class ExtendedCollector:
@@ -24,7 +24,7 @@ class ExtendedCollector:
         allow_nonfinite: NaN and infinities are counted; everything else is then that of the finite values.
 
     Example:
-        >>> from ptq_cli.collectors.max import MaxCollector
+        >>> from ptq_cli.collectors.max_collector import MaxCollector
         >>> collector = ExtendedCollector(MaxCollector(), None, allow_nonfinite=True)
         >>> collector.update(np.float32([1.0, np.nan, -np.inf]))
         True

@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from ptq_cli.collectors.bit_histogram import EMPTY, BitHistogram, thin
-from ptq_cli.collectors.histogram import read_table
-from ptq_cli.collectors.max import MaxCollector, is_finite, top_exponent
-from ptq_cli.collectors.registry import Collector, make_collector
-from ptq_cli.collectors.statistics import TensorStatistics
-from ptq_cli.collectors.torch_kernels import LEAST_TOP, count_keys, count_values, find_range, new_table
-from ptq_cli.core.errors import RuntimeFailedError, require_known
-from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.on_device import as_array
+from ptq_cli.collectors.collector import Collector
+from ptq_cli.collectors.histogram_collector import read_table
+from ptq_cli.collectors.kernels.torch_kernels import (
+    LEAST_TOP,
+    count_keys,
+    count_values,
+    find_range,
+    new_table,
+)
+from ptq_cli.collectors.max_collector import MaxCollector, is_finite, top_exponent
+from ptq_cli.collectors.statistics.bit_histogram import EMPTY, BitHistogram, thin
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import RuntimeFailedError
 
 
 class TorchMaxCollector:
@@ -110,44 +114,10 @@ class TorchHistogramCollector:
         return self._settled.merge(histogram), self._zeros + zeros
 
 
-COLLECTORS: dict[str, Callable[[], Collector]] = {
+TORCH_COLLECTORS: dict[str, Callable[[], Collector]] = {
     "histogram": TorchHistogramCollector,
     "max": TorchMaxCollector,
 }
-
-
-class _OnHost:
-    """Counts on the host what is on a device."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
-
-    def update(self, tensor: torch.Tensor | Array) -> bool:
-        return self._collector.update(as_array(tensor) if isinstance(tensor, torch.Tensor) else tensor)
-
-    def statistics(self) -> TensorStatistics:
-        return self._collector.statistics()
-
-
-def make_torch_collector(
-    method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
-) -> Collector:
-    """Return a new collector for tensors on a device; its arguments are those of ``make_collector``.
-
-    Edge case:
-        Channels, and values that need not be finite, are counted on the host.
-
-    Raises:
-        UnknownNameError: there is none of that name.
-
-    Example:
-        >>> make_torch_collector("max").statistics().count
-        0
-    """
-    require_known("method", method, COLLECTORS)
-    if axis is None and not allow_nonfinite:
-        return COLLECTORS[method]()
-    return _OnHost(make_collector(method, name=name, axis=axis, allow_nonfinite=allow_nonfinite))
 
 
 @contextlib.contextmanager

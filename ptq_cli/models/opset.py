@@ -2,7 +2,7 @@
 
 onnx's own converter does it. It was tried on 31 operators from opset 11 and 12, nested graphs included, and
 computes the same in all but Hardmax, whose axis it does not move; onnxscript's begins at opset 18. Whoever
-converts compares the two models on a batch (``ptq_cli.pipeline.float_model``).
+converts compares the two models on a batch (``ptq_cli.pipeline.preparing.float_model``).
 """
 
 import onnx_ir as ir

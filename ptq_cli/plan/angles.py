@@ -6,7 +6,7 @@ and Cos are taken. A scale that covers position 2000 has steps of 8, and the ang
 
 import onnx_ir as ir
 
-from ptq_cli.plan.tensors import is_constant
+from ptq_cli.plan.graph_questions import is_constant
 
 SEARCH_DEPTH = 8
 MOVERS = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"}

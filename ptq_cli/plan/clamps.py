@@ -7,9 +7,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.plan.graph_questions import input_at
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.tensors import input_at
 
 REASON = (
     "its bounds cut values that the grid of its result has, so that it stays, on values that are quantized"

@@ -6,13 +6,20 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ptq_cli.plan.angles import angle_refusal, outer_product_refusal
+from ptq_cli.plan.graph_questions import (
+    bias_add_behind,
+    has_fixed_shape,
+    input_at,
+    is_constant,
+    rank,
+    weight_axis,
+)
 from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
 from ptq_cli.plan.quantized import requantized_refusal
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
 from ptq_cli.plan.requests import Requests
-from ptq_cli.plan.rules import OpRule
 from ptq_cli.plan.sites import BiasSite, WeightSite
-from ptq_cli.plan.tensors import bias_add_behind, has_fixed_shape, input_at, is_constant, rank, weight_axis
+from ptq_cli.plan.target.rules import OpRule
 
 
 @dataclass

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ptq_cli.plan.graph_questions import input_at, is_constant, only_reader, rank
 from ptq_cli.plan.refusals import clamp_refusal
-from ptq_cli.plan.rules import OpRule, Target
-from ptq_cli.plan.tensors import input_at, is_constant, only_reader, rank
+from ptq_cli.plan.target.rules import OpRule, Target
 
 Reasons = Mapping[str, str]
 """By the name of a layer or a tensor."""

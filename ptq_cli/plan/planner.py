@@ -17,8 +17,8 @@ from ptq_cli.plan.neighbours import Reasons, Rules
 from ptq_cli.plan.quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
-from ptq_cli.plan.rules import ActivationRule, Target
 from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.target.rules import ActivationRule, Target
 from ptq_cli.plan.tied_tables import tell_ties
 from ptq_cli.plan.ties import Groups
 

@@ -2,12 +2,12 @@
 
 import onnx_ir as ir
 
+from ptq_cli.plan.graph_questions import is_constant, parameter_size
 from ptq_cli.plan.masks import adds_mask
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
-from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.tensors import is_constant, parameter_size
+from ptq_cli.plan.target.rules import Target
 
 NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 

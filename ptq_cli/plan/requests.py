@@ -4,6 +4,7 @@ from collections.abc import Callable, Container
 
 import onnx_ir as ir
 
+from ptq_cli.plan.graph_questions import input_at, is_constant
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import (
     Reasons,
@@ -23,8 +24,7 @@ from ptq_cli.plan.refusals import (
     output_refusal,
     table_refusal,
 )
-from ptq_cli.plan.rules import OpRule
-from ptq_cli.plan.tensors import input_at, is_constant
+from ptq_cli.plan.target.rules import OpRule
 from ptq_cli.plan.ties import Ties
 
 MASKED = "reads an attention mask, whose huge constant no 8-bit scale can hold"

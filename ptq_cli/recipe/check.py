@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
-from ptq_cli.recipe.quantizers import activation_family, weight_family
+from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.schema import Limit, OverrideSettings, Recipe
 
 MOST_BINS = 65536

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean, require_known
-from ptq_cli.recipe import quantizers
+from ptq_cli.recipe import quantizer_settings as quantizers
 
 Value = bool | int | float | str
 

@@ -1,6 +1,6 @@
 """How the quantizers that a recipe names read in reports: a few words each."""
 
-from ptq_cli.recipe.quantizers import (
+from ptq_cli.recipe.quantizer_settings import (
     TENSOR,
     ActivationFamily,
     CenterWeights,
@@ -15,7 +15,7 @@ def describe_weights(family: WeightFamily) -> str:
     """Say what a weight is stored as.
 
     Example:
-        >>> from ptq_cli.recipe.quantizers import DorefaWeights
+        >>> from ptq_cli.recipe.quantizer_settings import DorefaWeights
         >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
         ('dorefa, 3 bits', 'centers (10), 4 bits')
     """

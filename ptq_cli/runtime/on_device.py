@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.forward import Forward, Pass

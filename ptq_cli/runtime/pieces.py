@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.tensors import Array
 
 Signature = tuple[tuple[str, tuple[int, ...]], ...]

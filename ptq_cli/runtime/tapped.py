@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ptq_cli.calibdata.batch import Batch
-from ptq_cli.calibdata.rebatch import cut
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel

@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.session import Session
 from tests.architectures.registry import FOLDER, Architecture
 

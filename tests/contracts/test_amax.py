@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.decide import decide, decide_range
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.amax.weights import choose_weight_ranges
-from ptq_cli.collectors.histogram import HistogramCollector
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor

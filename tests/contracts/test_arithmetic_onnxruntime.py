@@ -23,7 +23,7 @@ from ptq_cli.core.arithmetic import (
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor
 from ptq_cli.quantizers.scaled import affine
-from ptq_cli.quantizers.scaled import quantize as scaled
+from ptq_cli.quantizers.scaled import scaled_quantize as scaled
 
 INT16, UINT16 = IntegerFormat(16, signed=True), IntegerFormat(16, signed=False)
 INT4, UINT4 = IntegerFormat(4, signed=True), IntegerFormat(4, signed=False)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.registry import COLLECTORS, make_collector
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 
 RNG = np.random.default_rng(17)
 VALUES = RNG.normal(size=(6, 40)).astype(np.float32)

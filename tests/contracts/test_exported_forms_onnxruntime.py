@@ -12,11 +12,11 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
-from ptq_cli.quantizers.centers.export import encode_centers
-from ptq_cli.quantizers.fixed_point.export import quantize_fixed_point
-from ptq_cli.quantizers.fixed_point.grid import FixedPointFormat
-from ptq_cli.quantizers.fixed_point.quantize import fixed_point
-from ptq_cli.quantizers.fixed_point.scale import AutoScale
+from ptq_cli.quantizers.centers.center_indices import encode_centers
+from ptq_cli.quantizers.fixed.auto_scale import AutoScale
+from ptq_cli.quantizers.fixed.fixed_point_format import FixedPointFormat
+from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
+from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 
 torch.set_num_threads(1)
 

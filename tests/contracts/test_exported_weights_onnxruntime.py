@@ -12,17 +12,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
-from ptq_cli.models.prepare import prepare
-from ptq_cli.pipeline.exporting.export import with_opset
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.qdq.fusion import count_kernels
-from ptq_cli.qdq.parameters import decide_all
+from ptq_cli.pipeline.exporting.run_export import with_opset
+from ptq_cli.qdq.proof.fusion import count_kernels
+from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
 from ptq_cli.quantizers.centers.learning import learn_centers
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
-from ptq_cli.quantizers.fixed_point.quantize import fixed_point
-from ptq_cli.quantizers.fixed_point.scale import AutoScale
-from ptq_cli.quantizers.scaled.quantize import fake_quantize
+from ptq_cli.quantizers.fixed.auto_scale import AutoScale
+from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe, WeightSettings
 from tests.quantized import quantize_model

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.plan.target.target_file import load_target, target_names
 from tests.contracts.masked_attention import LENGTH, WIDTH, modules
 from tests.quantized import quantize_model
-from tests.unit.models.sources import source_of
+from tests.unit.models.loading.sources import source_of
 from tests.unit.plan.graphs import parameters, ranges, run, sqnr_db
 
 MODULES = modules()

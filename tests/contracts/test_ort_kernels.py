@@ -14,8 +14,8 @@ import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.fusion import count_kernels
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.fusion import count_kernels
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, serialized

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import granularity_of
-from ptq_cli.quantizers.scaled.quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 
 torch.set_num_threads(1)
 

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 MOVED = """(float[N,3,8,8] x) => (float[] y) <float[3,3,3,3] w, float[3] b, int64[3] s = {0,-1,4}> {

@@ -10,9 +10,9 @@ import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target, target_names
-from ptq_cli.qdq.structure import structure_faults
-from ptq_cli.qdq.target_faults import target_faults
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_faults import target_faults
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 

@@ -10,12 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.collectors import torch_collectors, torch_kernels
-from ptq_cli.collectors.artifact import Calibration, Provenance, calibration_bytes
-from ptq_cli.collectors.registry import COLLECTORS, make_collector
-from ptq_cli.collectors.statistics import TensorStatistics
-from ptq_cli.collectors.torch_collectors import TorchHistogramCollector, make_torch_collector
+from ptq_cli.collectors import torch_collectors
+from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.collectors.kernels import torch_kernels
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
+from ptq_cli.pipeline.calibration.device_counting import make_torch_collector
 from tests.devices import require_or_skip
 
 RNG = np.random.default_rng(29)

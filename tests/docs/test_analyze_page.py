@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-from ptq_cli.report.analysis.tensors import Cause
+from ptq_cli.report.analysis.tensor_rows import Cause
 from tools.analysis_session import SESSION
 
 MakeSample = Callable[[str], Path]

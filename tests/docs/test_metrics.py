@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.report.metrics.registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

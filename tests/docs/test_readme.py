@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, resolve
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- test: ([^>]+) -->\n(?:<!-- \w+:begin -->\n)?```(\w+)\n(.*?)\n```", re.DOTALL)

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.recipe.layers import PRESETS, preset_names
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

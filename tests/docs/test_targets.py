@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.plan.target import load_target, target_names
-from ptq_cli.qdq.target_faults import target_faults
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.qdq.proof.target_faults import target_faults
 from tools.target_page import SECTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")

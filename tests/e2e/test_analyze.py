@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptq_cli.report.analysis.document import read_analysis
+from ptq_cli.report.analysis.analysis_document import read_analysis
 from tests.e2e.conftest import Ptq, Refuse, make_arrays
 
 

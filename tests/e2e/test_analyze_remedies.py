@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.report.analysis.document import Analysis, read_analysis
+from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
 from tests.e2e.conftest import Ptq
 
 RECIPE = """\

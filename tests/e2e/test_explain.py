@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from PIL import Image
 
 import ptq_cli
-from ptq_cli.amax.registry import METHODS
+from ptq_cli.amax.method_registry import METHODS
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]$x_[/red]\nsecond --> <line> &"
 

@@ -90,7 +90,7 @@ def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
     folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, stage: str
 ) -> None:
     before = snapshot(folder)
-    monkeypatch.setattr(f"ptq_cli.pipeline.quantize.{stage}", interrupt)
+    monkeypatch.setattr(f"ptq_cli.pipeline.run_quantize.{stage}", interrupt)
     outcome = ptq(QUANTIZE)
     assert (outcome.status, outcome.out) == (130, "")
     assert outcome.err == "interrupted; earlier outputs are as they were\n"

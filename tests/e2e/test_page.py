@@ -13,14 +13,14 @@ import onnx
 import pytest
 
 import ptq_cli
-from ptq_cli.collectors.artifact import load_calibration
+from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.evaluation.page import STALE_ANALYSIS, in_memory
 from ptq_cli.pipeline.evaluation.page_evidence import gather
-from ptq_cli.recipe.layers import file_layer, merge_layers
-from ptq_cli.report.document import read_report
+from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, in_memory
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+from ptq_cli.report.document.report_document import read_report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
-from ptq_cli.report.html.page import NOT_ANALYSED
+from ptq_cli.report.html.page_view import NOT_ANALYSED
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
 QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"

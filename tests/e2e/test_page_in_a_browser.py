@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from ptq_cli.report.html.page import render_page
+from ptq_cli.report.html.page_view import render_page
 from tests.pages import Network
 
 PHONE, DESK = 390, 1280

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.recipe.layers import preset_names
+from ptq_cli.recipe.recipe_layers import preset_names
 
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher

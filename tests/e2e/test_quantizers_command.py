@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ptq_cli.quantizers.scaled.quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ptq_cli
-from ptq_cli.collectors.artifact import load_calibration
+from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.core.progress import Progress
 
 CHECKPOINT = "calibration.partial.safetensors"
@@ -84,7 +84,7 @@ def test_a_finished_checkpoint_needs_no_batch(folder: Path, ptq: Any, whole: dic
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ptq_cli.pipeline.calibration.calibrate.write_together", no_disk)
+        patch.setattr("ptq_cli.pipeline.calibration.run_calibrate.write_together", no_disk)
         assert ptq(f"{WORDS} --run run").status == 130
     assert "after 12 samples" in ptq(f"{WORDS} --run run").err
     assert read(folder / "run") == whole
@@ -202,7 +202,7 @@ def test_seconds_that_are_none(refuse: Any, value: str) -> None:
 def test_an_uninterrupted_calibration_writes_no_checkpoint_by_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptq_cli.collectors.checkpoint.save_calibration", pytest.fail)
+    monkeypatch.setattr("ptq_cli.pipeline.calibration.calibration_checkpoint.save_calibration", pytest.fail)
     ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=1)
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.schema import ImageSettings
 

@@ -11,7 +11,7 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
-from ptq_cli.quantizers.scaled.quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 
 torch.set_num_threads(1)
 

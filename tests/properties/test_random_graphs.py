@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.plan.target.target_file import load_target, target_names
 from tests.properties.random_checks import check
 from tests.properties.random_graphs import random_model
 from tests.properties.random_steps import STEPS

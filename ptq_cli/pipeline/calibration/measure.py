@@ -4,25 +4,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.batch import Batch
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset import Dataset
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.calibdata.finite import require_finite
-from ptq_cli.calibdata.open import open_dataset
-from ptq_cli.calibdata.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.channel_collector import compile_channels
-from ptq_cli.collectors.collect import AfterBatch, Checkpoints, collect
-from ptq_cli.collectors.counting import counting_on
-from ptq_cli.collectors.histogram import compile_kernel
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.histogram_collector import compile_kernel
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.models.detect import ModelKind
+from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
-from ptq_cli.pipeline.calibration.forward import open_forward
-from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.calibration.collect import AfterBatch, Checkpoints, collect
+from ptq_cli.pipeline.calibration.counting import counting_on
+from ptq_cli.pipeline.calibration.open_forward import open_forward
+from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
 from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.session import Session, usable_cores
@@ -67,7 +67,7 @@ def open_data(
 
     Raises:
         EmptyDataError: the section names none.
-        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open``.
+        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open_dataset``.
     """
     if settings.data is None:
         raise EmptyDataError(

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ptq_cli.collectors.artifact import Calibration, load_calibration
-from ptq_cli.collectors.share import Share
+from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
+from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, InputFileError, StaleCalibrationError
 from ptq_cli.core.files import sha256_file
-from ptq_cli.models.detect import ModelKind
-from ptq_cli.models.source import ModelFile
-from ptq_cli.pipeline.outputs import arch_file
-from ptq_cli.pipeline.resolve import Request, resolve
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.pipeline.run.output_checks import arch_file
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
-from ptq_cli.recipe.layers import file_layer, table_layer
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import file_layer, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import parse_device
 

@@ -8,20 +8,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.selection import WHOLE, Selection
+from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
 from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.files import sha256_file
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import checked
-from ptq_cli.pipeline.evaluation.checkpoint import EvaluationCheckpoints, Identity, continued
-from ptq_cli.pipeline.evaluation.data import EvaluationSet
-from ptq_cli.pipeline.float_model import open_source
-from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.pipeline.versions import library_versions
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.preparing.float_model import open_source
+from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.evaluate import Run, Runs, run_evaluator
-from ptq_cli.report.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
 from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
 

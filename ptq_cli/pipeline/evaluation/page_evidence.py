@@ -9,14 +9,14 @@ import onnx_ir as ir
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.expected_error import count_clipped, expected_error
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
-from ptq_cli.collectors.artifact import Calibration
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.models.onnx_source import value_spec
-from ptq_cli.pipeline.calibration.view import MethodView, TensorView, view_tensors
+from ptq_cli.models.loading.onnx_source import value_spec
 from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.ranges import statistics_of
+from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
+from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence

@@ -5,17 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from ptq_cli.amax.decide import AUTO
-from ptq_cli.pipeline.evaluation.page import earlier_analysis, make_page
 from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.evaluation.run_page import earlier_analysis, make_page
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.layers import file_layer, merge_layers
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.details import Changes, Details, details_to_json
-from ptq_cli.report.document import Report, report_to_json
-from ptq_cli.report.junit import report_to_junit
-from ptq_cli.report.markdown import report_to_markdown
+from ptq_cli.report.document.details import Changes, Details, details_to_json
+from ptq_cli.report.document.report_document import Report, report_to_json
+from ptq_cli.report.text.junit import report_to_junit
+from ptq_cli.report.text.markdown import report_to_markdown
 
 
 def report_files(

@@ -6,9 +6,9 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ptq_cli.core.formats import BY_NAME
-from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
-from ptq_cli.recipe.quantizers import ActivationFamily, ScaledActivations
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations
 
 FOLLOWERS = ("bias of", "part of", "merged into")
 """How the reasons of layers begin that are computed with the operator before them."""

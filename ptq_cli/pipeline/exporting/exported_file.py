@@ -8,14 +8,15 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from ptq_cli.collectors.artifact import Calibration, statistics_digest
+from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file
+from ptq_cli.core.json_values import decode
 from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.pipeline.exporting.export import report_layers
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.exporting.run_export import report_layers
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target, target_names
+from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.metadata import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
@@ -29,8 +30,7 @@ from ptq_cli.qdq.metadata import (
 )
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.codec import decode
-from ptq_cli.report.document import AmaxSummary, Layer, ModelFile, ModelSummary
+from ptq_cli.report.document.report_document import AmaxSummary, Layer, ModelFile, ModelSummary
 
 
 @dataclass(frozen=True)

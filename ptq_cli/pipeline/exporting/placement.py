@@ -9,20 +9,20 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.tensor_settings import TensorSettings, tensor_settings
-from ptq_cli.pipeline.exporting.weights import weight_quantizer, weight_site
+from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import Plan, WeightSite
-from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.integers import PACKED_OPSET
-from ptq_cli.qdq.weights import BYTE, HALF_BYTE, WeightQuantizer
-from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
-from ptq_cli.recipe.quantizers import (
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
+from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
+from ptq_cli.recipe.quantizer_settings import (
     CenterWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
 )
+from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
 from ptq_cli.recipe.schema import Recipe
 
 

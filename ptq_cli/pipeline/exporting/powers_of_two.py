@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.quantizers import FixedPointActivations, FixedPointWeights
+from ptq_cli.recipe.quantizer_settings import FixedPointActivations, FixedPointWeights
 
 
 def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> None:
@@ -29,7 +29,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
         return
     import torch
 
-    from ptq_cli.quantizers.fixed_point.export import require_power_of_two
+    from ptq_cli.quantizers.fixed.fixed_point_integers import require_power_of_two
 
     for tensor, scale in found:
         if scale is None or scale.const_value is None:

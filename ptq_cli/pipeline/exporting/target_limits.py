@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from ptq_cli.core.errors import TargetOverrideError
-from ptq_cli.plan.rules import Target, WeightRule
 from ptq_cli.plan.sites import ActivationSite, WeightSite
-from ptq_cli.recipe.quantizer_words import describe_weights
-from ptq_cli.recipe.quantizers import (
+from ptq_cli.plan.target.rules import Target, WeightRule
+from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     CenterWeights,
     DorefaWeights,
@@ -14,6 +13,7 @@ from ptq_cli.recipe.quantizers import (
     ScaledWeights,
     WeightFamily,
 )
+from ptq_cli.recipe.quantizer_words import describe_weights
 from ptq_cli.recipe.schema import WeightSettings
 
 BYTE, HALF_BYTE = 8, 4
@@ -83,7 +83,7 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
         TargetOverrideError: it does not.
 
     Example:
-        >>> from ptq_cli.plan.target import load_target
+        >>> from ptq_cli.plan.target.target_file import load_target
         >>> tensorrt = load_target("tensorrt")
         >>> site = ActivationSite("x", "x", tensorrt.activation_format, symmetric=True)
         >>> require_activation(ScaledActivations("int8"), site, tensorrt)

@@ -10,10 +10,10 @@ from ptq_cli.amax.overrides import Meant, described, means, require_matches, set
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.rules import Target
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
-from ptq_cli.plan.target import load_target
-from ptq_cli.recipe.quantizers import (
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     WeightFamily,
     activation_family,

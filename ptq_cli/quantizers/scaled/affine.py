@@ -10,7 +10,7 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.clipped import clipped
 from ptq_cli.quantizers.grid import Real, granularity_of, read_parameter, require_float, require_no_nan
-from ptq_cli.quantizers.scaled.quantize import rounded_steps
+from ptq_cli.quantizers.scaled.scaled_quantize import rounded_steps
 
 
 def fake_quantize_affine(

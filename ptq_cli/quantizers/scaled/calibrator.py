@@ -3,8 +3,9 @@
 import torch
 
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.collectors.registry import Collector, make_collector
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.collectors.collector import Collector
+from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings

@@ -19,8 +19,8 @@ from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor
 from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
 from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
-from ptq_cli.quantizers.scaled.quantize import fake_quantize_to, quantize_to
 from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_to, quantize_to
 from ptq_cli.recipe.schema import AmaxSettings
 
 State = Literal["calibrating", "quantizing", "disabled"]

@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.qdq.constant_values import ConstantValues, constant_values
-from ptq_cli.qdq.reading import QuantizedConstant, Reading
+from ptq_cli.qdq.read.constant_values import ConstantValues, constant_values
+from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, Reading
+from ptq_cli.report.analysis.analysis_document import LayerAnalysis, MetricSummary, Order
 from ptq_cli.report.analysis.causes import (
     GOOD_DB,
     Finding,
@@ -17,13 +18,12 @@ from ptq_cli.report.analysis.causes import (
     layer_finding,
     weight_finding,
 )
-from ptq_cli.report.analysis.constants import ConstantUse, overflowing, use_of
-from ptq_cli.report.analysis.document import LayerAnalysis, MetricSummary, Order
+from ptq_cli.report.analysis.constant_costs import ConstantUse, overflowing, use_of
 from ptq_cli.report.analysis.judge import drop
-from ptq_cli.report.analysis.measure import Measured, Subject
+from ptq_cli.report.analysis.measure_layers import Measured, Subject
 from ptq_cli.report.analysis.sums import channel_imbalance, range_used
-from ptq_cli.report.analysis.tensors import Kind, Sensitivity, TensorAnalysis
-from ptq_cli.report.document import Layer
+from ptq_cli.report.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
+from ptq_cli.report.document.report_document import Layer
 
 BIAS = "int32"
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ptq_cli.report.analysis.tensors import Cause
+from ptq_cli.report.analysis.tensor_rows import Cause
 
 GOOD_DB = 30.0
 """A tensor above this SQNR, about 5 bits of a well used range, is left in peace."""

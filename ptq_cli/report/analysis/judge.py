@@ -8,10 +8,10 @@ import numpy as np
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums
-from ptq_cli.report.evaluator import Judged
+from ptq_cli.report.evaluation.evaluator import Judged
+from ptq_cli.report.evaluation.label_checks import fitting_targets
+from ptq_cli.report.evaluation.model_outputs import Place
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
-from ptq_cli.report.outputs import Place
-from ptq_cli.report.targets import fitting_targets
 
 SQNR = "sqnr_db"
 
@@ -39,8 +39,8 @@ class Judge:
     """Judges a variant of a model beside the float model.
 
     Example:
-        >>> from ptq_cli.calibdata.batch import Batch
-        >>> from ptq_cli.report.evaluator import judged_metrics
+        >>> from ptq_cli.calibdata.dataset.batch import Batch
+        >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
         >>> from ptq_cli.report.metrics.spec import MetricSpec
         >>> top1 = judged_metrics([MetricSpec("top1", "top1")], ["scores"])[0]
         >>> judge = Judge(Yardstick("top1", 0, "scores", top1))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.analysis.exact import ExactSum, decibels
+from ptq_cli.report.analysis.exact_sum import ExactSum, decibels
 
 BLOCK = 1 << 16
 """Elements that are worked on at once: their temporaries stay in the caches."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptq_cli.report.analysis.document import Analysis
-from ptq_cli.report.document import Report
-from ptq_cli.report.summary import (
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.text.summary import (
     Row,
     format_bytes,
     format_drop,

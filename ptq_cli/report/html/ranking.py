@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ptq_cli.report.analysis.document import Analysis, LayerAnalysis
-from ptq_cli.report.measurement import Unit
-from ptq_cli.report.summary import format_drop
+from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.report.document.measurement import Unit
+from ptq_cli.report.text.summary import format_drop
 
 
 @dataclass(frozen=True)

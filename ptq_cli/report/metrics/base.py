@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.intervals.bootstrap import Float64Array, OfSums
-from ptq_cli.report.measurement import Unit
 from ptq_cli.report.metrics.recorder import Recorder, Rows, State
 
 __all__ = [

@@ -10,10 +10,10 @@ import numpy as np
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import MetricError, first_line
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.report.measurement import Unit
+from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
+from ptq_cli.report.metrics.metric_registry import make_label_metric
 from ptq_cli.report.metrics.recorder import Recorded, State
-from ptq_cli.report.metrics.registry import make_label_metric
 from ptq_cli.report.metrics.spec import MetricSpec
 
 Make = Callable[[], LabelMetric]

@@ -8,7 +8,7 @@ from typing import Any
 from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.metric import MetricSettings
-from ptq_cli.report.metrics.registry import PAIR_METRICS, is_label_metric, require_metric
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, is_label_metric, require_metric
 
 _WITH_OUTPUT = re.compile(r"(.*?:\w+|\w+)\[(.+)\]", re.DOTALL)
 """A callable's name holds no bracket, so that what ends with one names an output."""

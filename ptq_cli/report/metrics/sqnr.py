@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.measurement import Unit
+from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import SampleSums, paired_rows
 from ptq_cli.report.metrics.recorder import Recorded
 

@@ -14,7 +14,7 @@ from torchmetrics.utilities.data import dim_zero_sum
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.threads import one_thread
-from ptq_cli.report.measurement import Unit
+from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import Float64Array, Labels, Resampling, SampleSums, Targets
 from ptq_cli.report.metrics.named_code import as_number, raised
 from ptq_cli.report.metrics.recorder import State

@@ -15,11 +15,11 @@ from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values, 
 from ptq_cli.amax.max import max_amax
 from ptq_cli.amax.mse import mse_amax
 from ptq_cli.amax.percentile import percentile_amax
-from ptq_cli.amax.weights import choose_weight_ranges
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
 from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis, PerTensor

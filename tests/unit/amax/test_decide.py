@@ -12,12 +12,12 @@ from ptq_cli.amax.decide import (
     resolve_method,
 )
 from ptq_cli.amax.expected_error import expected_error
-from ptq_cli.amax.registry import METHODS
-from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings

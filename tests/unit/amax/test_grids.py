@@ -6,7 +6,7 @@ from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.grids import bits_before_point, fixed_point_parameters, step_parameters
 from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.formats import INT8, UINT8
-from ptq_cli.quantizers.fixed_point.quantize import fixed_point
+from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.step import step_quantize
 
 RANGES = [(0.0, 6.0), (0.0, 4.0), (-0.3, 0.1), (-5.0, 0.0), (0.0, 1e-6), (-1e20, 1e18)]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.linear_histogram import histogram_of_values, linear_view, side_candidates
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 
 RNG = np.random.default_rng(44)
 NORMAL = RNG.normal(size=50_000).astype(np.float32)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.max import max_amax
-from ptq_cli.collectors.max import MaxCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1)
 

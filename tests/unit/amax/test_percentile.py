@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.percentile import percentile_amax
-from ptq_cli.collectors.bit_histogram import BitHistogram
-from ptq_cli.collectors.histogram import HistogramCollector
-from ptq_cli.collectors.max import MaxCollector
-from ptq_cli.collectors.statistics import TensorStatistics
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 
 RNG = np.random.default_rng(43)

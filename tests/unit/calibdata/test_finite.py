@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.core.errors import NonFiniteDataError
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.collectors import channel_collector
-from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.channel_kernels import CHANNEL_BITS, CHANNEL_SLOTS
-from ptq_cli.collectors.channels import MOST_CHANNELS, no_channels
+from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS, CHANNEL_SLOTS
+from ptq_cli.collectors.statistics.bit_histogram import from_values
+from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS, no_channels
 from ptq_cli.core.errors import ActivationAxisError
 
 RNG = np.random.default_rng(5)

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.prepare import prepare, prepare_model
-from tests.unit.models.sources import noise, operators
+from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
+from tests.unit.models.loading.sources import noise, operators
 from tests.unit.plan.graphs import build, run
 
 IDLE = {

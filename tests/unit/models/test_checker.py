@@ -9,7 +9,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models import checker, stored
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.stored import store_model
-from tests.unit.models.sources import noise
+from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build
 
 FORMS = ["whole", "large", "apart"]

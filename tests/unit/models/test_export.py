@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import ExportError, ModelInputError
-from ptq_cli.models.open import open_model
+from ptq_cli.models.loading.open_model import open_model
+from ptq_cli.models.loading.torch_sources import to_tensors
 from ptq_cli.models.parity import require_parity
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.models.torch_sources import to_tensors
 from ptq_cli.recipe.schema import ModelSettings
-from tests.unit.models.sources import SmallNet, names, noise, operators, prepared, source_of
+from tests.unit.models.loading.sources import SmallNet, names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db
 
 nn = torch.nn

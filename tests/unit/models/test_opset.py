@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.opset import LARGE, opset_of, raise_opset
-from ptq_cli.models.prepare import prepare_model
-from tests.unit.models.sources import noise
+from ptq_cli.models.preparing.prepare_graph import prepare_model
+from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import run, sample
 
 OPERATORS = {

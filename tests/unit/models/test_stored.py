@@ -11,13 +11,13 @@ import pytest
 from ptq_cli.core.errors import ModelFormatError
 from ptq_cli.core.files import write_together
 from ptq_cli.models import stored
-from ptq_cli.models.fold_lazily import fold_lazily
-from ptq_cli.models.onnx_source import load_onnx
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.loading.onnx_source import load_onnx
+from ptq_cli.models.preparing.fold_lazily import fold_lazily
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.models.stored import data_path, mapped, read_model, release, store_model
 from ptq_cli.runtime.session import Session
 from tests.large_models import write_large
-from tests.unit.models.sources import noise
+from tests.unit.models.loading.sources import noise
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,64] x) => (float[N,64] y)
     <float[64,64] w, float[64] b = {BIAS}> { h = MatMul(x, w)\n y = Add(h, b) }"""

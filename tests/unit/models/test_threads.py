@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.models.detect import ModelKind
-from ptq_cli.models.source import ModelFile
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.models.threads import one_thread
-from ptq_cli.models.torch_sources import ModuleSource
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.calibdata.open import open_dataset
+from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, ParityError
-from ptq_cli.pipeline.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
 from ptq_cli.runtime.opsets import require_known_opset
 

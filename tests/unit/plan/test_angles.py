@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, parameters, run, sqnr_db
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 TEXT = """(float[N,3,8] x, bool c) => (float[N,4,8] u, float[] z) <float[8,3,3] w, float[4,8,1] v> {{

@@ -5,9 +5,9 @@ import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
-from tests.unit.models.sources import operators
+from tests.unit.models.loading.sources import operators
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 CONSTANTS: dict[str, Array] = {

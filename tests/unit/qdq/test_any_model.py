@@ -6,11 +6,11 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.prepare import prepare, prepare_model
+from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.fusion import count_kernels
-from tests.unit.models.sources import noise
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.fusion import count_kernels
+from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 SEEDS = range(100)

@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target, target_names
-from ptq_cli.qdq.structure import structure_faults
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.qdq.proof.structure import structure_faults
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 CONV = """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] b, float[2,4,1,1] v> {

@@ -5,10 +5,10 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.explain import float_reason
-from ptq_cli.qdq.quantized_file import open_quantized
-from ptq_cli.qdq.target_faults import target_faults
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.read.quantized_file import open_quantized
 
 TARGET = load_target("tensorrt")
 GRAPH = """<ir_version: 10, opset_import: ["" : 17]> g (float[N,4,8,8] x) => (float[N,8,8,8] y)

@@ -6,10 +6,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
-from ptq_cli.qdq.fusion import count_kernels
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.fusion import count_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db

@@ -30,18 +30,3 @@ def run(code: str) -> None:
 
 def test_importing_the_library_imports_no_torch():
     run("import sys, ptq_cli.quantizers; assert 'torch' not in sys.modules")
-
-
-@pytest.mark.parametrize(
-    "before",
-    ["", "import ptq_cli.quantizers.fixed_point;", "import ptq_cli.quantizers.fixed_point.export;"],
-    ids=["at once", "its folder before", "a file of the folder before"],
-)
-def test_the_name_of_a_folder_is_the_function_whatever_was_imported_before(before):
-    run(
-        f"{before}from ptq_cli.quantizers import fixed_point as function;"
-        "import ptq_cli.quantizers, ptq_cli.quantizers.fixed_point;"
-        "assert callable(function) and ptq_cli.quantizers.fixed_point is function;"
-        "from ptq_cli.quantizers.fixed_point.quantize import fixed_point as again; assert again is function;"
-        "from ptq_cli.quantizers import step; assert step.step_quantize"
-    )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
-from ptq_cli.recipe.layers import file_layer, merge_layers, preset_layer, table_layer
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, preset_layer, table_layer
 from ptq_cli.recipe.schema import (
     AmaxSettings,
     CalibrationSettings,

@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.layers import merge_layers, table_layer
+from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
 
 F1 = "torchmetrics.classification:MulticlassF1Score"

@@ -2,7 +2,10 @@
 
 import pytest
 
-from ptq_cli.report.document import (
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.hits import hits_to_text
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
@@ -11,12 +14,9 @@ from ptq_cli.report.document import (
     ModelSummary,
     Report,
 )
-from ptq_cli.report.gate import GateResult
-from ptq_cli.report.hits import hits_to_text
+from ptq_cli.report.document.times import Times
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
-from ptq_cli.report.measurement import Measurement
-from ptq_cli.report.times import Times
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import jsonschema
 import pytest
 
-from ptq_cli.report.codec import AtLeast
-from ptq_cli.report.document import FORMAT, FORMAT_VERSION, Report, report_to_json
-from ptq_cli.report.measurement import Measurement
+from ptq_cli.core.json_values import AtLeast
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_document import FORMAT, FORMAT_VERSION, Report, report_to_json
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

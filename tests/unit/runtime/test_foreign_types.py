@@ -3,9 +3,9 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.foreign_types import know_foreign_types
 from tests.unit.plan.graphs import build
 

@@ -7,9 +7,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.runtime.forward import Forward, Pass, pieces, work_ahead
+from ptq_cli.pipeline.calibration.pieces_ahead import pieces, work_ahead
+from ptq_cli.runtime.forward import Forward, Pass
 
 
 def batch_of(*values):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.device import Device
 from ptq_cli.runtime.on_device import DeviceModel, as_array, as_tensors

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.batch import Batch
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.blocked import block_of, open_tapped, unblock
 from ptq_cli.runtime.session import Session

@@ -4,10 +4,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
-from ptq_cli.models.prepare import prepare
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target import load_target
+from ptq_cli.plan.target.target_file import load_target
 
 
 def make_model():

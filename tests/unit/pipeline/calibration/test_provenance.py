@@ -7,10 +7,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ptq_cli.collectors.artifact import Calibration, calibration_bytes, load_calibration
+from ptq_cli.collectors.artifact.calibration_file import Calibration, calibration_bytes, load_calibration
 from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
-from ptq_cli.models.detect import ModelKind
-from ptq_cli.models.source import ModelFile
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.source import ModelFile
 from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
@@ -22,8 +22,8 @@ from ptq_cli.pipeline.calibration.provenance import (
     settings_of,
     source_hashes,
 )
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import ModelSettings, Recipe
 
 RequestWith = Callable[..., Request]

@@ -8,9 +8,9 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.pipeline.exporting.export import run_export
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
+from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.recipe.schema import ActivationSettings, Recipe, WeightSettings
 
 RECIPE = replace(

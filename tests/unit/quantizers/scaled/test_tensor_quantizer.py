@@ -16,7 +16,7 @@ from ptq_cli.core.errors import (
     UnsupportedFormatError,
 )
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
-from ptq_cli.quantizers.scaled.quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptq_cli.report.analysis.document import (
+from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     Cost,
     LayerAnalysis,
@@ -10,8 +10,8 @@ from ptq_cli.report.analysis.document import (
     Models,
     Samples,
 )
-from ptq_cli.report.analysis.tensors import Sensitivity, TensorAnalysis
-from ptq_cli.report.document import ModelFile
+from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
+from ptq_cli.report.document.report_document import ModelFile
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
 from ptq_cli.report.intervals.bootstrap import bootstrap_interval
-from ptq_cli.report.measurement import Measurement
 from ptq_cli.report.metrics.base import SampleSums
-from ptq_cli.report.uncertainty import with_paired_intervals
 
 
 def mean(samples: int):  # type: ignore[no-untyped-def]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
 from ptq_cli.report.intervals.reweighed import resamples_within, reweighed_intervals
-from ptq_cli.report.measurement import Measurement
 from ptq_cli.report.metrics.base import Reweighed, SampleSums
-from ptq_cli.report.metrics.registry import make_label_metric
-from ptq_cli.report.uncertainty import with_paired_intervals
+from ptq_cli.report.metrics.metric_registry import make_label_metric
 
 CLASSES = 4
 TRIALS = 200
@@ -30,7 +30,7 @@ def drop_of(name: str, labels: np.ndarray, exact: np.ndarray, noisy: np.ndarray)
 
 @pytest.mark.parametrize("name", ["f1", pytest.param("auroc", marks=pytest.mark.nightly)])
 def test_the_drop_is_held_as_often_as_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptq_cli.report.uncertainty.resamples_within", lambda _cost: 200)
+    monkeypatch.setattr("ptq_cli.report.evaluation.uncertainty.resamples_within", lambda _cost: 200)
     random = np.random.default_rng(11)
     truth = drop_value(name, random)
     held = 0

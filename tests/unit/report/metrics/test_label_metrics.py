@@ -22,7 +22,7 @@ from sklearn.metrics import (
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.report.metrics.base import LabelMetric, Reweighed, SampleSums
 from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
-from ptq_cli.report.metrics.registry import LABEL_METRICS, make_label_metric
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, make_label_metric
 
 SAMPLES, CLASSES = 60, 7
 SEEDS = range(4)

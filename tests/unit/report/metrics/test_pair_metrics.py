@@ -12,7 +12,7 @@ from ptq_cli.report.metrics.agreement import Top1Agreement
 from ptq_cli.report.metrics.base import PairMetric
 from ptq_cli.report.metrics.cosine import Cosine
 from ptq_cli.report.metrics.max_abs_error import MaxAbsError
-from ptq_cli.report.metrics.registry import PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.sqnr import Sqnr
 
 SHAPES = [(40, 10), (40, 3, 5, 5)]

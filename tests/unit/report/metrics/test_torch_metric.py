@@ -7,11 +7,11 @@ import pytest
 from sklearn.metrics import f1_score, r2_score, roc_auc_score
 
 from ptq_cli.core.errors import EntryPointError, MetricError
-from ptq_cli.report.measurement import Measurement
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
 from ptq_cli.report.metrics.base import LabelMetric, SampleSums
 from ptq_cli.report.metrics.named_code import metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
-from ptq_cli.report.uncertainty import with_paired_intervals
 
 SAMPLES, CLASSES = 400, 5
 RANDOM = np.random.default_rng(2)

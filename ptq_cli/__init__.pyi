@@ -1,0 +1,17 @@
+from .api.proofs import bench as bench
+from .api.proofs import verify as verify
+from .api.stages import calibrate as calibrate
+from .api.stages import evaluate as evaluate
+from .api.stages import export as export
+from .api.stages import merge as merge
+from .api.stages import prepare as prepare
+from .api.stages import quantize as quantize
+from .api.views import analyze as analyze
+from .api.views import compare as compare
+from .api.views import explain as explain
+from .api.views import inspect as inspect
+from .api.views import report_page as report_page
+from .api.views import show_calibration as show_calibration
+from .core.errors import PtqError as PtqError
+
+__version__: str

@@ -1,0 +1,108 @@
+"""The amax methods by the name that ``--amax`` and ``--weight-amax`` take."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptq_cli.amax.choice import Choice, symmetric_choice
+from ptq_cli.amax.entropy import entropy_amax, entropy_range
+from ptq_cli.amax.linear_histogram import START_BIN, LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.max import max_amax
+from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
+from ptq_cli.amax.percentile import missing_histogram, percentile_amax, percentile_of_values
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import FloatArray
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.recipe.schema import AmaxSettings
+
+Decide = Callable[[TensorStatistics, AmaxSettings, IntegerFormat], Choice]
+Search = Callable[[LinearHistogram, AmaxSettings, IntegerFormat], Choice]
+DecideValues = Callable[[FloatArray, AmaxSettings, IntegerFormat], Choice]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method decides.
+
+    Attributes:
+        symmetric: the range [-amax, amax] from statistics.
+        asymmetric: a range with a zero point from statistics.
+        of_values: the range [-amax, amax] from the values themselves, such as a weight's channel.
+    """
+
+    symmetric: Decide
+    asymmetric: Decide
+    of_values: DecideValues
+
+
+def _clipped(statistics: TensorStatistics, amax: float) -> Choice:
+    """Return what of [min, max] lies within amax: a rare outlier on one side costs the other side nothing."""
+    low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
+    return Choice(max(low, -amax), min(high, amax))
+
+
+def _levels(format: IntegerFormat) -> int:
+    """Return how many levels the magnitudes of a symmetric tensor share."""
+    return 1 << (format.bits - 1 if format.signed else format.bits)
+
+
+def _entropy(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
+    start_bin = settings.start_bin or START_BIN
+    return entropy_amax(view, _levels(format), start_bin=start_bin, stride=settings.stride)
+
+
+def _entropy_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
+    start_bin = settings.start_bin or START_BIN
+    return entropy_range(view, 1 << format.bits, start_bin=start_bin, stride=settings.stride)
+
+
+def _mse(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
+    start_bin = settings.start_bin or MSE_START_BIN
+    return mse_amax(view, format, start_bin=start_bin, stride=settings.stride)
+
+
+def _mse_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
+    start_bin = settings.start_bin or MSE_START_BIN
+    return mse_range(view, format, start_bin=start_bin, stride=settings.stride)
+
+
+def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
+    """Return a method that searches the linear view."""
+
+    def view(statistics: TensorStatistics, settings: AmaxSettings) -> LinearHistogram:
+        if statistics.histogram is None:
+            raise missing_histogram(name)
+        return linear_view(statistics, settings.bins)
+
+    return Method(
+        lambda statistics, settings, format: symmetric(view(statistics, settings), settings, format),
+        lambda statistics, settings, format: asymmetric(view(statistics, settings), settings, format),
+        lambda values, settings, format: symmetric(
+            histogram_of_values(values, settings.bins), settings, format
+        ),
+    )
+
+
+METHODS: dict[str, Method] = {
+    "max": Method(
+        symmetric=lambda statistics, _settings, _format: symmetric_choice(max_amax(statistics)),
+        asymmetric=lambda statistics, _settings, _format: _clipped(statistics, max_amax(statistics)),
+        of_values=lambda values, _settings, _format: symmetric_choice(
+            float(np.max(np.abs(values), initial=0.0))
+        ),
+    ),
+    "percentile": Method(
+        symmetric=lambda statistics, settings, _format: symmetric_choice(
+            percentile_amax(statistics, settings.percentile)
+        ),
+        asymmetric=lambda statistics, settings, _format: _clipped(
+            statistics, percentile_amax(statistics, settings.percentile)
+        ),
+        of_values=lambda values, settings, _format: symmetric_choice(
+            percentile_of_values(values, settings.percentile)
+        ),
+    ),
+    "entropy": _searching("entropy", _entropy, _entropy_asymmetric),
+    "mse": _searching("mse", _mse, _mse_asymmetric),
+}

@@ -1,0 +1,74 @@
+"""amax of weights: from the values themselves, which are at hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
+from ptq_cli.core.errors import require_known
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.granularity import Granularity, PerAxis
+from ptq_cli.recipe.schema import AmaxSettings
+
+
+@dataclass(frozen=True, eq=False)
+class WeightRanges:
+    """The symmetric range of a weight, or of each of its channels.
+
+    Attributes:
+        amax: where it ends.
+        unsearched: the method had one candidate only in every channel that is not all zero.
+
+    Shapes:
+        amax: as the granularity's scale; float64, as the method gave it.
+
+    Units:
+        amax: as the weight's values.
+    """
+
+    amax: npt.NDArray[np.float64]
+    unsearched: bool = False
+
+
+def choose_weight_ranges(
+    weight: FloatArray, granularity: Granularity, settings: AmaxSettings, format: IntegerFormat
+) -> WeightRanges:
+    """Return the symmetric range of a weight, or of each of its channels, by the recipe's weight method.
+
+    Shapes:
+        weight: any; as many ranges as the granularity's scale has elements.
+
+    Edge case:
+        A channel of zeros has an amax of 0.
+
+    Raises:
+        UnknownNameError: there is no such method.
+        RecipeValueError: the weight has no such axis.
+
+    Example:
+        >>> weight = np.float32([[1.0, -2.0], [0.0, 0.5]])
+        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
+        [2.0, 0.5]
+    """
+    require_known("amax method of weights", settings.weight_method, METHODS)
+    of_values = METHODS[settings.weight_method].of_values
+    if not isinstance(granularity, PerAxis):
+        choice = of_values(weight, settings, format)
+        return WeightRanges(np.asarray(choice.amax), _is_unsearched([choice]))
+    axes = granularity.reduced_axes(weight.shape)  # raises where there is no such axis
+    if settings.weight_method == "max":  # all channels at once, which a search cannot do
+        # Two looks at the weight are faster than a copy of it without signs.
+        amax = np.maximum(np.max(weight, axes, initial=0.0), np.abs(np.min(weight, axes, initial=0.0)))
+        return WeightRanges(amax.astype(np.float64))
+    choices = [of_values(channel, settings, format) for channel in np.moveaxis(weight, granularity.axis, 0)]
+    return WeightRanges(np.asarray([item.amax for item in choices], np.float64), _is_unsearched(choices))
+
+
+def _is_unsearched(choices: Sequence[Choice]) -> bool:
+    searched = [item.candidates for item in choices if item.amax > ZERO_AMAX]
+    return bool(searched) and all(candidates == 1 for candidates in searched)

@@ -1,0 +1,85 @@
+"""What is proven and measured of files, from Python: ``verify`` and ``bench``."""
+
+from pathlib import Path
+from typing import Unpack
+
+from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
+from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.recipe.flags import Settings
+from ptq_cli.report.proof.verification import Verification
+
+
+def verify(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    min_integer_share: float | None = None,
+    random_inputs: bool = False,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> Verification:
+    """Return what of a quantized model runs as integers, and what of it breaks its target's rules.
+
+    Nothing is raised for a broken rule or a share that is missed: look at ``result.verdict``.
+
+    Args:
+        model: any ONNX file with Q/DQ; None for the run's.
+        run: the run directory.
+        min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
+        random_inputs: compare outputs on made-up inputs where there are no data.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        progress: is told what is done.
+        settings: ``target``, ``data``, ``threads`` and others.
+
+    Raises:
+        PtqError: the model, the recipe or the data cannot be used.
+
+    Example:
+        >>> verify("model.int8.onnx", min_integer_share=0.95).verdict  # doctest: +SKIP
+        'pass'
+    """
+    request = request_of(settings, None, recipe, preset)
+    options = VerifyOptions(min_integer_share, made_up=random_inputs)
+    return run_verify(request, RunDirectory(Path(run)), as_path(model), options, progress)
+
+
+def bench(
+    *models: PathLike,
+    run: PathLike = DEFAULT_RUN,
+    batch: int | None = None,
+    seconds: float = 10.0,
+    runs: int | None = None,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> BenchResult:
+    """Return how long models take that take turns, with the ratios to the first.
+
+    Args:
+        models: ONNX files with the same inputs; none for the run's two.
+        run: the run directory.
+        batch: samples a run; None for one, or as many as the models fix.
+        seconds: how long to measure, about.
+        runs: how many runs of each model to count, instead of ``seconds``.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        progress: is told after each turn.
+        settings: ``data``, ``input_shape``, ``threads`` and others.
+
+    Raises:
+        PtqError: a model or the data cannot be used.
+
+    Example:
+        >>> bench("float.onnx", "int8.onnx", threads=1).latency.ratios[0].speed_up  # doctest: +SKIP
+        2.1
+    """
+    request = request_of(settings, None, recipe, preset)
+    paths = [Path(model) for model in models]
+    return run_bench(request, RunDirectory(Path(run)), paths, BenchOptions(batch, seconds, runs), progress)

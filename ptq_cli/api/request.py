@@ -1,0 +1,25 @@
+"""What the verbs of the API are given, as the request that the commands make of flags."""
+
+from pathlib import Path
+
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.recipe.flags import Settings
+
+PathLike = str | Path
+
+
+def request_of(
+    settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
+) -> Request:
+    """Return a request with settings by the names of their flags."""
+    return Request(
+        dict(settings),
+        Path(model) if model is not None else None,
+        Path(recipe) if recipe is not None else None,
+        preset,
+    )
+
+
+def as_path(path: PathLike | None) -> Path | None:
+    """Return a path, or None where there is none."""
+    return Path(path) if path is not None else None

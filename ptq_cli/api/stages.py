@@ -1,0 +1,192 @@
+"""The stages from Python: calibrate, merge, export, evaluate, quantize, prepare."""
+
+from pathlib import Path
+from typing import Unpack
+
+from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
+from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
+from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, run_evaluate
+from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
+from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, run_prepare
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
+from ptq_cli.recipe.flags import Settings
+
+
+def calibrate(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    shard: str | None = None,
+    restart: bool = False,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> CalibrationResult:
+    """Run the calibration set through the model once, and keep statistics of every tensor to be quantized.
+
+    Writes ``model.float.onnx``, ``calibration.safetensors`` and ``recipe.toml`` into the run directory.
+
+    Args:
+        model: a state dict (with ``arch``), .pt2, TorchScript, ONNX; None takes it from the recipe.
+        run: the run directory.
+        recipe: a recipe file; ``./ptq.toml`` lies beneath it.
+        preset: the preset beneath both.
+        shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` puts them together.
+        restart: begin anew where an earlier calibration of the same could be continued.
+        progress: is called after each batch.
+        settings: any setting of the recipe, by the name of its flag.
+
+    Raises:
+        PtqError: the recipe, the model or the data cannot be used. Nothing but checkpoints was written then.
+
+    Example:
+        >>> result = calibrate("model.pt", arch="model.py:build", data="calib.npz")  # doctest: +SKIP
+        >>> result.samples  # doctest: +SKIP
+        512
+    """
+    request = request_of(settings, model, recipe, preset)
+    return run_calibrate(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
+
+
+def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -> MergeResult:
+    """Put the runs of several shards together: the same bytes as one calibration of the whole set.
+
+    Args:
+        runs: run directories that ``calibrate`` wrote with ``shard``, in any order.
+        run: the run directory of the result.
+        partial: allow shards to be missing; the result is then a part as well.
+
+    Raises:
+        PtqError: the runs are no shards of one calibration, overlap, or leave a shard out.
+    """
+    return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
+
+
+def export(
+    *,
+    run: PathLike = DEFAULT_RUN,
+    output: PathLike | None = None,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> ExportResult:
+    """Decide scales from the saved statistics, and write the quantized ONNX model.
+
+    Args:
+        run: the run directory of the calibration.
+        output: where to; None for ``model.int8.onnx`` in the run directory.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``amax`` and ``percentile`` may change from call to call; what the statistics depend on
+            must be as it was.
+
+    Raises:
+        PtqError: nothing was calibrated, or the calibration does not fit.
+    """
+    request = request_of(settings, None, recipe, preset)
+    return run_export(request, RunDirectory(Path(run)), as_path(output))
+
+
+def evaluate(
+    quantized_model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    restart: bool = False,
+    thumbnails: bool = False,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> EvaluationResult:
+    """Compare the float and the quantized model on the evaluation set, and write the report.
+
+    A missed limit raises nothing: look at ``result.report.verdict``.
+
+    Args:
+        quantized_model: the model to judge; None for the one in the run directory.
+        run: the run directory.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        restart: begin anew where an earlier evaluation of the same could be continued.
+        thumbnails: show pictures that change their class in ``report.html``.
+        progress: is called after each batch.
+        settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
+
+    Raises:
+        PtqError: nothing was exported, or data or metrics do not fit.
+    """
+    request = request_of(settings, None, recipe, preset)
+    path = as_path(quantized_model)
+    return run_evaluate(
+        request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
+    )
+
+
+def quantize(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    output: PathLike | None = None,
+    evaluate: bool | None = None,
+    restart: bool = False,
+    thumbnails: bool = False,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> QuantizationResult:
+    """Calibrate, export and, where a limit is set, evaluate; all files are written at the end, or none.
+
+    Args:
+        model: as for ``calibrate``.
+        run: the run directory.
+        output: where the quantized model goes.
+        evaluate: whether to evaluate; None evaluates if a limit is set.
+        restart: begin anew where an earlier calibration of the same could be continued.
+        thumbnails: as for ``evaluate``.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        progress: is called after each batch.
+        settings: any setting of the recipe, by the name of its flag.
+
+    Raises:
+        PtqError: as the three stages do.
+    """
+    request = request_of(settings, model, recipe, preset)
+    target = as_path(output)
+    return run_quantize(
+        request,
+        RunDirectory(Path(run)),
+        target,
+        evaluate=evaluate,
+        restart=restart,
+        thumbnails=thumbnails,
+        progress=progress,
+    )
+
+
+def prepare(
+    model: PathLike | None = None,
+    *,
+    output: PathLike,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> PrepareResult:
+    """Write the float ONNX graph that would be measured, and return what was done to make it.
+
+    Args:
+        model: as for ``calibrate``.
+        output: where to.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``arch``, ``data`` or ``input_shape`` and others.
+
+    Raises:
+        PtqError: the model cannot be opened, exported or prepared, or the file cannot be written.
+    """
+    return run_prepare(request_of(settings, model, recipe, preset), Path(output))

@@ -1,0 +1,143 @@
+"""Looking at what there is, from Python: a model, a calibration, a tensor, a quantized model, reports."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack
+
+from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.evaluation.run_compare import run_compare
+from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
+from ptq_cli.pipeline.inspection.analysis_subject import Question
+from ptq_cli.pipeline.inspection.run_analyze import AnalysisResult, run_analyze
+from ptq_cli.pipeline.inspection.run_inspect import Inspection, run_inspect
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.views.calibration_view import CalibrationView, view_calibration
+from ptq_cli.pipeline.views.explain_tensor import Explanation, explain_tensor
+from ptq_cli.recipe.flags import Settings
+from ptq_cli.report.analysis.analysis_document import Order
+from ptq_cli.report.comparison.report_changes import Comparison
+
+
+def show_calibration(
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> CalibrationView:
+    """Return what was measured of every tensor, and what each amax method makes of it.
+
+    Args:
+        run: the run directory of the calibration.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``amax``, ``percentile`` and others of the methods.
+
+    Raises:
+        PtqError: nothing was calibrated, or the calibration does not fit.
+    """
+    return view_calibration(request_of(settings, None, recipe, preset), RunDirectory(Path(run)))
+
+
+def explain(
+    tensor: str,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> Explanation:
+    """Return one tensor: its statistics, each method's range and expected error, its producer and readers.
+
+    Args:
+        tensor: its name, or that of the layer that computes it.
+        run: the run directory of the calibration.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: as for ``show_calibration``.
+
+    Raises:
+        PtqError: no such tensor was measured, or as ``show_calibration`` does.
+    """
+    return explain_tensor(request_of(settings, None, recipe, preset), RunDirectory(Path(run)), tensor)
+
+
+def analyze(
+    quantized_model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    layers: Sequence[str] = (),
+    sensitivity: bool = True,
+    rank_by: Order = "sqnr",
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> AnalysisResult:
+    """Measure what each quantized tensor and each layer costs, and write ``analysis.json``.
+
+    Args:
+        quantized_model: the model to look at; None for the one in the run directory.
+        run: the run directory.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        layers: patterns of the layers whose sensitivity is wanted; none for all.
+        sensitivity: False for the tensors alone, which takes two forward passes.
+        rank_by: ``"sqnr"`` of the output, or ``"metric"``.
+        progress: is called after each piece of a batch.
+        settings: ``eval_data``, ``eval_samples`` (256 without one), ``metric`` and others.
+
+    Raises:
+        PtqError: nothing was exported, data or metric do not fit, or a tensor holds NaN.
+    """
+    request = request_of(settings, None, recipe, preset)
+    path = as_path(quantized_model)
+    question = Question(layers, sensitivity, rank_by)
+    return run_analyze(request, RunDirectory(Path(run)), path, question, progress)
+
+
+def compare(before: PathLike, after: PathLike) -> Comparison:
+    """Return what changed from one ``report.json`` to another: metrics, size, settings, layers.
+
+    Args:
+        before: the earlier report.
+        after: the later one.
+
+    Raises:
+        PtqError: one of them cannot be read.
+    """
+    return run_compare(Path(before), Path(after))
+
+
+def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
+    """Write ``report.html`` again from what a run directory holds; no model is run.
+
+    Args:
+        run: the run directory of the evaluation.
+
+    Raises:
+        PtqError: nothing was evaluated there, or the report is damaged.
+    """
+    return run_page(RunDirectory(Path(run)))
+
+
+def inspect(
+    model: PathLike | None = None,
+    *,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    **settings: Unpack[Settings],
+) -> Inspection:
+    """Return the model's layers: what would be quantized, what not, and why.
+
+    Args:
+        model: as for ``calibrate``.
+        recipe: a recipe file.
+        preset: the preset beneath it.
+        settings: ``arch``, ``data`` or ``input_shape``, ``target`` and others.
+
+    Raises:
+        PtqError: the model cannot be opened, exported or planned.
+    """
+    return run_inspect(request_of(settings, model, recipe, preset))

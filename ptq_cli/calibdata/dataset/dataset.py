@@ -1,0 +1,102 @@
+"""What every source of samples is to the rest of ptq."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from typing import Self
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.tensors import TensorSpec
+
+ANONYMOUS = ""
+"""Name of the array of a source that has one array and no name for it: images, ``.npy``."""
+
+
+class Dataset(ABC):
+    """Samples that can be iterated again and again, in one order, without holding them in memory.
+
+    Attributes:
+        source: what the user named.
+        count: number of samples, after ``samples``; None where only iterating tells.
+        specs: the arrays as found, by name; the first axis is None. A source with one array and no name
+            for it uses the name ``""``.
+        has_labels: whether each batch carries labels.
+        class_names: name of each class by its label; empty if the source does not know.
+        extras_allowed: whether arrays that are no input of the model are passed over. Where they are not, an
+            array too many is taken for a misspelt name.
+        default_input: the array that a model with one input takes if none has that input's name, or None.
+    """
+
+    source: str
+    count: int | None
+    specs: dict[str, TensorSpec]
+    has_labels: bool
+    class_names: tuple[str, ...]
+    extras_allowed: bool = False
+    default_input: str | None = None
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same data with these arrays alone, where the others then need not be read.
+
+        Edge case:
+            A source that reads all arrays in any case returns itself.
+        """
+        del names
+        return self
+
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 that says which data this is, in hexadecimal.
+
+        It covers the source, not how it is used: neither ``samples`` nor the image settings.
+        """
+
+    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+        """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
+
+        Args:
+            batch_size: samples a batch.
+            selection: which of the batches; the others are passed over, unread where the source can.
+
+        Raises:
+            RecipeValueError: the batch size is below 1.
+            PtqError: the source is damaged, or changed since it was opened.
+        """
+        if batch_size < 1:
+            raise RecipeValueError(f"batch_size must be at least 1, got {batch_size}", hint="32 is usual")
+        return self._stream(batch_size, selection)
+
+    @abstractmethod
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        """Do the work of ``batches``."""
+
+
+def require_samples(samples: int | None) -> None:
+    """Check a limit on the number of samples.
+
+    Raises:
+        RecipeValueError: it is below 1.
+
+    Example:
+        >>> require_samples(None)
+        >>> require_samples(0)
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: samples must be at least 1, got 0
+        hint: leave it out to use all samples
+    """
+    if samples is not None and samples < 1:
+        raise RecipeValueError(
+            f"samples must be at least 1, got {samples}", hint="leave it out to use all samples"
+        )
+
+
+def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
+    """Name samples of a source that has no names of its own.
+
+    Example:
+        >>> indexed_names("calib.npz", 16, 2)
+        ('calib.npz[16]', 'calib.npz[17]')
+    """
+    return tuple(f"{source}[{index}]" for index in range(start, start + rows))

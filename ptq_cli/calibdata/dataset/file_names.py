@@ -1,0 +1,25 @@
+"""Which files hold images, told by their names."""
+
+import os
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
+
+
+def printable(name: str) -> str:
+    r"""A file's name as text that can always be written: bytes that are no UTF-8 are escaped.
+
+    Example:
+        >>> printable("cat/\udcff.jpg")
+        'cat/\\xff.jpg'
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def is_image(name: str) -> bool:
+    """Tell by its suffix whether a file is an image.
+
+    Example:
+        >>> is_image("1.JPG"), is_image("notes.txt")
+        (True, False)
+    """
+    return name.lower().endswith(SUFFIXES)

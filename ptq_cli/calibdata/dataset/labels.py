@@ -1,0 +1,108 @@
+"""Labels: what is right for each sample, in the data under the name ``label`` or ``labels``.
+
+A class is an integer, a regression has a target of one number or several, a segmentation a mask of integers.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import LabelError
+from ptq_cli.core.tensors import Array, format_shape
+
+LABEL_NAMES = ("label", "labels")
+"""Reserved: an array of this name is the labels, never an input of the model."""
+
+
+def find_label(names: Iterable[str], where: str) -> str | None:
+    """Return which of the arrays is the labels, or None.
+
+    Raises:
+        LabelError: both names are there.
+
+    Example:
+        >>> find_label(["x", "labels"], "it"), find_label(["x"], "it")
+        ('labels', None)
+    """
+    found = [name for name in names if name in LABEL_NAMES]
+    if len(found) > 1:
+        raise LabelError(f"{where} has both 'label' and 'labels', one is wanted", hint="remove one of them")
+    return found[0] if found else None
+
+
+def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], count: int, where: str) -> None:
+    """Check that an array can be the labels of ``count`` samples.
+
+    Raises:
+        LabelError: it holds no numbers, or its first axis is not that of the samples.
+
+    Example:
+        >>> require_label_shape(np.dtype("int64"), (5,), 4, "'labels'")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels, there are 4 samples
+    """
+    if dtype.kind not in "iuf":
+        raise LabelError(
+            f"{where} has dtype {dtype}, numbers are wanted",
+            hint="labels are class numbers from 0, or targets",
+        )
+    if not shape:
+        raise LabelError(
+            f"{where} has shape {format_shape(shape)}, one label a sample is wanted: [{count}]",
+            hint="the first axis is the sample",
+        )
+    if shape[0] != count:
+        raise LabelError(f"{where} has {shape[0]} labels, there are {count} samples")
+
+
+def as_labels(array: Array, count: int, where: str) -> Array:
+    """Return the labels of ``count`` samples: whole numbers as int64, others with the dtype they have.
+
+    Shapes:
+        array, result: ``(count, ...)``.
+
+    Raises:
+        LabelError: the array holds no numbers, has another length, or a label does not fit int64.
+
+    Example:
+        >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'"), as_labels(np.array([0.5]), 1, "'labels'")
+        (array([3, 1]), array([0.5]))
+    """
+    require_label_shape(array.dtype, array.shape, count, where)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise LabelError(f"{where} holds NaN or Inf", hint="leave samples without a label out")
+        return array
+    labels = array.astype(np.int64)
+    if array.dtype.kind == "u" and (labels < 0).any():
+        raise LabelError(f"{where} has label {array.max()}, which does not fit int64")
+    return labels
+
+
+def is_class_index(labels: Array) -> bool:
+    """Tell whether labels are one whole number a sample.
+
+    Example:
+        >>> is_class_index(np.array([3, 1])), is_class_index(np.array([0.5]))
+        (True, False)
+    """
+    return labels.ndim == 1 and labels.dtype.kind in "iu"
+
+
+def require_labels(dataset: Dataset, why: str) -> None:
+    """Check that the data has labels.
+
+    Args:
+        dataset: the data.
+        why: what needs them, such as ``"metric 'top1'"``; the message begins with it.
+
+    Raises:
+        LabelError: it has none.
+    """
+    if not dataset.has_labels:
+        raise LabelError(
+            f"{why} needs labels, '{dataset.source}' has none",
+            hint="add an integer array 'label', or sort images into one folder for each class",
+        )

@@ -1,0 +1,107 @@
+"""Batches of any sizes become batches of one size."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.core.tensors import Array
+
+
+def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+    """Cut and join batches so that each has ``batch_size`` samples.
+
+    A batch is smaller where it is the last, or where the next samples cannot be joined to it because their
+    shapes, dtypes or names differ (texts that are padded batch by batch, say).
+
+    Args:
+        batches: of any sizes.
+        batch_size: of the result.
+        selection: which of the resulting batches are yielded; the values of the others are not copied.
+
+    Example:
+        >>> parts = [Batch({"": np.zeros((n, 2))}, None, ("s",) * n) for n in (3, 2)]
+        >>> [batch.size for batch in rebatch(parts, 2)]
+        [2, 2, 1]
+    """
+    number = 0
+    kept: _Begun | None = None
+    for incoming in batches:
+        start = 0
+        if kept is not None:
+            if kept.fits(incoming):
+                start = min(batch_size - kept.size, incoming.size)
+                kept.add(cut(incoming, 0, start))
+            if kept.size == batch_size or not start:
+                yield from kept.finish()
+                number, kept = number + 1, None
+        while incoming.size - start >= batch_size:
+            if number in selection:
+                yield cut(incoming, start, start + batch_size)
+            number, start = number + 1, start + batch_size
+        if start < incoming.size:
+            kept = _Begun(cut(incoming, start, incoming.size), wanted=number in selection)
+    if kept is not None:
+        yield from kept.finish()
+
+
+class _Begun:
+    """A batch that waits for more samples; of one that is not wanted only the size grows."""
+
+    def __init__(self, first: Batch, *, wanted: bool) -> None:
+        self.size = first.size
+        self._signature = _signature(first)
+        # Copied, because the source may reuse its arrays for what it yields next.
+        self._parts = [_copy(first)] if wanted else []
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether the samples of another batch can be joined to it."""
+        return _signature(batch) == self._signature
+
+    def add(self, batch: Batch) -> None:
+        self.size += batch.size
+        if self._parts:
+            self._parts.append(_copy(batch))
+
+    def finish(self) -> Iterator[Batch]:
+        """Yield the batch, if it is wanted."""
+        if self._parts:
+            yield _join(self._parts)
+
+
+def _signature(batch: Batch) -> tuple[object, ...]:
+    arrays = sorted((name, array.dtype.str, array.shape[1:]) for name, array in batch.inputs.items())
+    labels = batch.labels
+    return (*arrays, None if labels is None else (labels.dtype.str, labels.shape[1:]))
+
+
+def _join(parts: Sequence[Batch]) -> Batch:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    labels: Array | None = None
+    if first.labels is not None:
+        labels = np.concatenate([part.labels for part in parts if part.labels is not None])
+    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in first.inputs}
+    return Batch(inputs, labels, tuple(name for part in parts for name in part.names))
+
+
+def cut(batch: Batch, start: int, end: int) -> Batch:
+    """Return the samples from ``start`` up to ``end``, as views.
+
+    Example:
+        >>> cut(Batch({"": np.arange(3)}, None, ("a", "b", "c")), 1, 3).inputs[""]
+        array([1, 2])
+    """
+    if start == 0 and end == batch.size:
+        return batch
+    labels = None if batch.labels is None else batch.labels[start:end]
+    return Batch(
+        {name: array[start:end] for name, array in batch.inputs.items()}, labels, batch.names[start:end]
+    )
+
+
+def _copy(batch: Batch) -> Batch:
+    labels = None if batch.labels is None else batch.labels.copy()
+    return Batch({name: array.copy() for name, array in batch.inputs.items()}, labels, batch.names)

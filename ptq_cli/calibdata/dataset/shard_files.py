@@ -1,0 +1,174 @@
+"""Data in several files of one kind: a folder of them, or a pattern such as ``train-{000..099}.tar``."""
+
+import hashlib
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.file_names import is_image, printable
+from ptq_cli.core.errors import DataFormatError, InputFileError
+
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+PARQUET_SUFFIXES = (".parquet",)
+
+_RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
+_MOST_FILES = 1_000_000
+_WHOLE_BYTES = 1 << 30
+_PIECES, _PIECE_BYTES = 16, 1 << 16
+
+
+def has_range(source: str) -> bool:
+    """Tell whether a name is a pattern of several files.
+
+    Example:
+        >>> has_range("train-{000..099}.tar"), has_range("train-000.tar")
+        (True, False)
+    """
+    return _RANGE.search(source) is not None
+
+
+def expand_ranges(source: str) -> list[str]:
+    """Return the names that a pattern stands for, in the order of their numbers.
+
+    Edge case:
+        As in a shell, numbers are as wide as the first of the range if that begins with a zero. Of several
+        ranges the last runs fastest.
+
+    Raises:
+        InputFileError: a range counts downwards, or there are more than a million names.
+
+    Example:
+        >>> expand_ranges("train-{08..10}.tar")
+        ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    """
+    ranges = [(int(match[1]), int(match[2])) for match in _RANGE.finditer(source)]
+    for first, last in ranges:
+        if last < first:
+            raise InputFileError(
+                f"data '{source}' has a range that counts downwards: {first} to {last}",
+                hint="write the smaller number first",
+            )
+    if math.prod(last - first + 1 for first, last in ranges) > _MOST_FILES:
+        raise InputFileError(f"data '{source}' stands for more than {_MOST_FILES} files")
+    return list(_expand(source))
+
+
+def _expand(source: str) -> Iterator[str]:
+    match = _RANGE.search(source)
+    if match is None:
+        yield source
+        return
+    width = len(match[1]) if match[1].startswith("0") else 0
+    for number in range(int(match[1]), int(match[2]) + 1):
+        yield from (
+            f"{source[: match.start()]}{number:0{width}}{rest}" for rest in _expand(source[match.end() :])
+        )
+
+
+def list_shards(folder: str) -> list[str]:
+    """Return the paths of a folder's ``.tar`` or ``.parquet`` files by name; none if it has neither.
+
+    Hidden files and other files are ignored. Links are followed: caches of downloads are made of them.
+
+    Raises:
+        DataFormatError: files of both kinds lie in the folder, or images beside them.
+        InputFileError: the folder cannot be listed.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("b.tar", "a.tar.gz", "readme.md"):
+        ...     (folder / name).touch()
+        >>> [Path(path).name for path in list_shards(str(folder))]
+        ['a.tar.gz', 'b.tar']
+    """
+    found: dict[str, list[str]] = {"tar": [], "parquet": []}
+    image = None
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith("."):
+                    continue
+                kind = _kind(name)
+                if kind is not None:
+                    found[kind].append(name)
+                elif image is None and is_image(name):
+                    image = name
+    except OSError as error:
+        raise InputFileError(
+            f"folder '{folder}' cannot be listed: {error.strerror}", hint="check its permissions"
+        ) from error
+    kinds = [min(names) for names in found.values() if names]
+    if len(kinds) + (image is not None) > 1 and kinds:
+        other = kinds[1] if len(kinds) > 1 else str(image)
+        raise DataFormatError(
+            f"folder '{folder}' has data of two kinds: '{printable(kinds[0])}' and '{printable(other)}'",
+            hint="put each kind into a folder of its own",
+        )
+    return [os.path.join(folder, name) for names in found.values() for name in sorted(names)]  # noqa: PTH118
+
+
+def _kind(name: str) -> str | None:
+    lowered = name.lower()
+    if lowered.endswith(TAR_SUFFIXES):
+        return "tar"
+    return "parquet" if lowered.endswith(PARQUET_SUFFIXES) else None
+
+
+def require_files(files: Sequence[str]) -> None:
+    """Check that each is a regular file; a pipe would be waited for.
+
+    Raises:
+        InputFileError: one is missing, no regular file, or cannot be looked at.
+
+    Example:
+        >>> require_files(["missing.tar"])
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: data 'missing.tar' does not exist
+        hint: check the path; every file of a pattern has to be there
+    """
+    for file in files:
+        try:
+            mode = os.stat(file).st_mode  # noqa: PTH116 - a Path for each of a million files is slow
+        except FileNotFoundError as error:
+            raise InputFileError(
+                f"data '{printable(file)}' does not exist",
+                hint="check the path; every file of a pattern has to be there",
+            ) from error
+        except OSError as error:
+            raise InputFileError(f"data '{printable(file)}' cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(mode):
+            raise InputFileError(f"data '{printable(file)}' is no regular file")
+
+
+def digest_files(files: Sequence[str]) -> str:
+    """SHA-256 that says which files these are, in their order, whatever they are called; in hexadecimal.
+
+    Edge case:
+        Up to 1 GiB altogether all bytes are read. Of larger sets, which would take as long to read as to
+        calibrate on, each file's size and 16 pieces of 64 KiB, evenly spread from its start to its end.
+
+    Raises:
+        InputFileError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        sizes = [Path(file).stat().st_size for file in files]
+        whole = sum(sizes) <= _WHOLE_BYTES
+        for file, size in zip(files, sizes, strict=True):
+            digest.update(b"%d\n" % size)
+            with Path(file).open("rb") as stream:
+                if whole:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+                    continue
+                for piece in range(_PIECES):
+                    stream.seek(max(size - _PIECE_BYTES, 0) * piece // (_PIECES - 1))
+                    digest.update(stream.read(_PIECE_BYTES))
+    except OSError as error:
+        raise InputFileError(f"data '{error.filename}' cannot be read: {error.strerror}") from error
+    return digest.hexdigest()

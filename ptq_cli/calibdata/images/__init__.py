@@ -1,0 +1,4 @@
+"""Folders of images, and encoded images from anywhere.
+
+What may enter: listing, decoding and normalising of images.
+"""

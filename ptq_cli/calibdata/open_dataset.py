@@ -1,0 +1,147 @@
+"""What the user named as data is told apart by its content, and opened."""
+
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ptq_cli.calibdata.arrays.npy_file import NpyDataset
+from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+from ptq_cli.calibdata.callables.callable_dataset import CallableDataset
+from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
+from ptq_cli.calibdata.dataset.shard_files import expand_ranges, has_range, list_shards, require_files
+from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
+from ptq_cli.calibdata.tar.tar_header import BLOCK_BYTES, is_tar_header
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
+from ptq_cli.core.files import require_file
+from ptq_cli.recipe.schema import ImageSettings
+
+KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, or file.py:callable"
+
+_NPY_MAGIC = b"\x93NUMPY"
+_PARQUET_MAGIC = b"PAR1"
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+_OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
+# An identifier after the last colon and a module or a .py before it: C:\data.npz is no entry point.
+_ENTRY_POINT = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*", re.DOTALL)
+
+
+def open_dataset(source: str, image: ImageSettings, *, samples: int | None = None) -> Dataset:
+    """Open data of any kind that ptq reads; the content decides which, not the suffix.
+
+    Args:
+        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards or Parquet
+            files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
+            ``package.module:callable``.
+        image: how images become arrays.
+        samples: use only the first so many; None for all.
+
+    Raises:
+        InputFileError: it is missing or cannot be read.
+        DataFormatError: it is of no kind that ptq reads, or damaged, or holds Python objects.
+        EmptyDataError: it has no sample.
+        DataShapeError: its arrays disagree on the number of samples.
+        LabelError: its labels hold no numbers, or not one entry a sample.
+        DamagedSampleError: the first image cannot be decoded.
+        UsageError: it is Parquet, and pyarrow is not installed.
+        EntryPointError: the callable cannot be imported, or raised.
+        RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> path = tempfile.mkdtemp() + "/named-anything"
+        >>> with open(path, "wb") as stream:
+        ...     np.savez(stream, x=np.zeros((5, 2), np.float32), label=np.arange(5))
+        >>> dataset = open_dataset(path, ImageSettings(), samples=4)
+        >>> dataset.count, str(dataset.specs["x"]), dataset.has_labels
+        (4, 'x: float32[?, 2]', True)
+    """
+    require_samples(samples)
+    if not source:
+        raise EmptyDataError("no data was named", hint=f"name {KINDS}")
+    path = Path(source)
+    if _is_there(path):
+        return _open_path(source, path, image, samples)
+    if _ENTRY_POINT.fullmatch(source):
+        return CallableDataset(source, samples)
+    if has_range(source):
+        return _open_files(source, expand_ranges(source), image, samples)
+    raise InputFileError(
+        f"data '{source}' does not exist", hint=f"name {KINDS}; paths start at the current folder"
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+        raise InputFileError(f"data '{path}' cannot be read: {error}", hint="check the path") from error
+
+
+def _open_path(source: str, path: Path, image: ImageSettings, samples: int | None) -> Dataset:
+    if path.is_dir():
+        if files := list_shards(source):
+            return _open_files(source, files, image, samples)
+        return ImageDataset(os.fspath(path), image, samples)
+    require_file(path, "data")
+    if not path.is_file():
+        raise InputFileError(f"data '{source}' is neither a file nor a folder", hint=f"name {KINDS}")
+    start = _start_of(source)
+    if start.startswith(_NPY_MAGIC):
+        return NpyDataset(source, samples)
+    if start.startswith(_ZIP_MAGICS):
+        return NpzDataset(source, samples)
+    return _open_files(source, [source], image, samples)
+
+
+def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples: int | None) -> Dataset:
+    """Open files of one kind; the first tells which, and each is checked as it is read."""
+    require_files(files)
+    start = _start_of(files[0])
+    if start.startswith(_PARQUET_MAGIC):
+        if importlib.util.find_spec("pyarrow") is None:
+            raise UsageError(
+                f"data '{source}' is Parquet, which needs pyarrow, and that is not installed",
+                hint="pip install 'ptq-cli[parquet]'",
+            )
+        from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
+
+        return ParquetDataset(source, files, image, samples)
+    if start.startswith(GZIP_MAGIC) or is_tar_header(start):
+        return TarDataset(source, files, image, samples)
+    if start.startswith((_NPY_MAGIC, *_ZIP_MAGICS)):
+        raise DataFormatError(
+            f"data '{files[0]}' is one of several files, which are tar shards or Parquet files",
+            hint="put the arrays of an .npz into one file, or use tar and Parquet",
+        )
+    raise _unknown_format(files[0], start[:8])
+
+
+def _start_of(file: str) -> bytes:
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(BLOCK_BYTES)
+    except OSError as error:
+        raise InputFileError(f"data '{file}' cannot be read: {error.strerror}") from error
+
+
+def _unknown_format(source: str, start: bytes) -> DataFormatError:
+    if not start:
+        return DataFormatError(f"data '{source}' is an empty file, {KINDS} is wanted")
+    hint = "save arrays with numpy.savez"
+    for magic, compression in _OTHER_COMPRESSIONS.items():
+        if start.startswith(magic):
+            return DataFormatError(
+                f"data '{source}' is compressed by {compression}, which is not read",
+                hint="decompress it, or compress a tar archive with gzip",
+            )
+    if source.endswith(".py"):
+        hint = f"name the callable too: {source}:batches"
+    elif start.startswith(_IMAGE_MAGICS):
+        hint = "name the folder that the image is in"
+    return DataFormatError(
+        f"data '{source}' is in no known format: it begins with {start!r}, {KINDS} is wanted", hint=hint
+    )

@@ -1,0 +1,177 @@
+"""Parquet files, read a few rows at a time by pyarrow."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ptq_cli.calibdata.arrays.npy_header import MAX_SAMPLE_BYTES
+from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.parquet.columns import Column, column_of
+from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
+
+_BUFFER_BYTES = 1 << 20
+"""Pages are read as they are needed; without a buffer, or with pre_buffer, a whole row group is."""
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """One file.
+
+    Attributes:
+        path: where it is.
+        columns: those that can be an input, by name.
+        types: of all columns, as Arrow writes them.
+        groups: rows of each row group.
+    """
+
+    path: str
+    columns: dict[str, Column]
+    types: dict[str, str]
+    groups: tuple[int, ...]
+
+    @property
+    def where(self) -> str:
+        """What the file is to the user."""
+        return f"data '{printable(self.path)}'"
+
+    def name_of(self, row: int) -> str:
+        """What a sample is to the user.
+
+        Example:
+            >>> ParquetPart("data/a.parquet", {}, {}, ()).name_of(7)
+            'a.parquet[7]'
+        """
+        return f"{printable(Path(self.path).name)}[{row}]"
+
+    def require_columns(self, columns: Sequence[Column], first: "ParquetPart") -> None:
+        """Check that these columns are as in the first file.
+
+        Raises:
+            DataNameError: one is missing.
+            DataTypeError: one is of another type.
+        """
+        for column in columns:
+            if column.name not in self.types:
+                raise DataNameError(
+                    f"{self.where} has no column '{column.name}', unlike '{printable(first.path)}'",
+                    hint="all files have to have the same columns",
+                )
+            if self.columns.get(column.name) != column:
+                raise DataTypeError(
+                    f"column '{column.name}' of {self.where} is {self.types[column.name]}, "
+                    f"in '{printable(first.path)}' {first.types[column.name]}",
+                    hint="write all files with one schema",
+                )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of a file.
+
+    Attributes:
+        part: the file.
+        start: number of the first, within the file.
+        values: a column each.
+    """
+
+    part: ParquetPart
+    start: int
+    values: pa.RecordBatch
+
+    def name_of(self, row: int) -> str:
+        """What a row of these is to the user."""
+        return self.part.name_of(self.start + row)
+
+    def cut(self, start: int, count: int) -> "Rows":
+        """Return ``count`` rows from ``start`` on, without a copy."""
+        return Rows(self.part, self.start + start, self.values.slice(start, count))
+
+
+def open_part(path: str) -> ParquetPart:
+    """Read a file's footer.
+
+    Raises:
+        DataFormatError: it is no Parquet file, is damaged, or has two columns of one name.
+        InputFileError: it cannot be read.
+    """
+    where = f"data '{printable(path)}'"
+    with _parquet_errors(where), pq.ParquetFile(path) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+        total = metadata.num_rows
+        groups = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise DataFormatError(f"{where} has two columns named '{name}'", hint="write it again")
+    if sum(groups) != total or any(rows < 0 for rows in groups):
+        raise DataFormatError(
+            f"{where} is damaged: its row groups have {sum(groups)} rows, the file {total}",
+            hint="fetch or write it again",
+        )
+    found = [column_of(field) for field in schema]
+    columns = {column.name: column for column in found if column is not None}
+    return ParquetPart(path, columns, {field.name: str(field.type) for field in schema}, groups)
+
+
+def read_group(part: ParquetPart, group: int, columns: Sequence[Column], batch_size: int) -> Iterator[Rows]:
+    """Yield the rows of a row group, at most ``batch_size`` at a time.
+
+    Raises:
+        DataFormatError: the file is damaged, has fewer or more rows than its footer says, or declares rows of
+            more than 2 GiB.
+        InputFileError: it cannot be read.
+    """
+    start = sum(part.groups[:group])
+    wanted = part.groups[group]
+    done = 0
+    with contextlib.ExitStack() as stack:
+        with _parquet_errors(part.where):
+            file = pq.ParquetFile(part.path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            stack.enter_context(file)
+            _require_sizes(file.metadata.row_group(group), columns, part.where)
+            batches = file.iter_batches(
+                batch_size, [group], [column.read for column in columns], use_threads=False
+            )
+        while True:
+            with _parquet_errors(part.where):
+                values = next(batches, None)
+            if values is None:
+                break
+            done += len(values)
+            if done > wanted:
+                break
+            yield Rows(part, start + done - len(values), values)
+    if done != wanted:
+        raise DataFormatError(
+            f"{part.where} is damaged: a row group of {wanted} rows has {done}",
+            hint="fetch or write it again",
+        )
+
+
+def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[Column], where: str) -> None:
+    # What the footer says of a single column is left alone: pyarrow ends the process where that is damaged.
+    declared = group.total_byte_size // max(group.num_rows, 1)
+    for column in columns:
+        if column.dtype is not None:
+            declared = max(declared, column.dtype.itemsize * math.prod(size or 1 for size in column.shape))
+    if declared > MAX_SAMPLE_BYTES:
+        raise DataFormatError(f"{where} declares samples of {declared} bytes, 2 GiB is the limit")
+
+
+@contextlib.contextmanager
+def _parquet_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:  # pyarrow's own among them
+        raise DataFormatError(f"{where} does not fit in memory", hint="lower batch_size") from error
+    except (FileNotFoundError, PermissionError) as error:
+        raise InputFileError(f"{where} cannot be read: {error.strerror}") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
+        raise DataFormatError(
+            f"{where} is damaged, or is Parquet that is not read: {first_line(error)}",
+            hint="fetch or write it again",
+        ) from error

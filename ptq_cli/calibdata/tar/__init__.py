@@ -1,0 +1,4 @@
+"""WebDataset-style tar shards.
+
+What may enter: what reads members of an archive forward; nothing is extracted.
+"""

@@ -1,0 +1,162 @@
+"""WebDataset-style tar shards: samples are consecutive members with one key, read forward as they come."""
+
+import contextlib
+import copy
+import gzip
+import itertools
+from collections.abc import Collection, Generator, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import IO, Self, cast
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
+from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.dataset.shard_files import digest_files
+from ptq_cli.calibdata.images.checked_settings import check_image_settings, image_spec
+from ptq_cli.calibdata.tar.keyed_sample import Entry, entries_of, is_sample, read_sample
+from ptq_cli.calibdata.tar.sample import Sample, join_samples
+from ptq_cli.core.errors import DataNameError, EmptyDataError, InputFileError, LabelError
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.recipe.schema import ImageSettings
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+_MEMBERS = "members are told by their extensions: KEY.jpg, KEY.npy, KEY.INPUT.npy, KEY.cls"
+_EVERYTHING = 2**62
+
+
+class TarDataset(Dataset):
+    r"""The samples of tar shards, in the order of the files and of the members in each.
+
+    Nothing is extracted, and no index is made: batches that are not wanted are passed over by seeking from
+    header to header, or by decompressing. Members with other extensions than those of ``tar_names`` are
+    passed over unread, and so are arrays that are no input of the model.
+
+    Raises:
+        DataFormatError: the first sample is damaged.
+        DataNameError: the first sample has neither image nor array.
+        EmptyDataError: there is no sample.
+        RecipeValueError: an image setting cannot be used.
+
+    Example:
+        >>> import io, tarfile, tempfile
+        >>> import numpy as np
+        >>> path, content = tempfile.mkdtemp() + "/train.tar", io.BytesIO()
+        >>> np.save(content, np.zeros(3, np.float32))
+        >>> with tarfile.open(path, "w") as archive:
+        ...     for name, member in (("1.x.npy", content.getvalue()), ("1.cls", b"7\n")):
+        ...         info = tarfile.TarInfo(name)
+        ...         info.size = len(member)
+        ...         archive.addfile(info, io.BytesIO(member))
+        >>> dataset = TarDataset(path, [path], ImageSettings())
+        >>> [(batch.names, batch.labels.tolist()) for batch in dataset.batches(8)], str(dataset.specs["x"])
+        ([(('train.tar:1',), [7])], 'x: float32[?, 3]')
+    """
+
+    extras_allowed = True
+
+    def __init__(
+        self, source: str, files: Sequence[str], settings: ImageSettings, samples: int | None = None
+    ) -> None:
+        check_image_settings(settings)
+        self.source = source
+        self.count: int | None = None
+        self.class_names: tuple[str, ...] = ()
+        self._files = tuple(files)
+        self._settings = settings
+        self._limit = _EVERYTHING if samples is None else samples
+        first = self._first()
+        self._images = frozenset(first.images)
+        self.has_labels = first.label is not None
+        self.default_input = ANONYMOUS if ANONYMOUS in {*first.arrays, *first.images} else None
+        self.specs = {
+            name: image_spec(name, (image.shape[0], image.shape[1]), settings)
+            for name, image in first.images.items()
+        } | {
+            name: TensorSpec(name, array.dtype, (None, *array.shape)) for name, array in first.arrays.items()
+        }
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same shards; other images and arrays are passed over unread."""
+        narrowed = copy.copy(self)
+        narrowed.specs = {name: spec for name, spec in self.specs.items() if name in names}
+        return narrowed
+
+    def digest(self) -> str:
+        """SHA-256 of the files, as ``digest_files`` says."""
+        return digest_files(self._files)
+
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        pending: list[Sample] = []
+        for sample in self._samples(batch_size, selection):
+            pending.append(sample)
+            if len(pending) == batch_size:
+                yield join_samples(pending, self._settings, self.source)
+                pending.clear()
+        # All samples of a batch are wanted or none, so that only the last batch can be a small one.
+        if pending:
+            yield join_samples(pending, self._settings, self.source)
+
+    def _samples(self, batch_size: int, selection: Selection) -> Iterator[Sample]:
+        count = 0
+        with contextlib.closing(_groups(self._files)) as groups:
+            while count < self._limit and (entries := next(groups, None)) is not None:
+                if count // batch_size not in selection:
+                    count += is_sample(entries)
+                    continue
+                sample = read_sample(entries, self._settings, self.specs, with_json=self.has_labels)
+                if sample is not None:
+                    self._require_like_first(sample)
+                    yield sample
+                    count += 1
+
+    def _first(self) -> Sample:
+        with contextlib.closing(_groups(self._files)) as groups:
+            for entries in groups:
+                sample = read_sample(entries, self._settings, None, with_json=True)
+                if sample is None:
+                    continue
+                if not sample.arrays and not sample.images:
+                    raise DataNameError(f"sample '{sample.name}' has no image and no array", hint=_MEMBERS)
+                return sample
+        raise EmptyDataError(f"data '{self.source}' holds no sample", hint=_MEMBERS)
+
+    def _require_like_first(self, sample: Sample) -> None:
+        for name in self.specs:
+            kind, found = ("image", sample.images) if name in self._images else ("array", sample.arrays)
+            if name not in found:
+                shown = f"no {kind} '{name}'" if name else f"no {kind}"
+                raise DataNameError(
+                    f"sample '{sample.name}' of '{self.source}' has {shown}, unlike the first sample",
+                    hint="every sample has the same members, and they follow one another",
+                )
+        if (sample.label is not None) != self.has_labels:
+            raise LabelError(
+                f"sample '{sample.name}' of '{self.source}' has {'no' if self.has_labels else 'a'} label, "
+                "unlike the first sample",
+                hint="label every sample or none",
+            )
+
+
+def _groups(files: Sequence[str]) -> Generator[Iterator[Entry]]:
+    for file in files:
+        with _opened(file) as stream:
+            for _, entries in itertools.groupby(entries_of(stream, file), attrgetter("key")):
+                yield entries
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    """Open a shard; one that is compressed by gzip is decompressed as it is read."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stream: IO[bytes] = stack.enter_context(Path(file).open("rb"))
+            compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            stream.seek(0)
+        except OSError as error:
+            raise InputFileError(f"data '{printable(file)}' cannot be read: {error.strerror}") from error
+        if compressed:
+            stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
+        yield stream

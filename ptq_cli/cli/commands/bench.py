@@ -1,0 +1,111 @@
+"""``ptq bench``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.options import IMAGE, INPUT_SHAPE, JSON, PATH, RECIPES, RUN, THREADS, settings_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.inspection.run_bench import BenchResult
+
+
+@click.command(
+    short_help="Measure latency, one model beside another.",
+    epilog="""\b
+Examples:
+  ptq bench
+  ptq bench model.float.onnx model.int8.onnx --threads 1 --batch 8
+  ptq bench model.onnx --data calib.npz --runs 200 --json
+""",
+)
+@click.argument("models", nargs=-1, type=PATH)
+@click.option("--batch", type=int, metavar="N", help="Samples a run.  [default: 1, or what the model fixes]")
+@click.option("--seconds", type=float, default=10.0, show_default=True, help="How long to measure, about.")
+@click.option("--runs", type=int, metavar="N", help="Count N runs of each model, however long they take.")
+@click.option("--data", metavar="PATH", help="Inputs.  [default: made up, from a seed]")
+@take(INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, JSON)
+def command(
+    models: tuple[Path, ...],
+    batch: int | None,
+    seconds: float,
+    runs: int | None,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure how long MODELS take, ONNX files with the same inputs; by default the run's two.
+
+    They take turns: a few runs of each, and who begins changes from turn to turn, so that a machine that
+    drifts favours none. The ratio to the first model is of the turns, with a 95 % interval.
+    """
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+
+    request = Request(settings_from(options), None, recipe, preset)
+    with shown_progress() as progress:
+        result = run_bench(request, RunDirectory(run), models, BenchOptions(batch, seconds, runs), progress)
+    if as_json:
+        print_json(_values(result))
+    else:
+        _print(result)
+
+
+def _print(result: "BenchResult") -> None:
+    from ptq_cli.cli.shown.output import print_table, say
+    from ptq_cli.cli.shown.printable import as_typed
+    from ptq_cli.report.text.numbers import format_latency
+    from ptq_cli.report.text.summary import Table
+
+    latency = result.latency
+    names = [str(path) for path in result.models]
+    threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
+    rounds = f" in {latency.rounds} rounds" if latency.rounds > 1 else ""
+    say(f"{threads}, batch {latency.batch}, {latency.turns:,} turns{rounds}")
+    say(f"inputs: {', '.join(map(str, result.inputs))}, from {as_typed(result.data, Path.cwd())}")
+    rows = tuple(
+        (
+            name,
+            *map(format_latency, (item.p50, item.p90, item.p99)),
+            f"{item.samples_per_second:.4g}",
+            f"{item.runs:,}",
+        )
+        for name, item in zip(names, latency.models, strict=True)
+    )
+    print_table(
+        Table(("model", "p50", "p90", "p99", "samples/s", "runs"), rows),
+        right=(1, 2, 3, 4, 5),
+        whole=(1, 2, 3, 4, 5),
+    )
+    for name, ratio in zip(names[1:], latency.ratios, strict=True):
+        interval = ratio.interval
+        ends = f" (95 % interval {1 / interval.high:.3f} to {1 / interval.low:.3f})" if interval else ""
+        say(f"{name} is {ratio.speed_up:.3f} times as fast as {names[0]}{ends}")
+        say(f"in processor time: {1 / ratio.processor:.3f} times")
+
+
+def _values(result: "BenchResult") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    latency = result.latency
+    ratios = [None, *(asdict(ratio) for ratio in latency.ratios)]
+    return {
+        "data": result.data,
+        "inputs": [
+            {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)} for spec in result.inputs
+        ],
+        "threads": latency.threads,
+        "batch": latency.batch,
+        "turns": latency.turns,
+        "rounds": latency.rounds,
+        "models": [
+            {"model": str(path), **asdict(item), "ratio_to_first": ratio}
+            for path, item, ratio in zip(result.models, latency.models, ratios, strict=True)
+        ],
+    }

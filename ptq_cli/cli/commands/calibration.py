@@ -1,0 +1,136 @@
+"""``ptq calibration``: what a calibration holds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.options import AMAX, JSON, RECIPES, RUN, settings_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
+
+SORTS = ("clipped", "range", "name")
+
+
+@click.group(
+    short_help="Show what a calibration holds.",
+    epilog="""\b
+Examples:
+  ptq calibration show
+  ptq calibration show --sort clipped --amax mse
+""",
+)
+@take()
+def command() -> None:
+    """Look at saved statistics; no model is run and nothing is written."""
+
+
+@command.command(
+    short_help="Show every tensor: range, amax, clipped share.",
+    epilog="""\b
+Examples:
+  ptq calibration show
+  ptq calibration show --sort clipped --amax percentile --percentile 99.9
+  ptq calibration show --run run-1 --json
+""",
+)
+@click.option(
+    "--sort", type=click.Choice(SORTS), help="Most clipped, widest range, or A to Z first.  [default: as run]"
+)
+@take(AMAX, RUN, RECIPES, JSON)
+def show(
+    sort: str | None, run: Path, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
+) -> None:
+    """Show every measured tensor: range, zero share, amax by each method, clipped share.
+
+    Clipped is the share of values beyond the range that the chosen method gives the tensor, counted in the
+    histogram; ≤ where the range ends within a bin. Columns that the terminal is too narrow for are left out.
+    """
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.views.calibration_view import view_calibration
+
+    request = Request(settings_from(options), None, recipe, preset)
+    view = view_calibration(request, RunDirectory(run))
+    tensors = _sorted(view.tensors, sort)
+    if as_json:
+        print_json(_values(view, tensors))
+    else:
+        _print(view, tensors)
+
+
+def _sorted(tensors: "tuple[TensorView, ...]", sort: str | None) -> "tuple[TensorView, ...]":
+    if sort == "clipped":
+        return tuple(sorted(tensors, key=_clipped_share, reverse=True))
+    if sort == "range":
+        return tuple(
+            sorted(tensors, key=lambda item: item.statistics.high - item.statistics.low, reverse=True)
+        )
+    if sort == "name":
+        return tuple(sorted(tensors, key=lambda item: item.name))
+    return tensors
+
+
+def _clipped_share(tensor: "TensorView") -> float:
+    # What is not known comes last.
+    return tensor.clipped[1] / max(tensor.statistics.count, 1) if tensor.clipped is not None else -1.0
+
+
+def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
+    from ptq_cli.amax.method_registry import METHODS
+    from ptq_cli.cli.shown.calibration_tables import listed, notes, tensor_table
+    from ptq_cli.cli.shown.marks import CHOSEN
+    from ptq_cli.cli.shown.output import print_table, say, tell
+    from ptq_cli.cli.shown.result_lines import counted
+
+    methods = tuple(method for method in METHODS if method not in view.missing)
+    samples = counted(view.samples, "sample")
+    say(f"{counted(len(tensors), 'tensor')} for {view.target}, measured on {samples}, kept: {view.collector}")
+    columns = 2 + len(methods)
+    left_out = print_table(
+        tensor_table(tensors, methods),
+        right=tuple(range(1, columns + 2)),
+        whole=tuple(range(1, columns + 2)),
+        # The zeros are the first to go, then the range: the largest magnitude is max's amax.
+        optional=(columns + 1, columns),
+    )
+    say(f"amax by method, {CHOSEN} what ptq export uses; clipped and zeros: share of all values")
+    if left_out:
+        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+    _print_channels(tensors)
+    for note in notes(view, tensors):
+        say(note)
+
+
+def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
+    from ptq_cli.cli.shown.calibration_tables import listed
+    from ptq_cli.cli.shown.channel_tables import channels_table
+    from ptq_cli.cli.shown.output import print_table, say, tell
+
+    table = channels_table(tensors)
+    if not table.rows:
+        return
+    columns = tuple(range(1, len(table.header)))
+    left_out = print_table(table, right=columns, whole=columns, optional=(5, 1, 4))
+    say("largest magnitude by channel; imbalance: the largest over the median; ptq explain shows each")
+    if left_out:
+        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+
+
+def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> dict[str, Any]:
+    from ptq_cli.cli.shown.calibration_tables import tensor_values
+    from ptq_cli.cli.shown.channel_tables import measured_values
+
+    return {
+        "run": str(view.run.path),
+        "method": view.collector,
+        "samples": view.samples,
+        "target": view.target,
+        "missing": list(view.missing),
+        "tensors": [
+            {**tensor_values(tensor), "channels": measured_values(tensor.statistics.channels)}
+            for tensor in tensors
+        ],
+    }

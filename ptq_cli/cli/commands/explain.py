@@ -1,0 +1,142 @@
+"""``ptq explain``."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, settings_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.views.calibration_view import TensorView
+    from ptq_cli.pipeline.views.explain_tensor import Explanation, NodeView
+
+
+@click.command(
+    short_help="Explain one tensor: histogram, ranges, errors.",
+    epilog="""\b
+Examples:
+  ptq explain stem.activation/Clip
+  ptq explain image --amax mse --plot image.svg
+""",
+)
+@click.argument("tensor")
+@click.option(
+    "--plot", type=PATH, metavar="FILE", help="Draw it into a .png or .svg; needs the extra ptq-cli[plot]."
+)
+@take(AMAX, RUN, RECIPES, JSON)
+def command(
+    tensor: str,
+    plot: Path | None,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Explain TENSOR: its histogram, where each method ends its range, and what that costs.
+
+    TENSOR is a name from ptq calibration show, or that of the layer that computes it. The errors are those
+    of rounding and clipping at the format's bits, expected from the histogram; no model is run.
+    """
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.views.explain_tensor import explain_tensor
+
+    if plot is not None:
+        from ptq_cli.pipeline.views.histogram_plot import require_plot
+
+        require_plot(plot)
+    request = Request(settings_from(options), None, recipe, preset)
+    found = explain_tensor(request, RunDirectory(run), tensor)
+    if plot is not None:
+        from ptq_cli.pipeline.views.histogram_plot import write_plot
+
+        write_plot(found.tensor, plot)
+    if as_json:
+        print_json(_values(found, plot))
+    else:
+        _print(found, plot)
+
+
+def _print(found: "Explanation", plot: Path | None) -> None:
+    from ptq_cli.cli.shown.calibration_tables import listed, method_table, notes
+    from ptq_cli.cli.shown.histogram_drawing import draw_histogram
+    from ptq_cli.cli.shown.marks import CHOSEN
+    from ptq_cli.cli.shown.output import PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.cli.shown.result_lines import counted, shown_path
+    from ptq_cli.pipeline.views.calibration_view import shown_name
+    from ptq_cli.report.text.numbers import format_range, format_share
+
+    tensor, statistics = found.tensor, found.tensor.statistics
+    kind = "symmetric" if tensor.site.symmetric else "with a zero point"
+    say(shown_name(str(found.spec)))
+    say(f"becomes:    {tensor.site.format.name} {kind}")
+    say(f"comes from: {_node(found.producer) if found.producer is not None else 'an input of the model'}")
+    readers = [_node(reader) for reader in found.readers] + ["an output of the model"] * found.is_output
+    say(f"read by:    {', '.join(readers)}")
+    if found.sharing:
+        say(f"shared by:  {', '.join(map(shown_name, found.sharing))}")
+    zeros = "" if tensor.zeros is None else f", {format_share(tensor.zeros, statistics.count)} zeros"
+    samples = counted(found.calibration.samples, "sample")
+    values = format_range(statistics.low, statistics.high)
+    say(f"values:     {statistics.count:,} in {samples}, {values}{zeros}\n")
+    for line in draw_histogram(tensor, shutil.get_terminal_size((PIPE_WIDTH, 0)).columns):
+        say(line)
+    columns = tuple(range(8))
+    left_out = print_table(method_table(tensor), right=columns[1:], whole=columns, optional=(3, *columns[5:]))
+    say(f"{CHOSEN} what ptq export uses; mse and SQNR are expected from the histogram")
+    if left_out:
+        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+    _print_channels(tensor, found.calibration.target)
+    for note in notes(found.calibration, (tensor,)):
+        say(note)
+    if plot is not None:
+        say(f"wrote {shown_path(plot)}")
+
+
+def _print_channels(tensor: "TensorView", target: str) -> None:
+    from ptq_cli.cli.shown.channel_tables import channel_lines, channel_table
+    from ptq_cli.cli.shown.output import PIPE_WIDTH, print_table, say
+
+    if tensor.channels is None:
+        return
+    say("")
+    width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
+    for line in channel_lines(tensor.channels, target, width):
+        say(line)
+    columns = tuple(range(6))
+    table = channel_table(tensor, tensor.channels)
+    print_table(table, right=columns, whole=columns, optional=(3, 4, 5))
+
+
+def _node(node: "NodeView") -> str:
+    from ptq_cli.pipeline.views.calibration_view import shown_name
+
+    return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
+
+
+def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:
+    from ptq_cli.cli.shown.calibration_tables import tensor_values
+    from ptq_cli.cli.shown.channel_tables import decided_values
+
+    channels = found.tensor.channels
+    return {
+        **tensor_values(found.tensor),
+        "channels": decided_values(channels) if channels is not None else None,
+        "run": str(found.calibration.run.path),
+        "dtype": str(found.spec.dtype),
+        "shape": list(found.spec.shape),
+        "producer": _node_values(found.producer) if found.producer is not None else None,
+        "readers": [_node_values(reader) for reader in found.readers],
+        "is_output": found.is_output,
+        "shared_by": list(found.sharing),
+        "missing": list(found.calibration.missing),
+        "plot": str(plot) if plot is not None else None,
+    }
+
+
+def _node_values(node: "NodeView") -> dict[str, Any]:
+    return {"name": node.name, "op": node.op, "integer": node.integer}

@@ -1,0 +1,68 @@
+"""``ptq export``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.options import (
+    AMAX,
+    JSON,
+    OVERRIDES,
+    PATH,
+    QUANTIZERS,
+    RECIPES,
+    RUN,
+    THREADS,
+    settings_from,
+    take,
+)
+
+
+@click.command(
+    short_help="Write the quantized ONNX model.",
+    epilog="""\b
+Examples:
+  ptq export --onnx
+  ptq export --onnx --percentile 99.99 --output model.int8.onnx
+  ptq export --target tensorrt --output model.trt.onnx
+""",
+)
+@click.option(
+    "--onnx", "format_", flag_value="onnx", default="onnx", help="Write ONNX, the one format there is."
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
+@click.option(
+    "--target", metavar="NAME|FILE.TOML", help="Whose rules decide.  [default: what was calibrated for]"
+)
+@take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, JSON)
+def command(
+    format_: str,
+    output: Path | None,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Decide scales from the saved statistics, and write the quantized model.
+
+    Needs no data, and what was given to ptq calibrate need not be given again. If the model or a setting
+    that the statistics depend on has changed since, it is refused; so is another target that quantizes what
+    was not measured.
+    """
+    from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
+    from ptq_cli.cli.shown.output import print_json, tell
+    from ptq_cli.cli.shown.result_lines import export_values, next_step, print_export
+    from ptq_cli.pipeline.exporting.run_export import run_export
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+
+    request = Request(settings_from(options), None, recipe, preset)
+    result = run_export(request, RunDirectory(run), output)
+    warn_of_outliers(result.outliers)
+    if as_json:
+        print_json({"format": format_, **export_values(result)})
+        return
+    print_export(result)
+    tell(next_step("ptq evaluate", RunDirectory(run)))

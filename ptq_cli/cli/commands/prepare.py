@@ -1,0 +1,101 @@
+"""``ptq prepare``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.options import (
+    IMAGE,
+    JSON,
+    MODEL,
+    MODEL_ARGUMENT,
+    PATH,
+    RECIPES,
+    THREADS,
+    settings_from,
+    take,
+)
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
+
+
+@click.command(
+    short_help="Write the float graph that is measured.",
+    epilog="""\b
+Examples:
+  ptq prepare model.pt -o float.onnx
+  ptq prepare old.onnx --data calib.npz -o float.onnx
+  ptq prepare model.pt --arch model.py:build --data calib.npz -o float.onnx
+""",
+)
+@click.option("--output", "-o", type=PATH, required=True, metavar="FILE", help="Where to.")
+@click.option("--data", metavar="PATH", help="Data to compare on; without them, random inputs.")
+@take(MODEL_ARGUMENT, MODEL, IMAGE, THREADS, RECIPES, JSON)
+def command(
+    output: Path,
+    model: Path | None,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write MODEL as the float ONNX graph that ptq calibrate would measure, and tell what was done to it.
+
+    Constants and BatchNormalization are folded, forms that are written out become one operator, and an old
+    opset is converted. The graph is compared with its source; if they differ, nothing is written.
+    """
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.pipeline.preparing.run_prepare import run_prepare
+    from ptq_cli.pipeline.run.resolve import Request
+
+    result = run_prepare(Request(settings_from(options), model, recipe, preset), output)
+    if as_json:
+        print_json(_values(result))
+    else:
+        _print(result)
+
+
+def _print(result: "PrepareResult") -> None:
+    from ptq_cli.cli.shown.output import print_table, say
+    from ptq_cli.cli.shown.printable import as_typed
+    from ptq_cli.cli.shown.result_lines import shown_path
+    from ptq_cli.models.preparing.passes.pass_registry import PASSES
+    from ptq_cli.report.text.summary import Table
+
+    effects = {item.name: item.effect for item in PASSES}
+    rows = [(name, f"{times:,}", effects[name]) for name, times in result.applied.items() if times]
+    if result.simplified:
+        rows.insert(
+            0, ("simplify", f"{result.simplified:,}", "constants folded, nodes removed that compute nothing")
+        )
+    say(f"{result.file.path.name}: {result.file.kind.value}")
+    print_table(Table(("pass", "times", "what it did"), tuple(rows)), right=(1,), whole=(0, 1))
+    say(f"nodes: {result.nodes_before:,} before, {result.nodes:,} now; opset {result.opset}")
+    for note in result.notes:
+        say(f"note: {note}")
+    inputs = as_typed(result.compared_on, Path.cwd())
+    if result.difference is None:
+        say(f"not compared: {result.file.path.name} does not run on {inputs}; name data with --data")
+    else:
+        say(
+            f"the ONNX model equals {result.compared_with} within {result.difference:.1g} of its largest "
+            f"output, on {inputs}"
+        )
+    say(f"wrote {shown_path(result.output)}")
+
+
+def _values(result: "PrepareResult") -> dict[str, Any]:
+    return {
+        "model": str(result.file.path),
+        "kind": result.file.kind.value,
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "opset": {"before": result.opset_before, "after": result.opset},
+        "nodes": {"before": result.nodes_before, "after": result.nodes},
+        "passes": {"simplify": result.simplified, **result.applied},
+        "notes": list(result.notes),
+        "difference": result.difference,
+        "compared_on": result.compared_on,
+    }

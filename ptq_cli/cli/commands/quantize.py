@@ -1,0 +1,108 @@
+"""``ptq quantize``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.options import (
+    AMAX,
+    BATCH_SIZE,
+    GATES,
+    HOW_IT_IS_COUNTED,
+    METRIC,
+    OVERRIDES,
+    PATH,
+    QUANTIZERS,
+    THUMBNAILS,
+    WHAT_IS_COUNTED,
+    settings_from,
+    take,
+)
+
+
+@click.command(
+    short_help="Calibrate, export and gate, all in one.",
+    epilog="""\b
+Examples:
+  ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
+  ptq quantize model.pt --max-drop top1=0.01
+
+Exit status 3 if a limit is missed.
+""",
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
+@click.option("--eval-data", metavar="PATH", help="Evaluation set, with labels where a metric needs them.")
+@click.option("--eval-samples", type=int, metavar="N", help="Use only the first N evaluation samples.")
+@click.option("--evaluate/--no-evaluate", default=None, help="Evaluate too.  [default: if a limit is set]")
+@take(
+    WHAT_IS_COUNTED,
+    AMAX,
+    QUANTIZERS,
+    OVERRIDES,
+    METRIC,
+    GATES,
+    THUMBNAILS,
+    BATCH_SIZE,
+    HOW_IT_IS_COUNTED,
+)
+def command(
+    model: Path | None,
+    output: Path | None,
+    evaluate: bool | None,
+    restart: bool,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    thumbnails: bool,
+    **options: Any,
+) -> int:
+    """Calibrate MODEL, export it and, if a limit is set, evaluate it: all in one.
+
+    The same as ptq calibrate, ptq export and ptq evaluate with the same flags, but that all files are written
+    at the end: whatever fails or is interrupted, the earlier ones stay as they were.
+    """
+    import json
+
+    from ptq_cli.cli.shown import result_lines as summaries
+    from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_quantize import run_quantize
+    from ptq_cli.report.document.report_document import report_to_json
+    from ptq_cli.report.text.markdown import report_to_markdown
+
+    request = Request(settings_from(options), model, recipe, preset)
+    with shown_progress() as progress:
+        result = run_quantize(
+            request,
+            RunDirectory(run),
+            output,
+            evaluate=evaluate,
+            restart=restart,
+            thumbnails=thumbnails,
+            progress=progress,
+        )
+    report = result.evaluation.report if result.evaluation is not None else None
+    if report is not None:
+        add_to_step_summary(report_to_markdown(report))
+    warn_of_outliers(result.export.outliers)
+    if as_json:
+        print_json(
+            {
+                "calibration": summaries.calibration_values(result.calibration),
+                "export": summaries.export_values(result.export),
+                "report": json.loads(report_to_json(report)) if report is not None else None,
+            }
+        )
+    else:
+        summaries.print_calibration(result.calibration)
+        summaries.print_export(result.export)
+        if report is not None:
+            summaries.print_report(report)
+            summaries.say_written(result.calibration.run)
+    return summaries.exit_status(report) if report is not None else 0

@@ -1,0 +1,192 @@
+"""How an analysis reads on the terminal: ranked layers or tensors, and beneath them what to try."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from ptq_cli.cli.shown.marks import UNKNOWN
+from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.result_lines import counted
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
+from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
+from ptq_cli.report.analysis.causes import percent
+from ptq_cli.report.analysis.judge import SQNR
+from ptq_cli.report.analysis.tensor_rows import Cause, TensorAnalysis
+from ptq_cli.report.text.summary import Table
+
+SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
+"""Causes that are too long for a column of a terminal with 80."""
+
+EXCLUDE = "--exclude"
+MOST_EXCLUDED = 3
+"""Layers, from the costliest on, that one command proposes to leave float."""
+
+
+def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) -> None:
+    """Print what was found.
+
+    Args:
+        analysis: all of it.
+        run: the run directory, for the commands to try.
+        top: how many rows.
+        tensors: show tensors, not layers.
+    """
+    _print_summary(analysis)
+    if tensors or analysis.metric is None:
+        rows = worst_tensors(analysis)[:top]
+        _print_tensors(rows, len(analysis.tensors))
+        findings = [(item.remedy, item.name, item.finding) for item in rows]
+    else:
+        ranked = analysis.ranked()
+        _print_layers(ranked[:top], len(ranked), analysis.metric)
+        findings = [(layer.remedy, layer.name, layer.finding) for layer in ranked[:top]]
+    _print_remedies(findings, run)
+
+
+def worst_tensors(analysis: Analysis) -> tuple[TensorAnalysis, ...]:
+    """Return the tensors, the one whose quantization alone costs most first."""
+    return tuple(sorted(analysis.tensors, key=lambda item: item.sqnr_isolated_db))
+
+
+def _print_summary(analysis: Analysis) -> None:
+    kinds = [item.kind for item in analysis.tensors]
+    activations = counted(kinds.count("activation"), "activation")
+    constants = counted(len(kinds) - kinds.count("activation"), "constant")
+    layers = counted(sum(layer.sensitivity is not None for layer in analysis.layers), "layer")
+    samples = counted(analysis.samples.count, "sample")
+    say(f"analyzed {activations}, {constants} and {layers} on {samples},")
+    say(f"with the work of {analysis.cost.forward_passes:.1f} forward passes")
+    metric = analysis.metric
+    if metric is None:
+        return
+    if metric.float_value is not None:
+        values = [_value(metric, value) for value in (metric.float_value, metric.quantized_value)]
+        say(f"{metric.name}: float {values[0]}, quantized {values[1]}")
+    elif metric.name != SQNR:
+        say(f"{metric.name}: {_value(metric, metric.quantized_value)}")
+    say(f"SQNR of the output: {decibels(metric.sqnr_db)} dB")
+
+
+def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSummary) -> None:
+    has_drop = metric.name != SQNR
+    header = ["#", "layer", "output", "cause", "own/accum.", "as", "op", "left float"]
+    if has_drop:
+        header.append(f"{metric.name} drop" if metric.float_value is not None else metric.name)
+    numbers = tuple(range(2, len(header)))
+    hidden = print_table(
+        Table(tuple(header), tuple(_layer_row(layer, metric, has_drop=has_drop) for layer in layers)),
+        right=(0, 2, 4, 7, 8),
+        whole=(0, *numbers),
+        optional=numbers[2:],
+    )
+    if len(layers) < total:
+        say(f"{len(layers)} of {total} layers; --top {total} shows all")
+    say("SQNR in dB. output: of the model's output with only this layer quantized;")
+    if "left float" not in hidden:
+        say("left float: of the model's output with only this layer in floats;")
+    say("own/accum.: of what the layer gives, by its own rounding / as the model runs")
+
+
+def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -> tuple[str, ...]:
+    found = layer.sensitivity
+    if found is None:
+        raise ValueError(f"'{layer.name}' has no sensitivity, and so no rank")
+    drop = found.metric_only_quantized if found.drop_only_quantized is None else found.drop_only_quantized
+    return (
+        str(found.rank),
+        layer.name,
+        decibels(found.sqnr_only_quantized_db),
+        SHORT.get(layer.cause, layer.cause),
+        f"{decibels(layer.sqnr_isolated_db)}/{decibels(layer.sqnr_accumulated_db)}",
+        "int8" if layer.integer else "float",
+        layer.op,
+        decibels(found.sqnr_left_float_db),
+        *((_value(metric, drop),) if has_drop else ()),
+    )
+
+
+def _print_tensors(tensors: Sequence[TensorAnalysis], total: int) -> None:
+    header = ("tensor", "own", "cause", "accum.", "kind", "as", "clipped", "used", "range")
+    numbers = tuple(range(1, len(header)))
+    hidden = print_table(
+        Table(header, tuple(map(_tensor_row, tensors))),
+        right=(1, 3, 6, 7),
+        whole=numbers,
+        optional=numbers[2:],
+    )
+    if len(tensors) < total:
+        say(f"{len(tensors)} of {total} tensors; --top {total} shows all")
+    say("SQNR in dB. own: of the tensor's quantization alone; accum.: as the model runs")
+    if "used" not in hidden:
+        say("used: share of the range that the middle 99.9 % of the values take")
+
+
+def _tensor_row(tensor: TensorAnalysis) -> tuple[str, ...]:
+    ends = (tensor.low, tensor.high)
+    return (
+        tensor.name,
+        decibels(tensor.sqnr_isolated_db),
+        SHORT.get(tensor.cause, tensor.cause),
+        decibels(tensor.sqnr_accumulated_db),
+        tensor.kind,
+        tensor.dtype,
+        percent(tensor.clipped),
+        UNKNOWN if tensor.range_used is None else percent(tensor.range_used),
+        UNKNOWN if None in ends else f"{ends[0]:.4g} … {ends[1]:.4g}",
+    )
+
+
+def _print_remedies(findings: Sequence[tuple[str, str, str]], run: Path) -> None:
+    by_remedy: dict[str, list[tuple[str, str]]] = {}
+    for remedy, name, finding in findings:
+        if finding:
+            by_remedy.setdefault(_kind(remedy), []).append((name, finding))
+    if not by_remedy:
+        say("")
+        say("no cause stands out: each of these is as exact as its integers allow")
+    for kind, found in by_remedy.items():
+        # To leave the costliest few float may do; to leave all of them float is to quantize nothing.
+        if kind == EXCLUDE:
+            remedies = dict.fromkeys(remedy for remedy, _, _ in findings if _kind(remedy) == EXCLUDE)
+            flags = " ".join(list(remedies)[:MOST_EXCLUDED])
+        else:
+            flags = kind
+        say("")
+        say(f"to try: {command(flags, run)}" if flags else "no flag helps here:")
+        for name, finding in found:
+            say(f"  {name}: {finding}")
+
+
+def _kind(remedy: str) -> str:
+    return EXCLUDE if remedy.startswith(EXCLUDE) else remedy
+
+
+def command(remedy: str, run: Path) -> str:
+    """Return the command that tries a remedy, as it can be pasted.
+
+    Example:
+        >>> command("--amax mse", Path("ptq-run")), command("--method histogram --amax mse", Path("my run"))
+        ('ptq export --amax mse', "ptq quantize --run 'my run' --method histogram --amax mse")
+    """
+    verb = "quantize" if "--method" in shlex.split(remedy) else "export"
+    where = "" if run == DEFAULT_RUN else f" --run {shlex.quote(str(run))}"
+    return f"ptq {verb}{where} {remedy}"
+
+
+def decibels(value: float | None) -> str:
+    """Write decibels without their unit.
+
+    Example:
+        >>> decibels(31.517), decibels(math.inf), decibels(None) == UNKNOWN
+        ('31.5', 'inf', True)
+    """
+    if value is None:
+        return UNKNOWN
+    return f"{value:.1f}" if math.isfinite(value) else str(value)
+
+
+def _value(metric: MetricSummary, value: float) -> str:
+    if metric.unit == "share":
+        return f"{100 * value:.2f} %"
+    return f"{value:.4g}"

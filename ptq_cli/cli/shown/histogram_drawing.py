@@ -1,0 +1,114 @@
+"""A tensor's histogram in characters: bars of counts above, each method's range beneath."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.signed_bins import counts_between, signed_bins
+from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.shown.marks import CHOSEN
+from ptq_cli.report.text.numbers import format_share
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.views.calibration_view import TensorView
+
+BARS = " ▁▂▃▄▅▆▇█"
+PARTS = len(BARS) - 1
+ROWS = 12
+Counts = npt.NDArray[np.float64]
+
+
+def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
+    """Return the lines of a drawing that is ``width`` columns wide, or a line that says why there is none.
+
+    Counts are drawn on a log scale, and the drawing says so, where a linear one would show a quarter of the
+    columns that hold values as if they held none.
+
+    Edge case:
+        Zeros are not drawn: behind a ReLU they would be the only bar. Their share is said.
+    """
+    statistics, histogram = tensor.statistics, tensor.statistics.histogram
+    if histogram is None:
+        return ["no histogram: this calibration kept only ranges"]
+    if not histogram.counts.size:
+        return [f"no histogram: there is no {'finite value' if statistics.rangeless else 'value but 0'}"]
+    low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
+    columns = max(width - MARGIN - 1, NARROWEST)
+    edges = np.linspace(low, high, columns + 1)
+    counts = counts_between(signed_bins(statistics, histogram), edges)
+    is_log = needs_log(counts)
+    scale = "log scale" if is_log else "linear scale"
+    zeros = (
+        f"; zeros ({format_share(statistics.zeros, statistics.count)}) are not drawn"
+        if statistics.zeros
+        else ""
+    )
+    return [
+        f"values by count, {scale}{zeros}",
+        *_bars(counts, is_log=is_log),
+        f"{'1' if is_log else '0':>{LABEL}} └{'─' * columns}",
+        " " * MARGIN + axis_labels(low, high, columns),
+        *(
+            f"{_label(tensor, name):>{LABEL}}  {_span(view.choice, low, high, columns)}"
+            for name, view in tensor.methods.items()
+        ),
+    ]
+
+
+def needs_log(counts: Counts) -> bool:
+    """Tell whether a linear scale would draw a quarter of the columns that hold values as empty ones.
+
+    Example:
+        >>> needs_log(np.array([5.0, 9.0, 7.0])), needs_log(np.array([1.0, 2.0, 1e6, 3.0]))
+        (False, True)
+    """
+    held = counts[counts > 0]
+    unseen = np.count_nonzero(held < counts.max() / (2 * PARTS * ROWS))
+    return bool(unseen * 4 >= held.size)
+
+
+def _bars(counts: Counts, *, is_log: bool) -> list[str]:
+    top = float(counts.max())
+    shares = np.log(np.maximum(counts, 1.0)) / max(math.log(max(top, 1.0)), 1e-9) if is_log else counts / top
+    # What holds a value is seen.
+    heights = np.where(counts > 0, np.maximum(np.rint(shares * ROWS * PARTS), 1), 0).astype(int)
+    lines = []
+    for row in range(ROWS, 0, -1):
+        filled = np.clip(heights - (row - 1) * PARTS, 0, PARTS)
+        bars = "".join(BARS[part] for part in filled)
+        share = row / ROWS
+        value = top**share if is_log else top * share
+        label = format_count(value) if row in (ROWS, ROWS * 2 // 3, ROWS // 3) else ""
+        lines.append(f"{label:>{LABEL}} │{bars}".rstrip())
+    return lines
+
+
+def format_count(value: float) -> str:
+    """Write a count with at most three digits and a letter.
+
+    Example:
+        >>> [format_count(value) for value in (3.2, 999.0, 1234.0, 45_678_900.0, 2e9)]
+        ['3', '999', '1.23k', '45.7M', '2G']
+    """
+    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g}{letter}"
+    return f"{value:.3g}" if value < 1 else f"{value:.0f}"
+
+
+def _span(choice: Choice, low: float, high: float, columns: int) -> str:
+    """Draw a range: ``├──┤``; an end that lies beyond the drawing is an arrow."""
+    first, last = (round((end - low) / (high - low) * (columns - 1)) for end in (choice.low, choice.high))
+    left = "◄" if first < 0 else "├"
+    right = "►" if last > columns - 1 else "┤"
+    first, last = max(first, 0), min(last, columns - 1)
+    if first >= last:
+        return " " * first + "│"
+    return " " * first + left + "─" * (last - first - 1) + right
+
+
+def _label(tensor: "TensorView", method: str) -> str:
+    return f"{method} {CHOSEN}" if method == tensor.chosen else method

@@ -1,0 +1,153 @@
+"""How an inspection reads: a tree or a list for a person, values for ``--json``."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.pipeline.inspection.run_inspect import Inspection
+from ptq_cli.report.text.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
+from ptq_cli.report.text.numbers import format_count, format_share
+from ptq_cli.report.text.summary import Table
+
+MOST_REASONS = 20
+MOST_UNKNOWN = 5
+HEADER = ("layer", "op", "output", "parameters", "mult.-acc.", "as", "reason")
+RIGHT, WHOLE, OPTIONAL = (3, 4), (0, 1, 2, 3, 4, 5), (1, 2, 6)
+
+
+def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -> None:
+    """Print the tree, or with ``show_all`` every layer; then what stays float and why, and the totals."""
+    say(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
+    say(f"inputs:  {', '.join(map(str, result.inputs))}")
+    say(f"outputs: {', '.join(map(str, result.outputs))}")
+    layers = list(tree_layers(result))
+    if show_all:
+        rows = tuple(_cells(layer, layer.name) for layer in layers)
+        print_table(Table(HEADER, rows), right=RIGHT, whole=WHOLE, optional=(1, 2, 3, 4))
+    else:
+        found, cut = layer_tree(layers, depth)
+        rows = tuple(_row_cells(row) for row in found)
+        print_table(Table(HEADER, rows), right=RIGHT, whole=WHOLE, optional=OPTIONAL)
+        if cut is not None and depth is None:
+            say(f"modules are shown {cut} deep; --depth N shows more, --all every layer")
+        _print_reasons(layers)
+    _print_totals(result, layers)
+
+
+def tree_layers(result: Inspection) -> Iterator[TreeLayer]:
+    """Yield the layers with what is shown of each."""
+    for layer in result.plan.layers:
+        formats = str(result.formats.get(layer.name, ""))
+        inside = "part" if layer.reason.startswith(("part of", "bias of")) else "integer"
+        placed = (formats or inside) if layer.quantized else "float"
+        if not layer.quantized and not layer.weight and (weight := result.formats[layer.name].weight):
+            placed = f"float x {weight}"
+        yield TreeLayer(
+            layer.name,
+            layer.op,
+            format_shape(shape) if (shape := result.shapes[layer.name]) is not None else "",
+            layer.parameters,
+            result.work.counts[layer.name],
+            "; ".join(filter(None, (placed, layer.weight))),
+            layer.quantized,
+            layer.reason,
+            result.constants.get(layer.name, {}),
+        )
+
+
+def _cells(layer: TreeLayer, label: str) -> tuple[str, ...]:
+    return (
+        label,
+        layer.op,
+        layer.output,
+        f"{layer.parameters:,}" if layer.parameters else "",
+        _work(layer.multiply_accumulates),
+        layer.placed,
+        layer.reason,
+    )
+
+
+def _row_cells(row: TreeRow) -> tuple[str, ...]:
+    label = f"{'  ' * row.depth}{row.label}"
+    if row.layer is not None and row.layers == 1:
+        return _cells(row.layer, label)
+    totals = (f"{row.parameters:,}" if row.parameters else "", _work(row.multiply_accumulates))
+    if row.layer is not None:
+        return (label, row.layer.op, row.layer.output, *totals, row.layer.placed, row.layer.reason)
+    placed = f"{row.integers:,} of {row.layers:,}"
+    return (label, "", "", *totals, placed, "")
+
+
+def _work(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    return format_count(count) if count else ""
+
+
+def _print_reasons(layers: Sequence[TreeLayer]) -> None:
+    groups: dict[tuple[str, str], list[TreeLayer]] = {}
+    for layer in layers:
+        if not layer.integer:
+            groups.setdefault((layer.op, NAMED.sub("", layer.reason)), []).append(layer)
+    rows = [
+        (f"{len(group):,}", op, group[0].name if len(group) == 1 else f"{group[0].name}, …", group[0].reason)
+        for (op, _), group in groups.items()
+    ]
+    table = Table(("in float", "op", "layers", "because"), tuple(rows[:MOST_REASONS]))
+    print_table(table, right=(0,), whole=(0, 1), optional=(2,))
+    if len(rows) > MOST_REASONS:
+        say(f"and {len(rows) - MOST_REASONS:,} more reasons; --all shows each layer's")
+
+
+def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
+    verb = "are quantized" if result.quantized else "would be quantized"
+    integers = sum(layer.integer for layer in layers)
+    say(f"{integers} of {len(layers)} layers {verb}, by the rules of {result.plan.target}")
+    work = sum(layer.multiply_accumulates or 0 for layer in layers if layer.integer)
+    share = format_share(work, result.work.total)
+    say(f"{format_count(result.work.total)} multiply-accumulates a sample, {share} in integers")
+    if result.work.assumed:
+        sizes = ", ".join(f"{name} = {size}" for name, size in result.work.assumed.items())
+        say(f"note: counted for {sizes}; --input-shape tells others")
+    unknown = list(result.work.unknown.items())
+    for name, reason in unknown[:MOST_UNKNOWN]:
+        say(f"note: not counted is '{name}': {reason}")
+    if len(unknown) > MOST_UNKNOWN:
+        say(f"note: nor are {len(unknown) - MOST_UNKNOWN:,} more")
+
+
+def inspection_values(result: Inspection) -> dict[str, Any]:
+    """Return an inspection as a JSON document."""
+    return {
+        "model": str(result.file.path),
+        "kind": result.file.kind.value,
+        "sha256": result.file.sha256,
+        "parameters": result.parameters,
+        "inputs": [_spec(spec) for spec in result.inputs],
+        "outputs": [_spec(spec) for spec in result.outputs],
+        "target": result.plan.target,
+        "quantized": result.quantized,
+        "parity": result.parity,
+        "multiply_accumulates": result.work.total,
+        "assumed_sizes": dict(result.work.assumed),
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "output": None if (shape := result.shapes[layer.name]) is None else list(shape),
+                "parameters": layer.parameters,
+                "multiply_accumulates": result.work.counts[layer.name],
+                "integer": layer.quantized,
+                "activations": result.formats[layer.name].activations,
+                "weight_format": result.formats[layer.name].weight,
+                "weight": layer.weight,
+                "reason": layer.reason,
+            }
+            for layer in result.plan.layers
+        ],
+    }
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)}

@@ -1,0 +1,32 @@
+"""The warning of weights with outliers: one line on stderr, whatever the command prints."""
+
+from collections.abc import Mapping
+
+from ptq_cli.cli.shown.output import tell
+
+NAMED = 2
+"""Further weights that are named."""
+
+
+def warn_of_outliers(outliers: Mapping[str, str]) -> None:
+    """Say on stderr which weights have outliers, if any has."""
+    if outliers:
+        tell(outlier_line(outliers))
+
+
+def outlier_line(outliers: Mapping[str, str]) -> str:
+    """Return the warning.
+
+    Args:
+        outliers: what is wrong, by the weight's name; at least one.
+
+    Example:
+        >>> outlier_line({"fc.weight": "a value is 99 times the mean of the others"})
+        "warning: 'fc.weight': a value is 99 times the mean of the others; --weight-amax mse clips it"
+    """
+    (name, what), *rest = outliers.items()
+    others = [f"'{other}'" for other, _ in rest]
+    also = f"; also in {', '.join(others[:NAMED])}" if others else ""
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    mend = "--weight-granularity channel gives each its own" if "share a scale" in what else ""
+    return f"warning: '{name}': {what}{also}{more}; {mend or '--weight-amax mse clips it'}"

@@ -1,0 +1,120 @@
+"""Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ptq_cli.cli.shown.output import tell
+from ptq_cli.cli.shown.printable import printable
+from ptq_cli.core.memory import format_size, resident_bytes
+from ptq_cli.core.progress import Progress, ProgressCallback
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def shown_progress() -> Iterator[ProgressCallback]:
+    """Give a callback that shows progress on stderr, and clear up after it."""
+    display = _Bar() if sys.stderr.isatty() else _Lines()
+
+    def update(progress: Progress) -> None:
+        if progress.note:
+            display.close()
+            tell(f"note: {progress.note}")
+        else:
+            display.update(progress)
+
+    try:
+        yield update
+    finally:
+        display.close()
+
+
+class _Bar:
+    """One line that is drawn over: a stage's name, and a bar once its samples are counted."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self._make = tqdm
+        self._bar: tqdm[object] | None = None
+        self._stage = ""
+
+    def update(self, progress: Progress) -> None:
+        if progress.stage != self._stage:
+            self.close()
+            self._stage = progress.stage
+            self._bar = self._make(
+                total=progress.total,
+                initial=progress.done,  # What an earlier calibration did is no speed of this one.
+                desc=printable(progress.stage),
+                unit=" samples",
+                leave=False,
+                dynamic_ncols=True,
+                bar_format="{desc} …" if progress.done == 0 else None,
+            )
+        if self._bar is not None:
+            begins = progress.done > 0 and self._bar.bar_format is not None
+            if progress.done:
+                self._bar.bar_format = None  # Now there is something to draw a bar of.
+                self._bar.set_postfix_str(format_size(resident_bytes()), refresh=False)
+            self._bar.update(progress.done - self._bar.n)
+            if begins:
+                self._bar.refresh()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar, self._stage = None, ""
+
+
+class _Lines:
+    """A line when a stage begins, and one every few seconds while it lasts."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._first: Progress | None = None
+        self._begun = self._last
+
+    def update(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._first is None or progress.stage != self._first.stage:
+            self._first, self._begun = progress, now
+        if progress.done == 0:
+            tell(f"{progress.stage} …")
+        elif now - self._last < SECONDS_BETWEEN_LINES:
+            return
+        else:
+            total = f" of {progress.total}" if progress.total is not None else ""
+            parts = [f"{progress.done}{total} samples", *self._speed(progress, now)]
+            tell(f"{progress.stage}: {', '.join(parts)}, {format_size(resident_bytes())}")
+        self._last = now
+
+    def _speed(self, progress: Progress, now: float) -> Iterator[str]:
+        # From the first report on: what came before it was start-up, or done by an earlier calibration.
+        done = progress.done - self._first.done if self._first is not None else 0
+        if done <= 0 or now <= self._begun:
+            return
+        speed = done / (now - self._begun)
+        yield f"{speed:.3g} samples/s" if speed < 100 else f"{speed:.0f} samples/s"
+        if progress.total is not None:
+            yield f"{format_seconds((progress.total - progress.done) / speed)} left"
+
+    def close(self) -> None:
+        """Nothing is left on the terminal to clear."""
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration for people.
+
+    Example:
+        >>> format_seconds(4.2), format_seconds(150), format_seconds(7500)
+        ('4 s', '2:30 min', '2:05 h')
+    """
+    whole = round(max(seconds, 0.0))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

@@ -1,0 +1,263 @@
+"""How the results of the verbs read: as lines for a person, as values for ``--json``."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.several import several_tables
+from ptq_cli.report.text.summary import (
+    class_table,
+    comparison_table,
+    format_bytes,
+    label_table,
+    no_interval_lines,
+    placement_line,
+    share_of_float,
+    size_table,
+    verdict_line,
+)
+
+if TYPE_CHECKING:
+    from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+    from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
+    from ptq_cli.pipeline.calibration.run_merge import MergeResult
+    from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.qdq.proof.fusion import KernelCounts
+
+GATE_MISSED = 3
+
+
+def print_calibration(result: "CalibrationResult") -> None:
+    """Print what was calibrated."""
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
+    part = f" of {result.shards}" if result.shards else ""
+    say(f"calibrated {tensors} on {samples}{part}, kept: {result.method}")
+    if result.parity is not None:
+        say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
+    for note in result.notes:
+        say(f"note: {note}")
+    if result.channels:
+        total = counted(sum(result.channels.values()), "channel")
+        say(f"and {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
+    for name in result.dead:
+        say(f"note: '{name}' was 0 in every sample")
+    for name, nonfinite in result.nonfinite.items():
+        say(f"warning: '{name}' held {nonfinite_counts(nonfinite)}; they are left out of its range")
+    for name in result.faint:
+        say(f"note: '{name}' was never above 2^-24, and quantizes to 0 everywhere")
+    say(f"wrote {shown_path(result.run.calibration)}")
+
+
+def nonfinite_counts(nonfinite: "NonFinite") -> str:
+    """Write how many values were not finite.
+
+    Example:
+        >>> from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+        >>> nonfinite_counts(NonFinite(nan=1200, negative=1))
+        '1,200 NaN and 1 -Inf'
+    """
+    counts = ((nonfinite.nan, "NaN"), (nonfinite.positive, "+Inf"), (nonfinite.negative, "-Inf"))
+    parts = [f"{count:,} {name}" for count, name in counts if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def nonfinite_values(nonfinite: "NonFinite") -> dict[str, int]:
+    """Return how many values were not finite, for JSON."""
+    return {
+        "nan": nonfinite.nan,
+        "positive_infinities": nonfinite.positive,
+        "negative_infinities": nonfinite.negative,
+    }
+
+
+def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
+    """Return what was calibrated, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "parity": result.parity,
+        "notes": list(result.notes),
+        "dead": list(result.dead),
+        "faint": list(result.faint),
+        "shards": result.shards or None,
+        "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
+        "channels": dict(result.channels),
+    }
+
+
+def after_calibration(result: "CalibrationResult") -> str:
+    """Say what to type after a calibration, or after one of its shards."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step("ptq export --onnx", result.run)
+
+
+def print_merge(result: "MergeResult") -> None:
+    """Print what was merged."""
+    runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
+    tensors = counted(result.tensors, "tensor")
+    say(f"merged {runs}: {tensors} on {samples}, kept: {result.method}")
+    if result.shards:
+        say(f"note: these are {result.shards}; missing: {result.missing}")
+    say(f"wrote {shown_path(result.run.calibration)}")
+
+
+def merge_values(result: "MergeResult") -> dict[str, Any]:
+    """Return what was merged, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "runs": result.runs,
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "shards": result.shards or None,
+        "missing": result.missing or None,
+    }
+
+
+def print_export(result: "ExportResult") -> None:
+    """Print what was exported."""
+    from ptq_cli.pipeline.exporting.run_export import quantizer_line
+
+    integer = sum(layer.quantized for layer in result.plan.layers)
+    layers = len(result.plan.layers)
+    say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
+    if result.kernels is not None:
+        say(f"ONNX Runtime runs as integers here: {kernel_line(result.kernels)}")
+    if not result.plain:
+        say(quantizer_line(result.weights, result.activations))
+    floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]
+    if floats:
+        runs = "runs" if len(floats) == 1 else "run"
+        say(f"note: {counted(len(floats), 'layer')} with these weights {runs} in float; ptq inspect says why")
+    for name, channels in result.widened.items():
+        some = "1 channel" if channels == 1 else f"{channels:,} channels"
+        say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
+    for name, method in result.unsearched.items():
+        say(f"note: {method} had one candidate only for '{name}': its whole range")
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def method_line(result: "ExportResult") -> str:
+    """Say by which methods the ranges were decided."""
+    parts = [result.amax]
+    if result.weight_amax != "max":
+        parts.append(f"weights by {result.weight_amax}")
+    if result.overridden:
+        count = len(result.overridden)
+        parts.append(f"{count} {'tensor' if count == 1 else 'tensors'} by overrides")
+    return ", ".join(parts)
+
+
+def kernel_line(kernels: "KernelCounts") -> str:
+    """Say how many kernels of each operator are integer, and name float ones."""
+    parts = []
+    for name, count in kernels.integer.items():
+        floating = kernels.floating.get(name, 0)
+        if count or floating:
+            parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
+    return ", ".join(parts) or "nothing"
+
+
+def export_values(result: "ExportResult") -> dict[str, Any]:
+    """Return what was exported, for JSON."""
+    return {
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "float_bytes": result.float_bytes,
+        "target": result.target,
+        "amax": result.amax,
+        "weight_amax": result.weight_amax,
+        "overridden": list(result.overridden),
+        "weights": dict(result.weights),
+        "activations": dict(result.activations),
+        "one_candidate": dict(result.unsearched),
+        "integer_kernels": result.kernels.integer if result.kernels else None,
+        "float_kernels": result.kernels.floating if result.kernels else None,
+        "widened": dict(result.widened),
+        "outliers": dict(result.outliers),
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "integer": layer.quantized,
+                "weight": layer.weight,
+                "reason": layer.reason,
+            }
+            for layer in result.plan.layers
+        ],
+    }
+
+
+def print_report(report: Report) -> None:
+    """Print the tables of a report, and the verdict last."""
+    table = label_table(report)
+    print_table(table, right=tuple(range(1, len(table.header))))
+    for line in no_interval_lines(report):
+        say(line)
+    print_table(class_table(report), right=(1, 2, 3, 4, 5))
+    print_table(comparison_table(report), right=(1, 2))
+    print_table(size_table(report), right=(2,))
+    say(placement_line(report))
+    print_gates(report)
+
+
+def print_reports(reports: Sequence[Report]) -> None:
+    """Print reports of several quantized models of one float model: a column each, then the verdicts."""
+    for table in several_tables(reports):
+        print_table(table, right=tuple(range(1, len(table.header))))
+    for report in reports:
+        say(f"{report.model.quantized_model.name}:")
+        print_gates(report)
+
+
+def say_written(run: "RunDirectory") -> None:
+    """Say where a report is."""
+    say(f"wrote {shown_path(run.report_json)}, report.md, report.html and junit.xml")
+
+
+def print_gates(report: Report) -> None:
+    """Print each gate and the verdict."""
+    print_table(gate_table(report))
+    for line in doubt_lines(report):
+        say(line)
+    say(verdict_line(report))
+
+
+def next_step(command: str, run: "RunDirectory") -> str:
+    """Say what to type next; it names the run directory if that is not the default one."""
+    from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
+
+    named = "" if run.path == DEFAULT_RUN else f" --run {shlex.quote(str(run.path))}"
+    return f"next: {command}{named}"
+
+
+def exit_status(report: Report) -> int:
+    """Return 3 if a gate was missed, otherwise 0."""
+    return GATE_MISSED if report.verdict == "fail" else 0
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun.
+
+    Example:
+        >>> counted(1, "tensor"), counted(2, "tensor")
+        ('1 tensor', '2 tensors')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a user would type it: relative where it lies below the current folder."""
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(path)

@@ -1,0 +1,202 @@
+"""How a verification reads: as tables for a person, as values for ``--json``."""
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.printable import as_typed
+from ptq_cli.qdq.proof.operators import OperatorProof
+from ptq_cli.qdq.proof.target_faults import RULES
+from ptq_cli.report.proof.verification import OutputDifference, Verification
+from ptq_cli.report.text.numbers import format_count, format_decibels, format_number, format_share
+from ptq_cli.report.text.summary import Table
+
+MOST_ROWS = 20
+MOST_UNKNOWN = 5
+MOST_FAULTS = 5
+"""Of one rule."""
+QUOTED = re.compile(r"'[^']*'")
+DOUBTFUL_DB = 30.0
+"""Rounding alone leaves more than that between the two graphs."""
+
+
+def print_verification(result: Verification, *, show_all: bool) -> None:
+    """Print what was found: kernels, what stays float, structure, outputs, verdict."""
+    name = as_typed(result.model, Path.cwd())
+    maker = f", made by {result.made_by}" if result.made_by else ""
+    say(f"{name}: opset {result.opset}{maker}")
+    say(f"target {result.target}, {result.runtime or 'by its rules alone'}")
+    _print_kernels(result)
+    listed = result.operators if show_all else [item for item in result.operators if _is_notable(item)]
+    _print_operators(listed, show_all=show_all)
+    _print_share(result)
+    _print_faults(result)
+    _print_outputs(result)
+    say(result.verdict.upper() if result.verdict == "fail" else result.verdict)
+
+
+def _print_kernels(result: Verification) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    work: Counter[tuple[str, str]] = Counter()
+    for item in result.operators:
+        if item.placement == "integer":
+            counts[item.op, item.kernel] += 1
+            work[item.op, item.kernel] += item.multiply_accumulates or 0
+    rows = tuple(
+        (op, kernel, f"{counts[op, kernel]:,}", format_count(work[op, kernel]) if work[op, kernel] else "")
+        for op, kernel in sorted(counts, key=lambda key: (-work[key], key))
+    )
+    header = ("in integers", "kernel", "nodes", "multiply-accumulates")
+    if result.runtime:
+        print_table(Table(header, rows), right=(2, 3), whole=(0, 1, 2))
+    else:
+        without = tuple((row[0], *row[2:]) for row in rows)
+        print_table(Table((header[0], *header[2:]), without), right=(1, 2), whole=(0, 1))
+
+
+def _is_notable(item: OperatorProof) -> bool:
+    # A float operator between float operators is no surprise, unless it computes much.
+    return item.placement == "float" and (item.quantized or item.multiply_accumulates != 0)
+
+
+def _print_operators(items: Sequence[OperatorProof], *, show_all: bool) -> None:
+    groups: dict[tuple[str, ...], list[OperatorProof]] = {}
+    for item in items:
+        # A transformer has the same operator with the same reason in each layer.
+        key = (item.op, _placed(item), QUOTED.sub("", item.reason)) if not show_all else (item.name,)
+        groups.setdefault(key, []).append(item)
+    rows = tuple(
+        (_named(group), group[0].op, _placed(group[0]), _work(group), group[0].reason)
+        for group in groups.values()
+    )
+    shown = rows if show_all else rows[:MOST_ROWS]
+    print_table(
+        Table(("operator", "type", "runs as", "mult.-acc.", "why"), shown),
+        right=(3,),
+        whole=(1, 2, 3),
+        optional=(1, 3),
+    )
+    if len(rows) > len(shown):
+        say(f"and {len(rows) - len(shown):,} more; --all lists every operator")
+
+
+def _named(group: Sequence[OperatorProof]) -> str:
+    return group[0].name if len(group) == 1 else f"{group[0].name} and {len(group) - 1:,} more"
+
+
+def _placed(item: OperatorProof) -> str:
+    return item.kernel or "integer" if item.placement == "integer" else item.placement
+
+
+def _work(group: Sequence[OperatorProof]) -> str:
+    if any(item.multiply_accumulates is None for item in group):
+        return "unknown"
+    total = sum(item.multiply_accumulates or 0 for item in group)
+    return format_count(total) if total else ""
+
+
+def _print_share(result: Verification) -> None:
+    limit = result.min_integer_share
+    asked = f"; asked for: at least {format_share_of(limit)}" if limit is not None else ""
+    say(
+        f"integers: {format_share(result.integer_work, result.work)} of "
+        f"{format_count(result.work)} multiply-accumulates{asked}"
+    )
+    if result.assumed:
+        sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
+        say(f"note: counted for {sizes}; data tell the real sizes")
+    if limit is not None and result.uncounted:
+        say("the share is not proven: there are operators in float that are not counted")
+    for item in result.uncounted[:MOST_UNKNOWN]:
+        say(f"warning: not counted is '{item.name}': {result.unknown[item.name]}")
+    if len(result.uncounted) > MOST_UNKNOWN:
+        say(f"warning: nor are {len(result.uncounted) - MOST_UNKNOWN:,} more; --json has all of them")
+
+
+def format_share_of(share: float) -> str:
+    """Write a share between 0 and 1 in percent.
+
+    Example:
+        >>> format_share_of(0.95), format_share_of(1.0), format_share_of(0.999)
+        ('95 %', '100 %', '99.9 %')
+    """
+    return f"{100 * share:.6g} %"
+
+
+def _print_faults(result: Verification) -> None:
+    if not result.faults:
+        say(f"structure: right for {result.target} ({', '.join(rule.name for rule in RULES)})")
+        return
+    by_rule: dict[str, list[str]] = {}
+    for fault in result.faults:
+        by_rule.setdefault(fault.rule, []).append(fault.text)
+    rows = []
+    for rule, texts in by_rule.items():
+        rows += [(rule, text) for text in texts[:MOST_FAULTS]]
+        if len(texts) > MOST_FAULTS:
+            rows.append((rule, f"and {len(texts) - MOST_FAULTS:,} more; --json has all of them"))
+    print_table(Table(("broken rule", "where"), tuple(rows)), whole=(0,))
+    say(f"structure: {len(result.faults):,} faults for {result.target}")
+
+
+def _print_outputs(result: Verification) -> None:
+    if result.comparison is None:
+        say("outputs: not compared, no data; name some with --data, or ask for --random-inputs")
+        return
+    comparison = result.comparison
+    data = as_typed(comparison.data, Path.cwd())
+    say(f"outputs, optimized against as written, on {comparison.samples} samples of {data}:")
+    for item in comparison.differences:
+        say(f"  {_difference_line(item)}")
+        if item.sqnr_db < DOUBTFUL_DB:
+            say(f"warning: '{item.output}' differs by more than kernels that only round otherwise do")
+
+
+def _difference_line(item: OutputDifference) -> str:
+    if item.absolute == 0:
+        return f"{item.output}: the same"
+    step = "its grid" if item.on_grid else "8 bits over its range"
+    return (
+        f"{item.output}: at most {item.steps:.2g} steps of {step} ({format_number(item.absolute)}), "
+        f"SQNR {format_decibels(item.sqnr_db)}"
+    )
+
+
+def verification_values(result: Verification) -> dict[str, Any]:
+    """Return a verification as a JSON document; inf becomes None."""
+    comparison = result.comparison
+    return {
+        "model": result.model,
+        "made_by": result.made_by,
+        "opset": result.opset,
+        "target": result.target,
+        "runtime": result.runtime or None,
+        "integer_share": result.integer_share,
+        "multiply_accumulates": {"integer": result.integer_work, "total": result.work},
+        "min_integer_share": result.min_integer_share,
+        "assumed_sizes": dict(result.assumed),
+        "unknown": dict(result.unknown),
+        "operators": [dataclasses.asdict(item) for item in result.operators],
+        "faults": [dataclasses.asdict(fault) for fault in result.faults],
+        "outputs": None
+        if comparison is None
+        else {
+            "data": comparison.data,
+            "samples": comparison.samples,
+            "differences": [_difference_values(item) for item in comparison.differences],
+        },
+        "verdict": result.verdict,
+    }
+
+
+def _difference_values(item: OutputDifference) -> dict[str, Any]:
+    values = {**dataclasses.asdict(item), "steps": item.steps}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,166 @@
+"""Calibrations of several shards become one: refused unless they are shards of the same calibration."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance
+from ptq_cli.collectors.artifact.share import Share
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
+
+SHOWN_LENGTH = 60
+Named = tuple[str, Provenance, Share]
+"""A part without its statistics."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A calibration, and what to call it in a message."""
+
+    name: str
+    calibration: Calibration
+
+    @property
+    def share(self) -> Share:
+        """What it has seen; all of the set is one shard of one."""
+        return self.calibration.provenance.share or Share(1, {1: 0}, 0)
+
+
+def merge_calibrations(parts: Iterable[Part], *, partial: bool = False) -> Calibration:
+    """Return what one calibration of all the shards would have given.
+
+    The statistics merge exactly, in whatever order and grouping; so the result has the same bytes as the
+    calibration of the whole set.
+
+    Args:
+        parts: at least one, in any order; each holds one shard or several. One at a time is held.
+        partial: allow shards to be missing; the result is then a part as well.
+
+    Raises:
+        MergeError: they differ in the model, the data, a setting, or in how the batches were dealt.
+        OverlappingShardsError: two hold the same shard.
+        IncompleteCalibrationError: one is a checkpoint; or shards are missing, and ``partial`` is not set.
+        ValueError: there is no part.
+    """
+    merged: _Merged | None = None
+    for part in parts:
+        if not part.share.finished:
+            raise IncompleteCalibrationError(
+                f"{part.name} holds a checkpoint of {part.share.describe()}, which is not finished",
+                hint="run its ptq calibrate again; it continues where it was",
+            )
+        if merged is None:
+            merged = _Merged(part)
+        else:
+            merged.add(part)
+    if merged is None:
+        raise ValueError("there is nothing to merge")
+    return merged.finish(partial=partial)
+
+
+class _Merged:
+    """The parts so far, as one."""
+
+    def __init__(self, first: Part) -> None:
+        self._name = first.name
+        self._provenance = first.calibration.provenance
+        self._statistics = first.calibration.statistics
+        self._share = first.share
+        self._batches = dict(first.share.batches)
+        self._holders = dict.fromkeys(first.share.batches, first.name)
+
+    def add(self, part: Part) -> None:
+        found = part.calibration.provenance
+        _require_same((self._name, self._provenance, self._share), (part.name, found, part.share))
+        for number, batches in part.share.batches.items():
+            if number in self._holders:
+                raise OverlappingShardsError(
+                    f"{self._holders[number]} and {part.name} both hold shard {number} of {part.share.count}",
+                    hint="name each shard once",
+                )
+            self._holders[number], self._batches[number] = part.name, batches
+        self._statistics = _merge_statistics(self._statistics, part)
+        self._provenance = replace(self._provenance, samples=self._provenance.samples + found.samples)
+
+    def finish(self, *, partial: bool) -> Calibration:
+        share = replace(self._share, batches=self._batches)
+        if share.is_whole:
+            _require_dealt(share)
+            return Calibration(replace(self._provenance, share=None), self._statistics)
+        if not partial:
+            raise IncompleteCalibrationError(
+                f"not among the runs: {share.describe_missing()}",
+                hint="calibrate what is missing, or merge to a larger part with --partial",
+            )
+        return Calibration(replace(self._provenance, share=share), self._statistics)
+
+
+def _require_same(first: Named, other: Named) -> None:
+    one, two = first[1], other[1]
+    # The settings first: where they differ, they are why the hashes do.
+    for key in sorted(one.settings.keys() | two.settings.keys()):
+        if one.settings.get(key) != two.settings.get(key):
+            raise different(first[0], other[0], f"'{key}'", one.settings.get(key), two.settings.get(key))
+    for what, field in (("the float model", "model"), ("the model's file", "source"), ("the data", "data")):
+        if getattr(one, field) != getattr(two, field):
+            digests = (f"sha256 {getattr(item, field)[:12]}…" for item in (one, two))
+            raise different(first[0], other[0], what, *digests)
+    if one.flags != two.flags:
+        raise different(first[0], other[0], "the flags that were given", one.flags, two.flags)
+    for what, field in (("number of shards", "count"), ("batch size", "batch_size")):
+        values = getattr(first[2], field), getattr(other[2], field)
+        if values[0] != values[1]:
+            raise different(first[0], other[0], f"the {what}", *values)
+
+
+def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeError:
+    """Return the error that says in what two runs differ.
+
+    Example:
+        >>> different("'a'", "'b'", "'image.mode'", "'RGB'", "'BGR'").message
+        "'a' and 'b' are no shards of one calibration: 'image.mode' is 'RGB' in the first and 'BGR' in the \
+second"
+    """
+    found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
+    return MergeError(
+        f"{first} and {other} are no shards of one calibration: {found}",
+        hint="calibrate every shard with the same model, data, settings and batch size",
+    )
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value in (None, "None") else str(value)
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"
+
+
+def _require_dealt(share: Share) -> None:
+    # Dealt out in turn, a later shard never has more batches, and never two fewer, than an earlier one.
+    total = sum(share.batches.values())
+    for number, seen in share.batches.items():
+        expected = (total - number) // share.count + 1
+        if seen != expected:
+            raise MergeError(
+                f"shard {number} of {share.count} has seen {seen} of {total} batches, {expected} are its own",
+                hint="the data must give the same batches each time that they are read",
+            )
+
+
+def _merge_statistics(statistics: dict[str, TensorStatistics], part: Part) -> dict[str, TensorStatistics]:
+    others = part.calibration.statistics
+    if statistics.keys() != others.keys():
+        name = min(statistics.keys() ^ others.keys())
+        raise MergeError(
+            f"{part.name} and the others did not measure the same tensors: '{name}' is not in all of them",
+            hint="calibrate every shard with the same version of ptq",
+        )
+    merged = {}
+    for name, item in statistics.items():
+        try:
+            merged[name] = item.merge(others[name])
+        except ValueError as error:
+            raise MergeError(
+                f"tensor '{name}' of {part.name} does not fit the others: {error}",
+                hint="calibrate every shard with the same version of ptq, on the same data",
+            ) from error
+    return merged

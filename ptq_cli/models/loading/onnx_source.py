@@ -1,0 +1,176 @@
+"""ONNX files, external data included."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError, Message
+
+from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models import stored
+from ptq_cli.models.external_data import external_files, require_external_data
+from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
+from ptq_cli.models.loading.source import Example, ModelFile
+from ptq_cli.models.loading.sparse import make_dense
+from ptq_cli.models.opset import OLDEST_OPSET
+
+
+@dataclass(frozen=True)
+class OnnxSource:
+    """An ONNX model."""
+
+    file: ModelFile
+    model: ir.Model
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the graph's inputs that are no initializers."""
+        return tuple(spec.name for spec in self.example_specs)
+
+    @property
+    def example_specs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each input."""
+        return input_specs(self.model)
+
+    def to_onnx(self, example: Example) -> ir.Model:  # noqa: ARG002 - it is ONNX already
+        """Return the model."""
+        return self.model
+
+    def run(self, example: Example) -> None:  # noqa: ARG002 - there is nothing to compare with
+        """Return None: ONNX is the source itself."""
+        return
+
+
+def load_onnx(path: Path) -> ir.Model:
+    """Load and check an ONNX file.
+
+    Raises:
+        ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
+        InvalidOnnxError: it fails the checker, or its opset is older than 11.
+    """
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise ModelFormatError(
+            f"model '{path.name}' is no ONNX file, or damaged", hint="copy or export it again"
+        ) from error
+    if not proto.HasField("graph"):
+        raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
+    if not proto.graph.output:
+        raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
+    if not _is_text(proto):
+        raise ModelFormatError(
+            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+        )
+    require_external_data(proto, path)
+    _require_opset(proto, path)
+    files = external_files(proto, path.parent)
+    is_dense = make_dense(proto, path.name)
+    if is_dense and files:
+        raise InvalidOnnxError(
+            f"model '{path.name}' holds sparse constants beside external data, which are not read together",
+            hint="export it with dense constants",
+        )
+    # With external data the checker reads the file itself.
+    is_edited = (not files and forget_negative_sizes(proto)) or is_dense
+    try:
+        onnx.checker.check_model(proto if is_edited else str(path), full_check=True)
+        model = ir.from_proto(proto) if is_edited else _load(path, files)
+        forget_sizes_of_values(model)
+    except UnicodeDecodeError as error:
+        raise ModelFormatError(
+            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+        ) from error
+    # The checker is C++ and raises RuntimeErrors of many kinds; onnx_ir raises what its own code meets.
+    except Exception as error:
+        raise InvalidOnnxError(
+            f"model '{path.name}' fails the ONNX checker: {first_line(error)}", hint="export it again"
+        ) from error
+    _require_values(model, path.name)
+    return model
+
+
+def _require_values(model: ir.Model, name: str) -> None:
+    """Refuse a constant whose bytes are not those of its shape, which the checker does not look at."""
+    constants = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    attributes = [item for node in model.graph.all_nodes() for item in node.attributes.values()]
+    constants += [item.value for item in attributes if item.type == ir.AttributeType.TENSOR]
+    for tensor in constants:
+        if not isinstance(tensor, ir.serde.TensorProtoTensor):
+            continue
+        try:
+            tensor.numpy()
+        except ValueError as error:
+            raise InvalidOnnxError(
+                f"model '{name}': the constant '{tensor.name}' of shape {list(tensor.shape)} holds more or "
+                "fewer values than that",
+                hint="copy or export it again",
+            ) from error
+
+
+def _load(path: Path, files: Sequence[Path]) -> ir.Model:
+    """Load a file, and what of its data fits into memory: the rest is mapped when it is asked for."""
+    model = ir.load(path)
+    _load_attributes(model)
+    if sum(file.stat().st_size for file in files) <= stored.LARGEST_BYTES:
+        # Prepared models leave this folder, so that their data must come with them.
+        return ir.external_data.load_to_model(model)
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            with stored.mapped(value) as array:  # Where that cannot be done, now is the time to say so.
+                small = array.nbytes < stored.SMALLEST_EXTERNAL
+            if small and isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _loaded(value.const_value)
+    return model
+
+
+def _load_attributes(model: ir.Model) -> None:
+    for node in model.graph.all_nodes():
+        for name, attribute in list(node.attributes.items()):
+            if isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, _loaded(attribute.value))
+
+
+def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    return ir.external_data.convert_tensors_from_external([tensor])[0]
+
+
+def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
+    """Return the specs of the graph's inputs that are no initializers."""
+    return tuple(
+        value_spec(value) for value in model.graph.inputs if value.name not in model.graph.initializers
+    )
+
+
+def value_spec(value: ir.Value) -> TensorSpec:
+    """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
+    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    sizes = value.shape if value.shape is not None else ()
+    return TensorSpec(
+        value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
+    )
+
+
+def _is_text(message: Message) -> bool:
+    # Protobuf hands out a string that is no UTF-8 as bytes, and whoever meets it later does not expect them.
+    for field, value in message.ListFields():
+        items = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == field.TYPE_STRING and any(isinstance(item, bytes) for item in items):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(_is_text(item) for item in items):
+            return False
+    return True
+
+
+def _require_opset(proto: onnx.ModelProto, path: Path) -> None:
+    opset = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), None)
+    if opset is None or opset < OLDEST_OPSET:
+        found = "no opset" if opset is None else f"opset {opset}"
+        raise InvalidOnnxError(
+            f"model '{path.name}' has {found}, {OLDEST_OPSET} or later is wanted",
+            hint="convert it with onnx.version_converter, or export it again with a newer opset",
+        )

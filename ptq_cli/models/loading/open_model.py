@@ -1,0 +1,85 @@
+"""Open a model file of any kind."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.files import sha256_file
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.source import ModelFile, ModelSource
+from ptq_cli.recipe.schema import ModelSettings
+
+if TYPE_CHECKING:
+    import torch
+
+
+def open_model(path: Path, settings: ModelSettings) -> ModelSource:
+    """Load a model file.
+
+    Args:
+        path: the file; its content tells what it is.
+        settings: architecture of a state dict, and whether pickles are trusted.
+
+    Raises:
+        InputFileError: the file is missing, a folder, or unreadable.
+        ModelFormatError: it is damaged or of no known kind.
+        PickleError: it needs unpickling, and is not trusted.
+        ArchitectureError: a state dict and its architecture do not fit.
+        EntryPointError: the architecture cannot be imported or called.
+        InvalidOnnxError: an ONNX model fails the checker.
+    """
+    file = ModelFile(path, detect_kind(path), sha256_file(path))
+    if file.kind is ModelKind.ONNX:
+        from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
+
+        return OnnxSource(file, load_onnx(path))
+    return _open_torch(file, settings)
+
+
+def _open_torch(file: ModelFile, settings: ModelSettings) -> ModelSource:
+    # PyTorch takes a second to import, and an ONNX model needs none of it.
+    from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
+
+    if file.kind is ModelKind.EXPORTED_PROGRAM:
+        return ProgramSource(file, _load_program(file.path, trusted=settings.trust_pickle))
+    if file.kind is ModelKind.TORCHSCRIPT:
+        return TorchScriptSource(file, _load_torchscript(file.path))
+    from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
+
+    return ModuleSource(file, load_checkpoint(file.path, file.kind, settings))
+
+
+def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":
+    import torch
+
+    from ptq_cli.models.loading.archive_safety import require_safe_archive
+    from ptq_cli.models.quiet import quiet_exporter
+
+    if not trusted:
+        require_safe_archive(path)
+    try:
+        # An open stream: given a path, torch.export.load minds the file's name.
+        with quiet_exporter(), path.open("rb") as stream:
+            return torch.export.load(stream)
+    except Exception as error:
+        raise ModelFormatError(
+            f"'{path.name}' cannot be loaded as a torch.export archive: {type(error).__name__}",
+            hint=f"it may be damaged, or written by another PyTorch than {torch.__version__}",
+        ) from error
+
+
+def _load_torchscript(path: Path) -> "torch.jit.ScriptModule":
+    import torch
+
+    from ptq_cli.models.quiet import quiet_exporter
+
+    try:
+        with quiet_exporter():
+            module: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
+                path, map_location="cpu"
+            )
+    except Exception as error:  # a damaged archive raises anything, IndexError too
+        raise ModelFormatError(
+            f"'{path.name}' cannot be loaded as TorchScript", hint="it may be damaged; save it again"
+        ) from error
+    return module.eval()

@@ -1,0 +1,57 @@
+"""A loaded model, before it is ONNX: what every kind of source can do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.loading.detect import ModelKind
+
+Example = Mapping[str, Array]
+"""A few samples by input name; the first axis of each array is the batch."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Where a model came from.
+
+    Attributes:
+        path: the file.
+        kind: what it holds.
+        sha256: of the file's bytes; of an ONNX file with external data, of the main file.
+    """
+
+    path: Path
+    kind: ModelKind
+    sha256: str
+
+
+class ModelSource(Protocol):
+    """A model that can become ONNX.
+
+    Attributes:
+        file: where it came from.
+        input_names: names of its inputs, in order.
+        example_specs: what the inputs look like, where the source itself knows; otherwise empty.
+    """
+
+    @property
+    def file(self) -> ModelFile:
+        """Where it came from."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of its inputs, in order."""
+
+    @property
+    def example_specs(self) -> tuple[TensorSpec, ...]:
+        """What the inputs look like, where the source itself knows; otherwise empty."""
+
+    def to_onnx(self, example: Example) -> ir.Model:
+        """Return the model as ONNX, with a dynamic batch axis where the model allows it."""
+
+    def run(self, example: Example) -> list[Array] | None:
+        """Return what the source's own framework computes, or None where ONNX is the source."""

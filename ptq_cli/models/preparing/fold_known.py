@@ -1,0 +1,114 @@
+"""What onnxscript's folding leaves: parts of a constant, and known sizes beside such as are not.
+
+An exported multi-head attention splits one weight into those of queries, keys and values, or slices it at a
+size of its input. Unfolded, they would be quantized anew at each run, with one scale for all channels.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ptq_cli.models.preparing.fold_lazily import LAZY, Move, lazy_tensor
+from ptq_cli.models.preparing.rewriting.match import array_of, input_at, made_by
+
+Pick = Callable[[Sequence[object]], object]
+
+
+def fold_known(model: ir.Model) -> int:
+    """Fold each Split of a constant, and each Slice or Gather of known sizes; return how many.
+
+    Ensures: what was folded is an initializer of the main graph; of a constant on disk nothing was read.
+
+    Args:
+        model: is changed in place; shapes are inferred as far as they can be.
+    """
+    folded = 0
+    for node in [item for item in model.graph if item.domain == "" and item.op_type in _FOLDS]:
+        tensors = _FOLDS[node.op_type](node)
+        if tensors is None or any(output.is_graph_output() for output in node.outputs):
+            continue
+        if any(output.uses() and not output.name for output in node.outputs):
+            continue  # A rule wrote it, and a constant needs a name.
+        for output, tensor in zip(node.outputs, tensors, strict=True):
+            if not output.uses():
+                continue
+            value = ir.Value(
+                name=output.name,
+                shape=ir.Shape(tensor.shape.numpy()),
+                type=ir.TensorType(tensor.dtype),
+                const_value=tensor,
+            )
+            output.replace_all_uses_with(value)
+            output.name = None
+            model.graph.register_initializer(value)
+        model.graph.remove(node, safe=True)
+        folded += 1
+    return folded
+
+
+def _split(node: ir.Node) -> list[ir.TensorProtocol] | None:
+    source, sizes = node.inputs[0], array_of(input_at(node, 1))
+    tensor = source.const_value if source is not None and not source.is_graph_input() else None
+    if tensor is None or not len(tensor.shape) or (sizes is None and input_at(node, 1) is not None):
+        return None
+    axis = node.attributes.get_int("axis", 0) % len(tensor.shape)
+    size, count = int(tensor.shape.numpy()[axis]), len(node.outputs)
+    largest = -(-size // count)  # Of parts that are not given the last may be smaller.
+    ends = np.minimum(largest * np.arange(1, count + 1), size) if sizes is None else np.cumsum(sizes)
+    if len(ends) != count or ends[-1] != size:
+        return None
+    starts = [0, *ends[:-1]]
+    return [
+        _part(tensor, axis, slice(int(start), int(end)), output.name or "")
+        for start, end, output in zip(starts, ends, node.outputs, strict=True)
+    ]
+
+
+def _part(tensor: ir.TensorProtocol, axis: int, part: slice, name: str) -> ir.TensorProtocol:
+    move: Move = lambda array: array[(*[slice(None)] * axis, part)]  # noqa: E731 - it is handed on
+    if isinstance(tensor, LAZY):
+        return lazy_tensor(tensor, move, name)
+    return ir.tensor(np.ascontiguousarray(move(tensor.numpy())), name=name)
+
+
+def _slice(node: ir.Node) -> list[ir.TensorProtocol] | None:
+    bounds = [array_of(input_at(node, index)) for index in (1, 2)]
+    steps = input_at(node, 4)
+    if any(bound is None or bound.size != 1 for bound in bounds) or not _is_one(steps):
+        return None
+    start, end = (int(bound.reshape(-1)[0]) for bound in bounds if bound is not None)
+    return _sizes(node, lambda sizes: sizes[start:end])
+
+
+def _is_one(steps: ir.Value | None) -> bool:
+    array = array_of(steps)
+    return steps is None or (array is not None and array.size == 1 and bool(np.all(array == 1)))
+
+
+def _gather(node: ir.Node) -> list[ir.TensorProtocol] | None:
+    indices = array_of(input_at(node, 1))
+    if indices is None:
+        return None
+    places = indices.astype(np.int64)
+    return _sizes(node, lambda sizes: np.array(sizes, object)[places] if _fit(places, len(sizes)) else None)
+
+
+def _fit(places: npt.NDArray[np.int64], count: int) -> bool:
+    return bool(np.all((places >= -count) & (places < count)))
+
+
+def _sizes(node: ir.Node, pick: Pick) -> list[ir.TensorProtocol] | None:
+    shape = made_by(node.inputs[0], "Shape")
+    value = shape.inputs[0] if shape is not None else None
+    if shape is None or value is None or value.shape is None:
+        return None
+    start, end = shape.attributes.get_int("start", 0), shape.attributes.get_int("end", len(value.shape))
+    picked = np.asarray(pick(list(value.shape)[start:end]), object)
+    if not all(isinstance(size, int) for size in picked.reshape(-1)):
+        return None
+    return [ir.tensor(picked.astype(np.int64), name=node.outputs[0].name)]
+
+
+_FOLDS = {"Split": _split, "Slice": _slice, "Gather": _gather}

@@ -1,0 +1,22 @@
+"""The passes, in the order in which they run."""
+
+from ptq_cli.models.preparing.passes.affine_map import BIAS_ADD, FACTOR
+from ptq_cli.models.preparing.passes.batch_norm import BATCH_NORM
+from ptq_cli.models.preparing.passes.casts import CASTS
+from ptq_cli.models.preparing.passes.einsum import EINSUM
+from ptq_cli.models.preparing.passes.gelu import GELU
+from ptq_cli.models.preparing.passes.gemm import GEMM_FACTORS
+from ptq_cli.models.preparing.passes.hard_swish import HARD_SWISH
+from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
+from ptq_cli.models.preparing.passes.matmul_factor import MATMUL_FACTOR
+from ptq_cli.models.preparing.passes.matmul_left import MATMUL_LEFT
+from ptq_cli.models.preparing.passes.mean_pool import MEAN_POOL
+from ptq_cli.models.preparing.passes.named_axes import NAMED_AXES
+from ptq_cli.models.preparing.passes.reciprocal import RECIPROCAL
+from ptq_cli.models.preparing.passes.silu import SILU
+from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+
+FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
+FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
+PRODUCTS = (EINSUM, MATMUL_LEFT)
+PASSES: tuple[Pass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)

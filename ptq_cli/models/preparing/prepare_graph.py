@@ -1,0 +1,173 @@
+"""The exported graph is cleaned before anything is measured on it.
+
+What is measured afterwards is what ships: calibration, placement and evaluation all see this graph.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.garbage import no_cycle_search
+from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
+from ptq_cli.models.preparing.half import widen_half
+from ptq_cli.models.preparing.interface import Interface
+from ptq_cli.models.preparing.layer_names import name_graph
+from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
+from ptq_cli.models.preparing.passes.pass_registry import FUSING, PASSES
+from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
+from ptq_cli.models.preparing.simplify import simplify
+from ptq_cli.models.quiet import quiet_exporter
+
+NEWEST_FOR_FORMS = 20
+"""Gelu's; exported PyTorch models are written in it."""
+FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
+"""A form that is written out has one of them."""
+OLDEST_IR_VERSION = 7
+"""That of opset 12."""
+QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared model, and what was done to it.
+
+    Attributes:
+        model: the prepared graph.
+        opset_before, opset: what it was written in, and what it is written in now.
+        nodes_before, nodes: how many nodes the main graph had before, and has now.
+        simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
+        applied: how often each pass was applied, by the pass's name, in order; those that were not too.
+        quantizing: how many nodes were there already that quantize or dequantize; they were kept.
+        widened: the types of 16 bits that it computed in, where it computes in float32 now.
+    """
+
+    model: ir.Model
+    opset_before: int
+    opset: int
+    nodes_before: int
+    nodes: int
+    simplified: int
+    applied: Mapping[str, int]
+    quantizing: int
+    widened: str
+
+    @property
+    def is_changed(self) -> bool:
+        """Tell whether operators were written that the source does not have."""
+        return bool(self.widened) or self.opset != self.opset_before or any(self.applied.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of it, a sentence each."""
+        notes = []
+        if self.opset != self.opset_before:
+            notes.append(f"converted from opset {self.opset_before} to {self.opset}")
+        if self.widened:
+            notes.append(
+                f"{self.widened} is computed in float32: weights keep their values, inputs and outputs their "
+                "type"
+            )
+        if self.quantizing:
+            notes.append(f"{self.quantizing} nodes quantize or dequantize already, and are kept as they are")
+        return tuple(notes)
+
+
+def prepare(model: ir.Model, what: str) -> ir.Model:
+    """Return the model prepared; see ``prepare_model``.
+
+    Raises:
+        InvalidOnnxError: as there.
+    """
+    return prepare_model(model, what).model
+
+
+@no_cycle_search()
+def prepare_model(model: ir.Model, what: str) -> Prepared:
+    """Return the model with constants folded, the passes applied, layers named and shapes inferred.
+
+    Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
+    initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
+    value has a name of its own, nothing tells of the machine that exported it, and the opset is 13 or later.
+    The checker is asked when the result is stored.
+
+    Args:
+        model: is changed in place where the passes can.
+        what: the file's name, for messages.
+
+    Raises:
+        InvalidOnnxError: an old opset cannot be converted.
+    """
+    opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
+    interface = Interface.of(model.graph)
+    quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
+    with quiet_exporter():
+        model = simplify(raise_opset(model, WRITTEN_OPSET, what))
+        simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
+        model = passes.ShapeInferencePass()(model).model
+        widened = widen_half(model)
+        model = _with_operators_of_forms(model, what)
+        applied = run_passes(model, PASSES)
+        model = _clean(model)
+    interface.restore(model.graph)
+    # Before it, each initializer had to be an input as well.
+    model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
+    name_graph(model)
+    with quiet_exporter():
+        model = passes.ShapeInferencePass()(model).model
+        model = _without_notes(model)
+    return Prepared(
+        model,
+        opset_before,
+        opset_of(model),
+        nodes_before,
+        model.graph.num_nodes(),
+        simplified,
+        applied,
+        quantizing,
+        widened,
+    )
+
+
+def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
+    """Raise the opset where a form that is written out has an operator in a newer one, and only there.
+
+    Edge case:
+        SiLU is no reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+        converted keeps its forms.
+    """
+    opset = opset_of(model)
+    newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]
+    if not newer or not any(node.op_type in FORM_TERMS for node in model.graph):
+        return model
+    trial = model.clone()
+    found = run_passes(trial, newer, at_any_opset=True)
+    wanted = max((item.opset for item in newer if found[item.name]), default=opset)
+    if wanted == opset:
+        return model
+    try:
+        converted = raise_opset(model.clone(), wanted, what)
+    except InvalidOnnxError:
+        return model
+    return passes.ShapeInferencePass()(simplify(converted)).model
+
+
+def _without_notes(model: ir.Model) -> ir.Model:
+    # The exporter's notes hold stack traces with paths of the machine it ran on, and weigh a tenth of a file.
+    model = passes.ClearMetadataAndDocStringPass()(model).model
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    for value in values:
+        value.metadata_props.clear()
+    return model
+
+
+def _clean(model: ir.Model) -> ir.Model:
+    for step in (passes.IdentityEliminationPass(), passes.RemoveUnusedNodesPass()):
+        model = step(model).model
+    own_nested_outputs(model)
+    for last in (passes.OutputFixPass(), passes.TopologicalSortPass()):
+        model = last(model).model
+    return model

@@ -1,0 +1,154 @@
+"""What onnxscript does well: constant folding, and its rules for what computes nothing.
+
+Its default rules, but for two. BatchNormalization is folded by our own pass (``batch_norm`` says why). The
+rule that makes a Split of two Slices writes an attribute of opset 18 into any model, and looks through the
+whole graph at each node: with it 5,000 nodes took minutes, without it seconds.
+"""
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.preparing.fold_known import fold_known
+from ptq_cli.models.preparing.fold_lazily import fold_lazily
+from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
+from ptq_cli.models.stored import is_large
+
+if TYPE_CHECKING:
+    from onnxscript.rewriter import RewriteRule
+
+ROUNDS = 3
+"""onnxscript's optimizer makes two of them, and its rewriter adds one."""
+NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
+"""By operator: the attribute that it got, and with which opset."""
+SMALL_CONSTANT = 8192
+"""Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
+
+
+def simplify(model: ir.Model) -> ir.Model:
+    """Return the model with functions inlined, constants folded and what computes nothing removed.
+
+    Requires: a model that the checker accepts. Ensures: every constant is an initializer of the main graph,
+    and none is an input; equal ones are one. A weight that is transposed, reshaped or cast is folded however
+    large. QuantizeLinear and DequantizeLinear stay, also of a constant.
+
+    Args:
+        model: may be changed in place.
+    """
+    from onnxscript.optimizer import fold_constants_ir
+    from onnxscript.rewriter import RewriteRuleSet
+
+    # Nothing may grow beyond the largest weight. What lies on disk is folded as it is read.
+    sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
+    largest = SMALL_CONSTANT if is_large(model) else max([SMALL_CONSTANT, *sizes])
+    for first in (passes.InlinePass(), passes.RemoveInitializersFromInputsPass()):
+        model = first(model).model
+    rules = RewriteRuleSet(_rules())
+    for _ in range(ROUNDS):
+        fold_lazily(model)
+        folded = fold_constants_ir(
+            model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
+        )
+        known = fold_known(model)
+        applied = rules.apply_to_model(model)
+        _keep_displaced_constants(model)
+        model = _swept(model)
+        if not applied and not folded.modified and not known:
+            break
+    for step in (
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.LiftSubgraphInitializersToMainGraphPass(),
+        passes.DeduplicateInitializersPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.IdentityEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+    ):
+        model = step(model).model
+    own_nested_outputs(model)
+    for last in (passes.OutputFixPass(), passes.NameFixPass(), passes.TopologicalSortPass()):
+        model = last(model).model
+    _without_newer_attributes(model)
+    return model
+
+
+def _keep_displaced_constants(model: ir.Model) -> None:
+    """Make initializers again of constants that onnxscript's rules put others in the place of.
+
+    They name a new constant for the value that is read: a second Flatten or Clip of that value takes the
+    place of the first one's constant, and a weight that has the name loses its own.
+    """
+    inputs = (value for node in model.graph.all_nodes() for value in node.inputs if value is not None)
+    displaced = {value for value in inputs if value.const_value is not None and value.producer() is None}
+    lost = [value for value in displaced if not value.is_initializer() and not value.is_graph_input()]
+    names = FreshNames.of(model.graph) if lost else None
+    for value in sorted(lost, key=lambda item: item.name or ""):
+        if names is not None:
+            value.name = names.claim(f"{value.name}.kept")
+        model.graph.register_initializer(value)
+
+
+def _swept(model: ir.Model) -> ir.Model:
+    for step in (
+        passes.RemoveUnusedNodesPass(),
+        passes.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
+        passes.RemoveUnusedOpsetsPass(),
+    ):
+        model = step(model).model
+    return model
+
+
+def _rules() -> "list[RewriteRule]":
+    from onnxscript.rewriter.rules import common
+
+    return [
+        *common.mul_by_1_rule.commute(),
+        *common.add_0_rule.commute(),
+        common.sub_0_rule,
+        common.div_by_1_rule,
+        common.dropout_zero_rule,
+        common.dropout_inference_rule,
+        common.two_reshapes_matmul_reshape_rule,
+        common.one_reshape_matmul_reshape_rule,
+        common.cast_constant_of_shape_rule,
+        common.cast_constant_of_shape_without_value_rule,
+        common.collapse_slice_rule,
+        common.collapse_slice2_rule,
+        common.materialize_reshape_shape_rule,
+        common.min_min_rule,
+        common.max_max_rule,
+        common.min_max_rule,
+        common.max_min_rule,
+        common.successive_clip_relu_rule,
+        common.successive_relu_clip_rule,
+        common.successive_relu_rule,
+        common.successive_clip_rule,
+        common.cast_cast_rule,
+        common.no_op_cast_rule,
+        common.no_op_expand_rule,
+        common.flatten_to_reshape_rule,
+        common.reshape_reshape_rule,
+        common.no_op_transpose_rule,
+        common.transpose_transpose_rule,
+        common.unsqueeze_unsqueeze_rule,
+        common.squeeze_reshape_1d_rule,
+        common.no_op_dynamic_scatter_nd_rule,
+        common.no_op_static_scatter_nd_rule,
+        common.normalize_pad_format_conv_rule,
+        common.normalize_pad_format_conv_integer_rule,
+        common.fuse_pad_into_conv_rule,
+        common.fuse_pad_into_conv_integer_rule,
+        common.remove_optional_bias_from_conv_rule,
+        common.remove_optional_bias_from_conv_transpose_rule,
+        common.remove_optional_bias_from_gemm_rule,
+    ]
+
+
+def _without_newer_attributes(model: ir.Model) -> None:
+    # They say nothing: a shape that onnxscript finds has no 0, and parts are equal, one for each output.
+    opset = model.opset_imports.get("", 0)
+    for op_type, (attribute, since) in NEWER_ATTRIBUTES.items():
+        for node in model.graph.all_nodes() if opset < since else ():
+            if node.op_type == op_type and node.domain == "":
+                node.attributes.pop(attribute, None)

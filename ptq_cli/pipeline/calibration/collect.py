@@ -1,0 +1,205 @@
+"""Feed collectors from a running model: several pieces of the data are run and counted at once.
+
+Each thread takes a piece through: it runs it, and counts what it ran while that is still in the processor's
+cache. Meanwhile the next batch is decoded. All that callers are told, and all that can fail, comes in the
+order of the batches.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Protocol, Self
+
+import numpy as np
+
+from ptq_cli.calibdata.ahead import decoded_ahead
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import NonFiniteActivationError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array
+from ptq_cli.pipeline.calibration.counting import MakeCollector
+from ptq_cli.pipeline.calibration.feeding import Feeding
+from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
+from ptq_cli.runtime.forward import Forward, Pass, Run
+
+Snapshot = Callable[[], dict[str, TensorStatistics]]
+AfterBatch = Callable[[int, int], None]
+"""Is told how many batches and samples were counted."""
+
+
+class Checkpoints(Protocol):
+    """What keeps the statistics of the batches so far."""
+
+    def is_due(self) -> bool:
+        """Tell whether the statistics after the batch that is begun last are wanted."""
+
+    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+        """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
+
+
+def collect(
+    run: Run | Forward,
+    batches: Iterable[Batch],
+    *,
+    inputs: Sequence[str],
+    taps: Sequence[str],
+    method: str,
+    threads: int,
+    total: int | None = None,
+    prefetch: int = 0,
+    progress: ProgressCallback = silent,
+    after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
+    initial: Mapping[str, TensorStatistics] | None = None,
+    make_tapped: MakeCollector = make_collector,
+    axes: Mapping[str, int] | None = None,
+    allow_nonfinite: bool = False,
+) -> tuple[dict[str, TensorStatistics], int]:
+    """Run every batch and keep the statistics of the model's inputs and tapped tensors.
+
+    Args:
+        run: returns the tapped tensors of a batch, in the order of ``taps``; or how batches are run.
+        batches: of the calibration set, keyed by the model's inputs; none of them is no error.
+        inputs: which of the model's inputs are measured; they are read from the batch.
+        taps: names of the tensors that ``run`` returns.
+        method: the collector.
+        threads: that run and count, at least 1; those that run no piece help to count. The result does not
+            depend on it.
+        prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
+        total: how many samples there will be, if known.
+        progress: is told before the first run, and after each batch.
+        after_batch: is called after each batch, once all its tensors are counted.
+        checkpoints: is given the statistics after a batch where it wants them.
+        initial: statistics of batches that were counted before, which are merged with these.
+        make_tapped: makes the collectors of the tapped tensors, which may be on a device; see ``counting``.
+        axes: tensors of which each channel's statistics are kept besides, with their axis.
+        allow_nonfinite: NaN and infinities are counted rather than refused.
+
+    Returns:
+        The statistics by tensor name, and how many samples were seen, those of ``initial`` not among them.
+
+    Raises:
+        NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
+            order and the sample.
+        ActivationAxisError: a tensor does not have its axis, or not as many channels as before.
+    """
+    forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
+    axes = axes or {}
+    makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
+    feeding = Feeding(
+        {
+            name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
+            for name, make in makers.items()
+        }
+    )
+    work = _Work(forward, inputs, axes, feeding, threads)
+    due = _Due(checkpoints)
+    number = samples = 0
+
+    def snapshot() -> dict[str, TensorStatistics]:
+        statistics = feeding.statistics()
+        if initial is None:
+            return statistics
+        return {name: item.merge(initial[name]) for name, item in statistics.items()}
+
+    with closing(decoded_ahead(batches, prefetch)) as decoded, work:
+        # What may be done with batches is found out with the first one; not before that is there a piece.
+        parts = _announced(pieces(decoded, forward), lambda: progress(Progress("calibrate", 0, total)))
+        with closing(work_ahead(parts, work.run_and_count, forward.at_once, due.after)) as worked:
+            for piece, error in worked:
+                if error is not None:
+                    raise error
+                samples += piece.batch.size if piece.done else 0
+                if not piece.last:
+                    continue
+                number += 1
+                progress(Progress("calibrate", samples, total))
+                if after_batch is not None:
+                    after_batch(number, samples)
+                if checkpoints is not None and piece is due.piece:
+                    checkpoints.write(number, samples, snapshot)
+    return snapshot(), samples
+
+
+class _Work:
+    """Runs a piece and counts what it ran, in any of several threads."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        inputs: Sequence[str],
+        in_order: Collection[str],
+        feeding: Feeding,
+        threads: int,
+    ) -> None:
+        self._inputs = inputs
+        self._in_order = in_order
+        self._feeding = feeding
+        self._helpers = max(0, threads - forward.at_once)
+        self._pool = ThreadPoolExecutor(max(1, self._helpers), "count")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
+        """Return what is wrong with the piece's tensors, if anything is."""
+        arrays = piece.turn.run(piece.batch.inputs)
+        measured = dict(zip(piece.turn.taps, arrays, strict=True))
+        # A tensor may be in blocks of channels; where the channels do not matter, that is no matter.
+        measured |= {name: piece.turn.in_model_order(name, measured[name]) for name in self._of_order(piece)}
+        if piece.first:
+            measured |= {name: piece.batch.inputs[name] for name in self._inputs}
+        bad = self._feeding.count(measured, self._pool, self._helpers)
+        error = None
+        if bad is not None:
+            given = measured[bad]
+            array = given if bad in self._in_order else piece.turn.in_model_order(bad, given)
+            error = _non_finite(bad, array, piece)
+        measured.clear()
+        piece.turn.recycle(arrays)
+        return error
+
+    def _of_order(self, piece: Piece) -> Iterator[str]:
+        return (name for name in piece.turn.taps if name in self._in_order)
+
+
+class _Due:
+    """Notes after which piece the statistics are wanted."""
+
+    def __init__(self, checkpoints: Checkpoints | None) -> None:
+        self._checkpoints = checkpoints
+        self.piece: Piece | None = None
+
+    def after(self, piece: Piece) -> bool:
+        """Tell whether they are wanted after a piece."""
+        if piece.last and self._checkpoints is not None and self._checkpoints.is_due():
+            self.piece = piece
+        return piece is self.piece
+
+
+def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator[Piece]:
+    for index, piece in enumerate(parts):
+        if not index:
+            announce()
+        yield piece
+
+
+def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationError:
+    batch = piece.batch
+    with np.errstate(over="ignore"):
+        bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
+    value, place = array[tuple(bad)], [int(index) for index in bad]
+    where = f"the batch of '{batch.names[0]}'"
+    if array.ndim > 0 and array.shape[0] == batch.size:
+        where = f"sample '{batch.names[place[0]]}'"
+        place[0] += piece.start
+    return NonFiniteActivationError(
+        f"tensor '{name}' is {value} at {place} for {where}",
+        hint="the float model overflows or divides by zero there; mend the model or leave the sample out, "
+        "or count such values with --allow-nonfinite",
+    )

@@ -1,0 +1,167 @@
+"""How the tapped model is run: as fast as it can be, or below a limit of memory."""
+
+from collections.abc import Mapping, Sequence
+
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.rebatch import cut
+from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, resident_bytes
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.models.stored import release
+from ptq_cli.pipeline.preparing.float_model import FloatModel
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.device import parse_device
+from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
+from ptq_cli.runtime.pieces import begins_with, samples_of_piece
+from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.sizes import tapped_sizes
+from ptq_cli.runtime.tapped import PIECE_BYTES, TappedModel, most_at_once
+from ptq_cli.runtime.taps import tap
+
+STATISTICS_BYTES = 200_000
+"""Of a tensor with a histogram: its table and what was settled of it."""
+CHANNEL_BYTES = 50_000
+"""Of a channel with a histogram: likewise."""
+SESSION_BYTES = 6 << 20
+"""Of a session whatever its weights: its graph, its threads, its kernels."""
+COPIES_OF_WEIGHTS = 3
+"""While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it."""
+
+
+def open_forward(
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    data: Dataset,
+    batch_size: int,
+    progress: ProgressCallback,
+    axes: Mapping[str, int],
+) -> Forward:
+    """Return how batches are run for the values of ``taps``.
+
+    Args:
+        model: the model.
+        taps: names of its tensors.
+        recipe: for threads and the limit of memory.
+        data: its first batch tells the sizes, where there is a limit.
+        batch_size: samples of a batch.
+        progress: is told the plan, where there is a limit.
+        axes: tensors of which each channel is measured, with their axis.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+        MemoryLimitError: the limit is too low.
+        DeviceError: ONNX Runtime cannot use the device.
+    """
+    release(model.model)
+    if not taps:
+        # A model of one layer may need the range of its input alone, and no graph runs without an output.
+        return Forward((Pass((), lambda _inputs: []),))
+    threads = recipe.runtime.threads or usable_cores()
+    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
+    if not parse_device(recipe.runtime.device).is_host:
+        return _open_on_device(model, taps, recipe, data, batch_size, progress)
+    if limit is None:
+        fixed = fixed_batch_size(model.inputs) is not None
+        return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
+    plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit, axes)
+    progress(Progress("calibrate", 0, None, note=f"below {format_size(limit)} of memory: {plan}"))
+    models = [
+        TappedModel(
+            tap(model.model, group), group, threads=threads, samples=plan.samples, at_once=plan.at_once
+        )
+        for group in plan.groups
+    ]
+    return Forward(tuple(part.one_pass() for part in models), plan.at_once, models[0].split)
+
+
+def _open_on_device(
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    data: Dataset,
+    batch_size: int,
+    progress: ProgressCallback,
+) -> Forward:
+    from ptq_cli.runtime.on_device import DeviceModel
+
+    device = parse_device(recipe.runtime.device)
+    session = Session(tap(model.model, taps), threads=recipe.runtime.threads, device=device)
+    forward = DeviceModel(session, taps, whole_batches=fixed_batch_size(model.inputs) is not None).forward()
+    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
+    if limit is not None:
+        batch = next(data.batches(batch_size))
+        # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
+        forward.passes[0].run(forward.split(batch)[0].inputs)
+        waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+        more = waiting + STATISTICS_BYTES * len(taps)
+        peak = require_host_memory(most_resident_bytes(), more, limit)
+        note = f"below {format_size(limit)} of the host's memory: about {format_size(peak)} at the most"
+        progress(Progress("calibrate", 0, None, note=f"{note}; the {len(taps)} tensors stay on {device}"))
+    return forward
+
+
+def _plan(
+    model: FloatModel,
+    taps: Sequence[str],
+    recipe: Recipe,
+    batch: Batch,
+    threads: int,
+    limit: int,
+    axes: Mapping[str, int],
+) -> MemoryPlan:
+    reached = most_resident_bytes()
+    whole = fixed_batch_size(model.inputs) is not None or not samples_are_apart(model, batch)
+    least = batch.size if whole else 1
+    part = cut(batch, 0, least)
+    before = resident_bytes()
+    sizes, grown = tapped_sizes(model.model, taps, part.inputs)
+    each = {name: -(-size // least) for name, size in sizes.items()}
+    weights, mapped = model.stored.size, bool(model.stored.data)
+    of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
+    # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
+    # the one that is run.
+    waiting = (recipe.runtime.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
+    needs = Needs(
+        reached=reached,
+        base=max(before, resident_bytes()),
+        fixed=(0 if mapped else COPIES_OF_WEIGHTS * weights)
+        + _statistics_bytes(model, taps, axes, each)
+        + waiting,
+        session=SESSION_BYTES + of_session,
+        scratch=max(grown // least - of_session, 3 * max(each.values())),
+        taps=each,
+    )
+    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES)))
+    at_once = most_at_once(threads, whole_batches=whole)
+    return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
+
+
+def _statistics_bytes(
+    model: FloatModel, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
+) -> int:
+    shapes = {value.name: value.shape for node in model.model.graph for value in node.outputs}
+    shapes |= {value.name: value.shape for value in model.model.graph.inputs}
+    channels = 0
+    for name, axis in axes.items():
+        shape = shapes[name]
+        size = shape[axis] if shape is not None else None
+        # Where it is not known, at the most as many as a sample has values.
+        channels += size if isinstance(size, int) else min(MOST_CHANNELS, each.get(name, 0) // 4)
+    return STATISTICS_BYTES * len(taps) + CHANNEL_BYTES * channels
+
+
+def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
+    """Tell whether what the model computes for a sample is the same whatever else is in its batch."""
+    if batch.size == 1:
+        return True
+    session = Session(model.stored, threads=1, arena=False)
+    try:
+        first, both = (session.run(cut(batch, 0, size).inputs) for size in (1, 2))
+    except RuntimeFailedError:
+        return False
+    return all(begins_with(two, one, 2) for one, two in zip(first, both, strict=True))

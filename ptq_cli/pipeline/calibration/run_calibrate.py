@@ -1,0 +1,305 @@
+"""``calibrate``: run the calibration set once, and keep its statistics."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.selection import WHOLE, Selection, Shard, parse_shard
+from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.artifact.share import Share
+from ptq_cli.collectors.statistics.tensor_statistics import NonFinite, TensorStatistics
+from ptq_cli.core.arithmetic import ZERO_AMAX
+from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.stored import StoredModel
+from ptq_cli.pipeline.calibration.calibration_checkpoint import (
+    CheckpointWriter,
+    advance,
+    discard_checkpoint,
+    load_checkpoint,
+)
+from ptq_cli.pipeline.calibration.collect import AfterBatch, Checkpoints
+from ptq_cli.pipeline.calibration.measure import Subject, batch_size_of, measure, open_subject
+from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.cuda import require_device
+from ptq_cli.runtime.device import parse_device
+from ptq_cli.runtime.session import usable_cores
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """What ``calibrate`` did.
+
+    Attributes:
+        run: where the files are.
+        source: the data, as it was named.
+        samples: how many samples were seen.
+        method: the collector.
+        tensors: how many tensors were measured.
+        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+            compared: ONNX that no pass rewrote.
+        dead: names of tensors that were always 0.
+        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
+        nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
+        channels: tensors of which each channel was measured, with the number of channels.
+        faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
+        compared_with: whose outputs ``parity`` compares with.
+        notes: what was done to the model that a user should know.
+    """
+
+    run: RunDirectory
+    source: str
+    samples: int
+    method: str
+    tensors: int
+    parity: float | None
+    dead: tuple[str, ...]
+    shards: str = ""
+    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
+    faint: tuple[str, ...] = ()
+    compared_with: str = "PyTorch's"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the float model, serialized.
+        calibration: the statistics.
+        files: the content of each file to write.
+    """
+
+    result: CalibrationResult
+    model: StoredModel
+    calibration: Calibration
+    files: Mapping[Path, Content]
+
+
+def run_calibrate(
+    request: Request,
+    run: RunDirectory,
+    progress: ProgressCallback = silent,
+    *,
+    shard: str | None = None,
+    restart: bool = False,
+) -> CalibrationResult:
+    """Calibrate, and write the float model, the statistics and the resolved recipe.
+
+    Nothing but checkpoints is written before everything succeeded.
+
+    Args:
+        request: all settings.
+        run: the run directory.
+        progress: is told after each batch.
+        shard: ``K/N`` to run only that share of the batches, or None for all.
+        restart: begin anew where an earlier calibration of the same could be continued.
+
+    Raises:
+        UsageError: there is no such shard.
+        PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
+    """
+    part = parse_shard(shard) if shard is not None else WHOLE
+    ranks = find_ranks(os.environ)
+    if ranks is not None:
+        require_single(ranks if shard is not None else None, "one shard")
+        return _run_on_ranks(request, run, progress, ranks, restart=restart)
+    recipe = resolve(request)
+    require_outputs(run, recipe)
+    require_device(parse_device(recipe.runtime.device))
+    if restart:
+        discard_checkpoint(run.checkpoint)
+    subject = open_subject(recipe, progress, run.float_model)
+    calibrated = make_calibration(subject, request, recipe, run, progress, part)
+    write_together(calibrated.files)
+    discard_checkpoint(run.checkpoint)
+    return calibrated.result
+
+
+def _run_on_ranks(
+    request: Request, run: RunDirectory, progress: ProgressCallback, ranks: Ranks, *, restart: bool
+) -> CalibrationResult:
+    """Calibrate as one of several processes; the first one writes what a single one would.
+
+    There are no checkpoints: the shards of one rank do not continue those of another, as ``--shard`` does.
+    """
+    from ptq_cli.pipeline.calibration.torchrun.distributed import joined
+
+    with joined(ranks) as group:
+        recipe = resolve(request)
+        require_outputs(run, recipe)
+        mine = _of_rank(recipe, ranks)
+        require_device(parse_device(mine.runtime.device))
+        if restart and ranks.is_first:
+            discard_checkpoint(run.checkpoint)
+        subject = open_subject(mine, progress, run.float_model)
+        begun = provenance_of(subject, request, recipe, run, group.shard)
+        part = measure_part(subject, mine, begun, progress, after_batch=group.after_batch)
+        merged = group.merge(part)
+        require_samples_seen(merged.provenance)
+        calibrated = assemble(subject, merged, recipe, run)
+        if ranks.is_first:
+            write_together(calibrated.files)
+            discard_checkpoint(run.checkpoint)
+        group.wait_for_all("written")
+    return calibrated.result
+
+
+def _of_rank(recipe: Recipe, ranks: Ranks) -> Recipe:
+    """Return the recipe with the rank's own part of the machine: its threads, and a GPU."""
+    device = parse_device(recipe.runtime.device).for_rank(ranks.local_rank)
+    threads = ranks.threads(recipe.runtime.threads or usable_cores())
+    return replace(recipe, runtime=replace(recipe.runtime, threads=threads, device=str(device)))
+
+
+def make_calibration(
+    subject: Subject,
+    request: Request,
+    recipe: Recipe,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    shard: Shard = WHOLE,
+) -> Calibrated:
+    """Run the calibration set through the model, from the last checkpoint on; only checkpoints are written.
+
+    Raises:
+        PtqError: the data do not fit the model, or a value is NaN or infinite.
+    """
+
+    def tell(note: str) -> None:
+        progress(Progress("calibrate", 0, None, note))
+
+    begun = provenance_of(subject, request, recipe, run, shard)
+    plan = make_plan(subject.model.model, load_target(recipe.quantization.target))
+    earlier = load_checkpoint(run.checkpoint, begun, plan.measured, tell)
+    if earlier is not None:
+        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
+        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
+    writer = CheckpointWriter(run.checkpoint, begun, recipe.calibration.checkpoint_every, tell)
+    initial = earlier.statistics if earlier is not None else None
+    calibration = measure_part(subject, recipe, begun, progress, checkpoints=writer, initial=initial)
+    return assemble(subject, calibration, recipe, run)
+
+
+def provenance_of(
+    subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
+) -> Provenance:
+    """Return what a calibration of a shard is made from, before its first batch."""
+    model, batch_size = subject.model, batch_size_of(subject.model, recipe)
+    return Provenance(
+        model=model.stored.sha256,
+        source=model.file.sha256,
+        data=subject.dataset.digest(),
+        settings=settings_of(recipe, run) | device_kind(recipe) | source_hashes(recipe, model.file, run),
+        flags=flags_to_store(request, run),
+        method=recipe.calibration.method,
+        samples=0,
+        share=Share(shard.count, {shard.number: 0}, batch_size, finished=False),
+    )
+
+
+def measure_part(
+    subject: Subject,
+    recipe: Recipe,
+    begun: Provenance,
+    progress: ProgressCallback,
+    *,
+    after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints | None = None,
+    initial: Mapping[str, TensorStatistics] | None = None,
+) -> Calibration:
+    """Run what is left of a shard through the model.
+
+    Args:
+        subject: the model and the data.
+        recipe: all settings.
+        begun: which shard, and how much of it was seen before.
+        progress: is told after each batch.
+        after_batch: is called after each batch.
+        checkpoints: is given the statistics after a batch where it wants them.
+        initial: the statistics of what was seen before.
+
+    Raises:
+        EmptyDataError: the whole set, which is but one shard, has no samples.
+        PtqError: as ``measure`` does.
+    """
+    if begun.share is None:
+        raise ValueError("a part is of a shard")
+    ((number, done),) = begun.share.batches.items()
+    batches = 0
+
+    def count_batch(count: int, samples: int) -> None:
+        nonlocal batches
+        batches = count
+        if after_batch is not None:
+            after_batch(count, samples)
+
+    def shift(step: Progress) -> None:
+        total = begun.samples + step.total if step.total is not None else None
+        progress(replace(step, done=begun.samples + step.done, total=total))
+
+    selection = Selection(Shard(number, begun.share.count), done)
+    statistics, samples = measure(
+        subject,
+        recipe,
+        shift,
+        selection,
+        after_batch=count_batch,
+        checkpoints=checkpoints,
+        initial=initial,
+    )
+    provenance = advance(begun, batches, samples, finished=True)
+    require_samples_seen(provenance)
+    return Calibration(provenance, statistics)
+
+
+def require_samples_seen(provenance: Provenance) -> None:
+    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
+
+    Raises:
+        EmptyDataError: there was no sample.
+    """
+    if provenance.share is None and not provenance.samples:
+        raise EmptyDataError(
+            "the calibration set has no samples", hint="name a set that has some with --data"
+        )
+
+
+def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: RunDirectory) -> Calibrated:
+    """Return the files of a calibration, and what to tell of it."""
+    model, provenance = subject.model, calibration.provenance
+    files: dict[Path, Content] = {
+        **model.stored.files(run.float_model),
+        run.calibration: calibration_bytes(calibration),
+        run.recipe: recipe_to_toml(recipe, run.path).encode(),
+    }
+    seen = calibration.statistics
+    result = CalibrationResult(
+        run,
+        str(recipe.calibration.data),
+        provenance.samples,
+        provenance.method,
+        len(seen),
+        model.parity,
+        tuple(name for name, item in seen.items() if item.dead),
+        provenance.share.describe() if provenance.share is not None else "",
+        {name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
+        {name: item.channels.size for name, item in seen.items() if item.channels is not None},
+        tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
+        model.compared_with,
+        model.prepared.notes,
+    )
+    return Calibrated(result, model.stored, calibration, files)

@@ -1,0 +1,217 @@
+"""``merge``: the runs of several shards become the run that one calibration would have written."""
+
+import ast
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.collectors.artifact.calibration_file import Provenance, calibration_bytes, load_calibration
+from ptq_cli.collectors.artifact.merge_calibrations import Part, different, merge_calibrations
+from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
+from ptq_cli.core.files import require_file, write_together
+from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, LOCATIONS
+from ptq_cli.pipeline.calibration.run_calibrate import require_samples_seen
+from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
+from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
+from ptq_cli.recipe.schema import Recipe
+
+OF_THE_MACHINE = (
+    "runtime.device",
+    "runtime.threads",
+    "runtime.prefetch",
+    "calibration.checkpoint_every",
+    "evaluation.checkpoint_every",
+)
+"""Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
+device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """What ``merge`` did.
+
+    Attributes:
+        run: where the files are.
+        runs: how many runs were merged.
+        samples: how many samples they have seen together.
+        method: the collector.
+        tensors: how many tensors were measured.
+        shards: which shards the result holds, such as ``shards 1 and 2 of 8``; empty for all.
+        missing: those that it does not hold.
+    """
+
+    run: RunDirectory
+    runs: int
+    samples: int
+    method: str
+    tensors: int
+    shards: str
+    missing: str
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """What a run is made from, all its paths relative to the merged run."""
+
+    run: RunDirectory
+    provenance: Provenance
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        return f"'{self.run.path}'"
+
+
+def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool = False) -> MergeResult:
+    """Merge the calibrations of shards, and write what one calibration of the whole would have written.
+
+    Args:
+        runs: the run directories of the shards, in any order.
+        run: the run directory of the result, which is none of them.
+        partial: allow shards to be missing; what is written is then a part as well.
+
+    Raises:
+        UsageError: no run was named, or the result would overwrite one.
+        MissingStageError: a run has no calibration.
+        CalibrationFileError: a calibration is damaged.
+        StaleCalibrationError: a float model is not the one that was calibrated.
+        MergeError: the runs are no shards of one calibration.
+        OverlappingShardsError: two runs hold the same shard.
+        IncompleteCalibrationError: a shard is missing, or not finished.
+        EmptyDataError: all shards together have no sample.
+        OutputFileError: a file cannot be written.
+    """
+    _require_runs(runs, run)
+    shards = _read_shards(runs, run)
+    first = min(shards, key=_lowest_shard)
+    require_outputs(run, first.recipe)
+    for shard in shards:
+        _require_same_recipe(shards[0], shard)
+    merged = merge_calibrations(_parts(shards), partial=partial)
+    require_samples_seen(merged.provenance)
+    model = read_model(first.run.float_model).copied(run.path, run.float_model.name)
+    write_together(
+        {
+            **model.files(run.float_model),
+            run.calibration: calibration_bytes(merged),
+            run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
+        }
+    )
+    share, provenance = merged.provenance.share, merged.provenance
+    return MergeResult(
+        run,
+        len(runs),
+        provenance.samples,
+        provenance.method,
+        len(merged.statistics),
+        share.describe() if share is not None else "",
+        share.describe_missing() if share is not None else "",
+    )
+
+
+def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
+    if not runs:
+        raise UsageError("no run was named", hint="ptq merge run-1 run-2 --run all")
+    for shard in runs:
+        if os.path.realpath(shard.path) == os.path.realpath(run.path):
+            raise UsageError(
+                f"'{run.path}' would overwrite one of the runs that it is made from",
+                hint="name another run directory with --run",
+            )
+
+
+def _read_shards(runs: Sequence[RunDirectory], target: RunDirectory) -> list[_Shard]:
+    """Return what each run is made from.
+
+    The paths in a run directory start at it. If the model lies there, they are taken so, and made relative to
+    the merged run. A run that came from another machine may have been moved without its model; where the
+    model lies from the merged run's own folder, the paths are taken as they are.
+    """
+    bases: tuple[Callable[[RunDirectory], Path], ...] = (lambda run: run.path, lambda _run: target.path)
+    readings = [[_read_shard(run, base(run), target) for run in runs] for base in bases]
+    found = (reading for reading in readings if Path(reading[0].recipe.model.path or "").is_file())
+    return next(found, readings[0])
+
+
+def _read_shard(run: RunDirectory, base: Path, target: RunDirectory) -> _Shard:
+    calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
+    model = require_file(run.require_stage(run.float_model, "ptq calibrate"), "float model")
+    if read_model(model).sha256 != calibration.provenance.model:
+        raise StaleCalibrationError(
+            f"'{run.float_model}' is not the model that was calibrated", hint="run ptq calibrate again"
+        )
+    path = require_file(run.require_stage(run.recipe, "ptq calibrate"), "recipe")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    # As of any recipe: thousands of digits, thousands of brackets.
+    except (ValueError, RecursionError) as error:
+        raise RecipeSyntaxError(f"{path} is no valid TOML: {error}", hint="see https://toml.io") from error
+    recipe = merge_layers([table_layer(table, base, str(path))])
+    return _Shard(run, _moved(calibration.provenance, base, target), recipe)
+
+
+def _moved(provenance: Provenance, base: Path, target: RunDirectory) -> Provenance:
+    def move(location: str) -> str:
+        return relative_location(resolve_location(location, base.absolute()), target.path)
+
+    settings = {}
+    for key, text in provenance.settings.items():
+        if key.startswith(HASH_PREFIX):
+            settings[f"{HASH_PREFIX}{move(key.removeprefix(HASH_PREFIX))}"] = text
+        elif key in LOCATIONS and text != "None" and not _is_name(key, text):
+            settings[key] = repr(move(_location(key, text)))
+        else:
+            settings[key] = text
+    flags = table_layer(provenance.flags, base, "the calibration's flags").table
+    flags = map_locations(flags, lambda location: relative_location(location, target.path))
+    return replace(provenance, settings=settings, flags=flags)
+
+
+def _is_name(key: str, text: str) -> bool:
+    """Tell whether a target is named, and not its file."""
+    return key == "quantization.target" and not is_target_file(_location(key, text))
+
+
+def _location(key: str, text: str) -> str:
+    try:
+        return str(ast.literal_eval(text))
+    # What a text that was made to do harm raises: no literal, too deep, too large.
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise CalibrationFileError(
+            f"a calibration's '{key}' is no text: {text[:40]}", hint="calibrate again"
+        ) from error
+
+
+def _lowest_shard(shard: _Shard) -> int:
+    return min(shard.provenance.share.batches) if shard.provenance.share is not None else 1
+
+
+def _require_same_recipe(first: _Shard, other: _Shard) -> None:
+    one, two = (_settings(shard.recipe) for shard in (first, other))
+    for key in sorted(one.keys() | two.keys()):
+        if one.get(key) != two.get(key) and key not in OF_THE_MACHINE:
+            raise different(first.name, other.name, f"'{key}'", one.get(key), two.get(key))
+
+
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    # Paths from the current folder, as the user types them: they stand in the message.
+    table = recipe_to_table(recipe, Path())
+    settings: dict[str, Any] = {}
+    for section, values in table.items():
+        named = values.items() if isinstance(values, dict) else [("", values)]
+        settings |= {f"{section}.{name}".rstrip("."): value for name, value in named}
+    return settings
+
+
+def _parts(shards: Sequence[_Shard]) -> Iterator[Part]:
+    # Read once more, one at a time: thousands of shards do not fit into memory together.
+    for shard in shards:
+        calibration = load_calibration(shard.run.calibration)
+        yield Part(shard.name, replace(calibration, provenance=shard.provenance))

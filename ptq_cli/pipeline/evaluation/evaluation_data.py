@@ -1,0 +1,115 @@
+"""What models are evaluated on, and by which metrics: all that can be refused before a model runs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
+from ptq_cli.core.errors import GateError, UsageError, did_you_mean
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.evaluation.run_gate import read_baseline
+from ptq_cli.recipe.schema import GateSettings, Recipe
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.evaluation.evaluator import Judged, judged_metrics
+from ptq_cli.report.gate.limits import check_limits
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """The evaluation set, found to fit the model, the metrics asked for, and the baseline.
+
+    Attributes:
+        dataset: with the arrays that are the model's inputs.
+        batch_size: samples a batch: the model's own, or the recipe's.
+        outputs: names of the model's outputs.
+        metrics: what is measured on each model.
+        baseline: the earlier report that regressions are from.
+    """
+
+    dataset: Dataset
+    batch_size: int
+    outputs: tuple[str, ...]
+    metrics: tuple[Judged, ...]
+    baseline: Report | None
+
+
+def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
+    """Check that the evaluation set fits the model's inputs, and the metrics its outputs.
+
+    Args:
+        dataset: the evaluation set.
+        recipe: names metrics and limits.
+        model: the float model.
+
+    Raises:
+        DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
+        LabelError: a metric needs labels, and there are none.
+        UnknownNameError, EntryPointError, MetricError: a metric does not exist, or cannot be made.
+        GateError: a limit makes no sense, or names a metric that will not be measured.
+        ReportError: the baseline is damaged, or no report.
+        UsageError: the PyTorch model is wanted, and there is none.
+    """
+    if recipe.evaluation.with_pytorch:
+        _require_pytorch(recipe)
+    inputs = input_specs(model)
+    bound = bind_inputs(dataset, inputs)
+    batch_size = fixed_batch_size(inputs) or recipe.evaluation.batch_size
+    outputs = tuple(value.name or "" for value in model.graph.outputs)
+    check_limits(recipe.gate)
+    specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
+    if not specs and has_classes(bound, batch_size):
+        specs = (MetricSpec("top1", "top1"),)
+    if specs:
+        require_labels(dataset, f"metric '{specs[0].name}'")
+    _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
+    metrics = judged_metrics(specs, outputs, class_counts(model))
+    return EvaluationSet(bound, batch_size, outputs, metrics, read_baseline(recipe.gate))
+
+
+def _limited(gate: GateSettings) -> list[str]:
+    return [*gate.max_drop, *gate.min, *gate.max_regression]
+
+
+def has_classes(dataset: Dataset, batch_size: int) -> bool:
+    """Say whether labels are classes, so that top-1 is meant where no metric is named."""
+    if not dataset.has_labels:
+        return False
+    first = next(dataset.batches(batch_size), None)
+    return first is None or first.labels is None or is_class_index(first.labels)
+
+
+def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterable[str]) -> None:
+    """Refuse a limit on what will not be measured: better to learn it now than after the work."""
+    further = [f"{name}[{output}]" for output in list(outputs)[1:] for name in PAIR_METRICS]
+    known = [*names, *PAIR_METRICS, *further]
+    for name in _limited(gate):
+        if name not in known and split_output(name)[0] not in PAIR_METRICS:
+            raise GateError(
+                f"there is a limit on '{name}', which is not measured{did_you_mean(name, known)}",
+                hint=f"measured are: {', '.join(known)}; --metric names others",
+            )
+
+
+def class_counts(model: ir.Model) -> Mapping[str, int]:
+    """Return the size of the second axis of each output, where it is known."""
+    shapes = {value.name or "": value.shape for value in model.graph.outputs}
+    return {
+        name: shape[1]
+        for name, shape in shapes.items()
+        if shape is not None and len(shape) >= 2 and isinstance(shape[1], int)
+    }
+
+
+def _require_pytorch(recipe: Recipe) -> None:
+    if recipe.model.path is None or detect_kind(Path(recipe.model.path)) is ModelKind.ONNX:
+        raise UsageError(
+            "--with-pytorch needs a model that PyTorch loads, and the run's is ONNX",
+            hint="leave --with-pytorch out, or name the PyTorch model under [model] in ptq.toml",
+        )

@@ -1,0 +1,270 @@
+"""``evaluate``: the float and the quantized models over the evaluation set, the reports, and the verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ptq_cli.calibdata.images.thumbnails import thumbnail
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.calibration.measure import open_data
+from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
+from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
+from ptq_cli.pipeline.evaluation.run_page import in_memory
+from ptq_cli.pipeline.exporting.exported_file import (
+    Pair,
+    amax_summary,
+    as_exported,
+    evaluated_layers,
+    model_summary,
+    quantized_metadata,
+    quantized_path,
+    require_origin,
+)
+from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.output_checks import report_outputs, require_free_outputs, require_outputs
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.comparison.regression import require_same_model
+from ptq_cli.report.document.report_document import CalibrationSummary, EvaluationSummary, Report
+from ptq_cli.report.document.times import Latency, Times, current_time
+from ptq_cli.report.evaluation.changed_classes import ChangeCollector
+from ptq_cli.report.evaluation.evaluator import Evaluation
+from ptq_cli.report.evaluation.latency import measure_latency
+from ptq_cli.report.gate.decide_gates import decide
+
+LATENCY_SECONDS = 10.0
+"""For which all models take turns, where there is a limit on the latency."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What ``evaluate`` found of one quantized model.
+
+    Attributes:
+        report: all of it, with the verdict.
+        run: where ``report.json``, ``report.md``, ``report.html`` and ``junit.xml`` are.
+    """
+
+    report: Report
+    run: RunDirectory
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that is not written yet; ``files`` is the content of each file to write."""
+
+    result: EvaluationResult
+    files: Mapping[Path, bytes]
+
+
+def run_evaluate(
+    request: Request,
+    run: RunDirectory,
+    quantized_model: Path | None = None,
+    progress: ProgressCallback = silent,
+    *,
+    restart: bool = False,
+    thumbnails: bool = False,
+) -> EvaluationResult:
+    """Evaluate the float and the quantized model in one pass, and write the report.
+
+    Args:
+        request: evaluation data, metrics and limits.
+        run: the run directory.
+        quantized_model: the model to judge, or None for the one in the run directory.
+        progress: is told after each batch.
+        restart: begin anew where an earlier evaluation of the same could be continued.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
+
+    Raises:
+        PtqError: as ``run_evaluations`` does.
+    """
+    models = [quantized_model] if quantized_model is not None else []
+    return run_evaluations(request, run, models, progress, restart=restart, thumbnails=thumbnails)[0]
+
+
+def run_evaluations(
+    request: Request,
+    run: RunDirectory,
+    quantized_models: Sequence[Path],
+    progress: ProgressCallback = silent,
+    *,
+    restart: bool = False,
+    thumbnails: bool = False,
+) -> tuple[EvaluationResult, ...]:
+    """Evaluate the float model and quantized ones in one pass, and write a report of each.
+
+    Args:
+        request: evaluation data, metrics and limits.
+        run: the run directory.
+        quantized_models: the models to judge; none for the one in the run directory. The reports of several
+            are in a folder each, named as the model's file.
+        progress: is told after each batch.
+        restart: begin anew where an earlier evaluation of the same could be continued.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
+
+    Raises:
+        MissingStageError: nothing was calibrated or exported.
+        StaleCalibrationError: the models or settings do not belong together.
+        LabelError: a metric needs labels and the data have none, or one is out of range.
+        MetricError: a metric does not fit the model's output, or an output holds NaN.
+        GateError: a limit names a metric that is not computed.
+        UsageError: two models have the same name.
+    """
+    recipe, calibration, float_model = load_run(request, run)
+    require_outputs(run, recipe)
+    paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
+    runs = _report_runs(run, recipe, paths)
+    pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
+    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    for pair, path in zip(pairs, paths, strict=True):
+        origin = quantized_metadata(pair.quantized_model, path)
+        require_origin(origin, calibration, path)
+        as_exported(recipe, origin, path)
+    evaluation_set = fit_evaluation(dataset, recipe, float_model.load())
+    if restart:
+        discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    evaluated = make_evaluations(
+        with_exported(recipe, run),
+        calibration,
+        pairs,
+        evaluation_set,
+        run,
+        runs,
+        progress,
+        thumbnails=thumbnails,
+    )
+    write_together({path: content for item in evaluated for path, content in item.files.items()})
+    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    return tuple(item.result for item in evaluated)
+
+
+def make_evaluations(
+    recipe: Recipe,
+    calibration: Calibration,
+    pairs: Sequence[Pair],
+    evaluation_set: EvaluationSet,
+    run: RunDirectory,
+    runs: Sequence[RunDirectory],
+    progress: ProgressCallback,
+    *,
+    thumbnails: bool = False,
+) -> tuple[Evaluated, ...]:
+    """Evaluate the float model with each quantized one; nothing but checkpoints is written.
+
+    Args:
+        recipe: all settings.
+        calibration: that the quantized models were made from.
+        pairs: the float model, the same in each, and a quantized one.
+        evaluation_set: the data and metrics.
+        run: where checkpoints are.
+        runs: where the report of each quantized model goes.
+        progress: is told after each batch.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
+
+    Raises:
+        PtqError: as ``run_evaluations`` does.
+    """
+    for pair in pairs:
+        if evaluation_set.baseline is not None:  # decide would say the same, but only after all the work
+            require_same_model(model_summary(recipe, run, pair), evaluation_set.baseline.model)
+    models = Models(pairs[0].float_model, {pair.quantized_name: pair.quantized_model for pair in pairs})
+    paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
+    changed = [ChangeCollector(paint) for _ in pairs]
+    evaluations = evaluate_pass(recipe, models, evaluation_set, run, progress, changed)
+    latencies = _latencies(recipe, pairs, evaluation_set, progress)
+    found = []
+    class_names = evaluation_set.dataset.class_names
+    for pair, own, evaluation, latency, collector in zip(
+        pairs, runs, evaluations, latencies, changed, strict=True
+    ):
+        origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
+        exported = as_exported(recipe, origin, Path(pair.quantized_name))
+        report = _report(exported, calibration, pair, evaluation_set, run, evaluation, latency)
+        material = partial(in_memory, pair.float_model, pair.quantized_model, calibration, exported)
+        files = report_files(report, exported, material, origin, collector.changes(class_names), own)
+        found.append(Evaluated(EvaluationResult(report, own), files))
+    return tuple(found)
+
+
+def _report(
+    recipe: Recipe,
+    calibration: Calibration,
+    pair: Pair,
+    evaluation_set: EvaluationSet,
+    run: RunDirectory,
+    evaluation: Evaluation,
+    latency: Latency | None,
+) -> Report:
+    origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
+    dataset, stored = evaluation_set.dataset, calibration.provenance
+    report = Report(
+        times=Times(current_time(), latency),
+        versions=library_versions(),
+        model=model_summary(recipe, run, pair),
+        target=load_target(recipe.quantization.target).name,
+        amax=amax_summary(origin),
+        calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
+        evaluation=EvaluationSummary(
+            relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
+        ),
+        metrics=evaluation.measurements,
+        layers=evaluated_layers(pair, recipe, origin),
+        gates=(),
+    )
+    return decide(report, recipe.gate, evaluation_set.baseline)
+
+
+def _report_runs(run: RunDirectory, recipe: Recipe, paths: Sequence[Path]) -> list[RunDirectory]:
+    """Return where the report of each model goes: the run directory, or of several a folder each in it."""
+    if len(paths) == 1:
+        return [run]
+    names = [path.stem for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"two of the models are called '{name}', and their reports would lie in one folder",
+                hint="give one of the files another name",
+            )
+    runs = [run.of_model(path) for path in paths]
+    require_free_outputs([file for own in runs for file in report_outputs(own)], recipe)
+    return runs
+
+
+def _latencies(
+    recipe: Recipe, pairs: Sequence[Pair], evaluation_set: EvaluationSet, progress: ProgressCallback
+) -> list[Latency | None]:
+    """Return how long each quantized model takes beside the float one, where there is a limit on it."""
+    if recipe.gate.max_latency_ratio is None:
+        return [None] * len(pairs)
+    progress(Progress("measuring the latency", 0, None))
+    batch = next(evaluation_set.dataset.batches(evaluation_set.batch_size))
+    found = measure_latency(
+        [pairs[0].float_model, *(pair.quantized_model for pair in pairs)],
+        [batch.inputs],
+        threads=recipe.runtime.threads,
+        seconds=LATENCY_SECONDS,
+    )
+    return [
+        Latency(
+            1000 * found.models[0].p50,
+            1000 * model.p50,
+            found.batch,
+            found.threads,
+            found.turns,
+            ratio.value,
+            ratio.interval,
+        )
+        for model, ratio in zip(found.models[1:], found.ratios, strict=True)
+    ]

@@ -1,0 +1,172 @@
+"""``report.html``: from what a run holds in memory, or again from its directory."""
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
+from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
+from ptq_cli.core.files import write_together
+from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+from ptq_cli.report.document.details import Details, read_details
+from ptq_cli.report.document.report_document import ModelFile, Report, read_report
+from ptq_cli.report.html.evidence import Evidence, Origin
+from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
+
+Found = TypeVar("Found")
+
+STALE_ANALYSIS = (
+    "The run's analysis.json is of another quantized model. This makes it anew and writes this page again:"
+)
+
+
+@dataclass(frozen=True)
+class PageResult:
+    """The page that was written, and what it could not show."""
+
+    page: Path
+    notes: tuple[str, ...]
+
+
+def make_page(
+    report: Report,
+    details: Details | None,
+    recipe: str,
+    material: Callable[[], Material],
+    run: RunDirectory,
+    analysis: Analysis | None,
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return the page, and what it could not show.
+
+    What is missing or does not belong to the report is a note on the page and no error: a report without
+    histograms is still a report.
+
+    Args:
+        report: what was measured.
+        details: the samples that changed; None where they are not known.
+        recipe: the settings as TOML; empty where they are not known.
+        material: reads or hands over both models and the statistics.
+        run: names the files.
+        analysis: where the model loses; None where nothing tells.
+    """
+    evidence = Evidence(_origin(details, recipe, run))
+    try:
+        layers, tensors, notes = gather(material())
+        evidence = replace(evidence, layers=layers, tensors=tensors, notes=notes)
+    except PtqError as error:
+        evidence = replace(evidence, notes=(f"No histograms: {error.message}.",))
+    fits = analysis is not None and _is_of(report, analysis)
+    found = PageInput(
+        report,
+        evidence,
+        details.changes if details is not None else None,
+        analysis if fits else None,
+        NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
+    )
+    return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)
+
+
+def run_page(run: RunDirectory) -> PageResult:
+    """Make the page again from a run directory: no model is run.
+
+    Raises:
+        MissingStageError: nothing was evaluated there.
+        ReportError: the report is damaged, or of a newer format version.
+        OutputFileError: the page cannot be written.
+    """
+    report = read_report(run.require_stage(run.report_json, "ptq evaluate"))
+    content, notes = _made_again(report, run, earlier_analysis(run))
+    write_together({run.report_html: content})
+    return PageResult(run.report_html, notes)
+
+
+def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
+    """Return the page of a run's report with a new analysis, by its path; nothing if no report fits."""
+    report = _optional(run.report_json, read_report)
+    if report is None or not _is_of(report, analysis):
+        return {}
+    return {run.report_html: _made_again(report, run, analysis)[0]}
+
+
+def earlier_analysis(run: RunDirectory) -> Analysis | None:
+    """Return the analysis that a run holds; None if there is none that can be read."""
+    return _optional(run.analysis, read_analysis)
+
+
+def in_memory(
+    float_model: StoredModel, quantized_model: StoredModel, calibration: Calibration, recipe: Recipe
+) -> Material:
+    """Return what a page shows of two serialized models."""
+    return Material(float_model.load(), quantized_model.load(), calibration, recipe)
+
+
+def _read_material(report: Report, run: RunDirectory) -> Material:
+    recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
+    calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
+    if calibration.provenance.model != report.model.float_model.sha256:
+        raise StaleCalibrationError("the run's calibration is of another model than the report")
+    models = report.model.float_model, report.model.quantized_model
+    contents = [_read_model(_at_hand(run, model.name), model) for model in models]
+    return in_memory(contents[0], contents[1], calibration, recipe)
+
+
+def _at_hand(run: RunDirectory, name: str) -> Path:
+    """Return a file of a run; reports of several models lie in folders of the run that they share."""
+    above = run.path.parent / name
+    return above if above.is_file() and not (run.path / name).is_file() else run.path / name
+
+
+def _read_model(path: Path, model: ModelFile) -> StoredModel:
+    found = read_model(path) if path.is_file() else StoredModel(b"")
+    if found.sha256 != model.sha256:
+        raise InputFileError(f"'{path.name}' of the report is not in the run directory, or has changed since")
+    return found
+
+
+def _made_again(
+    report: Report, run: RunDirectory, analysis: Analysis | None
+) -> tuple[bytes, tuple[str, ...]]:
+    details = _optional(run.details, read_details)
+    if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
+        details = None
+    recipe = _optional(run.report_recipe, _read_recipe) or ""
+    return make_page(report, details, recipe, lambda: _read_material(report, run), run, analysis)
+
+
+def _read_recipe(path: Path) -> str:
+    file_layer(path)  # or it is damaged, and no command could read it
+    return path.read_text(encoding="utf-8")
+
+
+def _is_of(report: Report, analysis: Analysis) -> bool:
+    return analysis.models.quantized_model.sha256 == report.model.quantized_model.sha256
+
+
+def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
+    """Return what a file holds; None where it is missing or of another format version."""
+    try:
+        return read(path) if path.is_file() else None
+    except PtqError:
+        return None
+
+
+def _origin(details: Details | None, recipe: str, run: RunDirectory) -> Origin:
+    place = os.path.relpath(run.path)
+    command = ["ptq", "quantize", "--recipe", os.path.join(place, run.report_recipe.name), "--evaluate"]  # noqa: PTH118
+    if place != "ptq-run":
+        command += ["--run", place]
+    notes = details.notes if details is not None else ()
+    return Origin(shlex.join(command), recipe, run.report_recipe.name, (*notes, *_origin_notes(recipe)))
+
+
+def _origin_notes(recipe: str) -> Iterator[str]:
+    if not recipe:
+        yield "The settings behind this report are not in the run directory."

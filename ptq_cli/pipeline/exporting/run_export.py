@@ -1,0 +1,293 @@
+"""``export``: decide the parameters from the statistics, and write the quantized model."""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import resolve_method
+from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.garbage import no_cycle_search
+from ptq_cli.core.json_values import encode
+from ptq_cli.models.checker import check_stored
+from ptq_cli.models.opset import opset_of, raise_opset
+from ptq_cli.models.stored import StoredModel, store_model
+from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.exporting.placement import Placement, place
+from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
+from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.output_checks import require_data_output, require_outputs
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.clamps import expose_clamps, fit_clamps
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.metadata import (
+    AMAX_METHOD,
+    AMAX_PERCENTILE,
+    FLOAT_SHA256,
+    LAYERS,
+    OVERRIDES,
+    QUANTIZERS,
+    STATISTICS_SHA256,
+    TARGET,
+    VERSION,
+    WEIGHT_AMAX,
+)
+from ptq_cli.qdq.proof.fusion import KernelCounts, count_kernels
+from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
+from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
+from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.document.report_document import Layer
+
+COUNTED_NODES = 4000
+"""ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What ``export`` wrote.
+
+    Attributes:
+        output: the quantized model's file.
+        bytes, float_bytes: sizes of the quantized and the float file.
+        target: the target's name.
+        amax: the method that decided the ranges, ``auto`` resolved.
+        plan: what was quantized, and why not the rest.
+        kernels: what ONNX Runtime makes of it on this machine; None for a target of another runtime, and for
+            a graph that is too long to ask about it in passing.
+        widened: weights whose scale was widened so that their bias fits, with how many channels.
+        weight_amax: the method that decided the weights' ranges.
+        overridden: activations and weights that an override changed the settings of, in the plan's order.
+        unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
+        weights, activations: how many have which quantizer.
+        plain: all are scaled, to the target's own integers.
+        outliers: by a weight's name, what leaves most of its values only a few steps.
+    """
+
+    output: Path
+    bytes: int
+    float_bytes: int
+    target: str
+    amax: str
+    plan: Plan
+    kernels: KernelCounts | None
+    widened: Mapping[str, int]
+    weight_amax: str = "max"
+    overridden: tuple[str, ...] = ()
+    unsearched: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    activations: Mapping[str, int] = field(default_factory=dict)
+    plain: bool = True
+    outliers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A quantized model that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the quantized model, as its files will hold it.
+        files: the content of each file to write.
+    """
+
+    result: ExportResult
+    model: StoredModel
+    files: Mapping[Path, Content]
+
+
+def run_export(request: Request, run: RunDirectory, output: Path | None = None) -> ExportResult:
+    """Quantize the calibrated model, and write it.
+
+    Args:
+        request: may change amax settings; what the calibration depends on must be as it was.
+        run: the run directory.
+        output: where to, or None for ``model.int8.onnx`` in the run directory.
+
+    Raises:
+        MissingStageError: nothing was calibrated.
+        StaleCalibrationError: the model or a setting has changed since.
+        MissingStatisticError: the amax method needs statistics that were not kept.
+        NonFiniteActivationError: a tensor had no finite value.
+        OutputFileError: the file cannot be written.
+    """
+    with ExitStack() as undo:
+        with loaded_run(request, run) as (recipe, calibration, float_model):
+            require_outputs(run, recipe, output)
+            exported = make_export(recipe, calibration, float_model, run, output)
+            undo.callback(exported.model.discard)
+        undo.pop_all()
+    write_together(exported.files)
+    return exported.result
+
+
+@no_cycle_search()
+def make_export(
+    recipe: Recipe, calibration: Calibration, float_model: StoredModel, run: RunDirectory, output: Path | None
+) -> Exported:
+    """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
+
+    Raises:
+        PtqError: as ``run_export`` does.
+    """
+    target = output or run.quantized_model
+    if float_model.data and recipe.model.path is not None:
+        require_data_output(target, Path(recipe.model.path))
+    keep = SpilledArrays(target.parent) if float_model.data else as_it_is
+    decided = _decide(recipe, calibration, float_model.load(), run.float_model.name, keep)
+    model, placement, plan = decided.model, decided.placement, decided.plan
+    quantize_in_place(model, plan, decided.parameters)
+    prove_powers_of_two(model, placement, plan)
+    method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
+    model.metadata_props.update(_origin(recipe, calibration, method, plan.target))
+    if not placement.is_plain:
+        model.metadata_props.update(_quantizers(placement, plan))
+    stored = store_model(model, target.parent, target.name, apart=bool(float_model.data))
+    with ThreadPoolExecutor(1, "kernels") as pool:
+        kernels = pool.submit(_kernels, stored, model, recipe.quantization.target)
+        check_stored(stored, model, "the quantized model")
+    result = ExportResult(
+        target,
+        stored.size,
+        float_model.size,
+        plan.target,
+        method,
+        plan,
+        kernels.result(),
+        decided.parameters.widened,
+        recipe.amax.weight_method,
+        placement.settings.overridden,
+        decided.unsearched,
+        placement.weight_counts,
+        placement.activation_counts,
+        placement.is_plain,
+        {name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
+    )
+    files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    return Exported(result, stored, files)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What is decided before the graph is touched.
+
+    Attributes:
+        model: the float model, in an opset that has the integers.
+        placement: where which quantizer goes.
+        plan: of the placement, with clamps exposed.
+        parameters: of every site.
+        unsearched: tensors whose method had one candidate only, with the method.
+    """
+
+    model: ir.Model
+    placement: Placement
+    plan: Plan
+    parameters: Parameters
+    unsearched: Mapping[str, str]
+
+
+def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str, keep: Keep) -> _Decided:
+    placement = place(model, recipe)
+    settings = placement.settings
+    require_ranges(placement.plan, calibration)
+    families = settings.activation_families
+    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
+    found = {source: decision.parameters for source, decision in decisions.items()}
+    on_own_grid = placement.on_own_grid(found)
+    found = fit_clamps(model, placement.plan, found) | on_own_grid
+    plan = expose_clamps(model, placement.plan, on_own_grid)
+    model = with_opset(model, placement.opset, name)
+    quantizer_of = placement.quantizers.__getitem__
+    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
+    weights = {tensor: _weight_method(tensor, placement) for tensor in parameters.unsearched}
+    return _Decided(model, placement, plan, parameters, unsearched(decisions) | weights)
+
+
+def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
+    """Return the model in an opset that its placement needs; may change it.
+
+    Raises:
+        InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
+    """
+    if opset_of(model) >= opset:
+        return model
+    names = [node.name for node in model.graph]
+    hint = "ask for 5 to 8 bits and no blocks, or export the model again with that opset"
+    needs = "(the target needs it, or integers of 4 and 16 bits and blocks)"
+    try:
+        raised = raise_opset(model, opset, what)
+    except InvalidOnnxError as error:
+        raise InvalidOnnxError(f"{error.message} {needs}", hint=hint) from error
+    if [node.name for node in raised.graph] != names:
+        raise InvalidOnnxError(
+            f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
+        )
+    return raised
+
+
+def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
+    """Say which quantizers were used, each with its number of tensors where there are several.
+
+    Example:
+        >>> quantizer_line({"dorefa, 4 bits": 5, "scaled, 8 bits": 1}, {"scaled": 7})
+        'weights: 5 dorefa, 4 bits; 1 scaled, 8 bits; activations: scaled'
+    """
+    parts = []
+    for kind, counts in (("weights", weights), ("activations", activations)):
+        names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
+        parts += [f"{kind}: {'; '.join(names)}"] if names else []
+    return "; ".join(parts)
+
+
+def _kernels(stored: StoredModel, quantized: ir.Model, target: str) -> KernelCounts | None:
+    is_run_here = load_target(target).runtime == ONNXRUNTIME
+    return count_kernels(stored) if is_run_here and quantized.graph.num_nodes() <= COUNTED_NODES else None
+
+
+def _weight_method(tensor: str, placement: Placement) -> str:
+    return next(
+        item.weight_method for site, item in placement.settings.weights.items() if site.tensor == tensor
+    )
+
+
+def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
+    """Return what a reader of the file cannot see: whose integers these are, and where they run."""
+    line = quantizer_line(placement.weight_counts, placement.activation_counts)
+    usual = set(report_layers(placement.target_plan))
+    unusual = tuple(layer for layer in report_layers(plan) if layer not in usual)
+    return {QUANTIZERS: line, LAYERS: json.dumps(encode(unusual))}
+
+
+def report_layers(plan: Plan) -> tuple[Layer, ...]:
+    """Return where each layer of a plan runs, and the reasons of those that stay float."""
+    return tuple(
+        Layer(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
+        for layer in plan.layers
+    )
+
+
+def _origin(recipe: Recipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
+    origin = {
+        VERSION: library_versions()["ptq-cli"],
+        FLOAT_SHA256: calibration.provenance.model,
+        STATISTICS_SHA256: statistics_digest(calibration.statistics),
+        TARGET: target,
+        AMAX_METHOD: method,
+        WEIGHT_AMAX: recipe.amax.weight_method,
+    }
+    if method == "percentile":
+        origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+    if recipe.override:
+        origin[OVERRIDES] = json.dumps(recipe_to_table(recipe, Path())["override"])
+    return origin

@@ -1,0 +1,119 @@
+"""What the settings of each tensor decide: from statistics to parameters."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+from ptq_cli.amax.decide import Decision, decide
+from ptq_cli.amax.grids import fixed_point_parameters, step_parameters
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
+from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.quantizer_settings import (
+    ActivationFamily,
+    FixedPointActivations,
+    ScaledActivations,
+    StepActivations,
+)
+from ptq_cli.recipe.schema import AmaxSettings
+
+MOST_NAMES = 5
+"""That an error lists."""
+
+
+def decide_activations(
+    plan: Plan,
+    settings: Mapping[str, AmaxSettings],
+    calibration: Calibration,
+    families: Mapping[str, ActivationFamily] | None = None,
+) -> dict[str, Decision]:
+    """Return the decision for each tensor whose statistics decide, by its name.
+
+    Args:
+        plan: what is quantized.
+        settings: by source.
+        calibration: the statistics.
+        families: the quantizer of each source; None for scaled ones.
+
+    Raises:
+        StaleCalibrationError: a tensor has no statistics.
+        MissingStatisticError: a method needs statistics that were not kept.
+    """
+    decisions: dict[str, Decision] = {}
+    for site in plan.activations.values():
+        if site.source in decisions:
+            continue
+        statistics = statistics_of(plan, site.source, calibration)
+        found = decide(statistics, settings[site.source], site.format, symmetric=site.symmetric)
+        family = families[site.source] if families is not None else ScaledActivations()
+        decisions[site.source] = replace(found, parameters=_on_grid(found, family, site.format))
+    return decisions
+
+
+def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorStatistics:
+    """Return what decides a source's parameters: its statistics, or the union of those that are tied to it.
+
+    Raises:
+        StaleCalibrationError: a tensor has no statistics.
+    """
+    members = plan.members(source)
+    missing = next((name for name in members if name not in calibration.statistics), None)
+    if missing is not None:
+        raise StaleCalibrationError(
+            f"the calibration has no statistics of '{missing}'", hint="run ptq calibrate again"
+        )
+    first, *others = (calibration.statistics[name] for name in members)
+    if not others:
+        return first
+    # Channels of several tensors are not the same channels: their union has none.
+    plain = [replace(item, channels=None) for item in (first, *others)]
+    return reduce(TensorStatistics.merge, plain)
+
+
+def _on_grid(decision: Decision, family: ActivationFamily, format: IntegerFormat) -> QuantParameters:
+    match family:
+        case FixedPointActivations():
+            return fixed_point_parameters(decision.choice, format, family.integer)
+        case StepActivations():
+            return step_parameters(decision.choice, format, family.step)
+        case ScaledActivations():
+            return decision.parameters
+
+
+def require_ranges(plan: Plan, calibration: Calibration) -> None:
+    """Raise if nothing says what the range of a tensor is that is quantized.
+
+    Raises:
+        NonFiniteActivationError: one never had a finite value.
+        StaleCalibrationError: some have no statistics, since the calibration was made for another target.
+    """
+    missing = [name for name in plan.measured if name not in calibration.statistics]
+    if missing:
+        shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
+        more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
+        raise StaleCalibrationError(
+            f"target '{plan.target}' quantizes what the calibration did not measure: {shown}{more}",
+            hint=f"run ptq calibrate again with --target {plan.target}, or with its file",
+        )
+    for source in plan.sources:
+        if statistics_of(plan, source, calibration).rangeless:
+            raise NonFiniteActivationError(
+                f"tensor '{source}' had no finite value in any sample: there is no range to decide",
+                hint="mend the float model, or calibrate on other samples; ptq explain shows the counts",
+            )
+
+
+def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:
+    """Return the tensors whose method had one candidate only, with the method.
+
+    Edge case:
+        A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.
+    """
+    return {
+        source: decision.method
+        for source, decision in decisions.items()
+        if decision.choice.candidates == 1 and decision.choice.amax > ZERO_AMAX
+    }

@@ -1,0 +1,194 @@
+"""What is analyzed: both models in stages, the layers that are wanted, and the samples in pieces."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from ptq_cli.amax.overrides import matches, nearest_match
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.labels import require_labels
+from ptq_cli.core.errors import MetricError, UnknownNameError, did_you_mean
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.pipeline.calibration.measure import checked
+from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes
+from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.stages.cut_stages import cut_stages
+from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.analysis.analysis_document import Order
+from ptq_cli.report.analysis.judge import SQNR, Yardstick
+from ptq_cli.report.analysis.measure_layers import Subject
+from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.evaluation.evaluator import judged_metrics
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
+from ptq_cli.runtime.pieces import Cutter
+
+PIECE_BYTES = 32 << 20
+"""Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no
+faster."""
+CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
+"""The axis of the channels of what an operator reads and makes."""
+KEEP_CHANNELS = (
+    "Add",
+    "AveragePool",
+    "Clip",
+    "Gelu",
+    "GlobalAveragePool",
+    "MaxPool",
+    "Mul",
+    "Relu",
+    "Sigmoid",
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What of an analysis is wanted.
+
+    Attributes:
+        layers: patterns of the layers whose sensitivity is wanted; empty for all.
+        sensitivity: whether any is wanted; without, tensors alone are measured.
+        order: what layers are ranked by.
+    """
+
+    layers: Sequence[str] = ()
+    sensitivity: bool = True
+    order: Order = "sqnr"
+
+
+def make_subject(
+    reading: Reading,
+    models: tuple[onnx.ModelProto, onnx.ModelProto],
+    layers: Sequence[Layer],
+    question: Question,
+    yardstick: Yardstick,
+) -> Subject:
+    """Cut both models into stages, and open a session for each.
+
+    Args:
+        reading: of the models.
+        models: the float and the quantized one.
+        layers: where each layer runs.
+        question: which sensitivities are wanted.
+        yardstick: what variants are judged by.
+
+    Raises:
+        InvalidOnnxError: the quantized model has not the operators of the float one.
+        UnknownNameError: no layer is called so.
+        RuntimeFailedError: ONNX Runtime cannot load a stage.
+        MetricError: the output that variants are judged by is a constant.
+    """
+    stages = cut_stages(*models, reading, {layer.name for layer in layers if layer.integer})
+    outputs = [item.name for item in models[0].graph.output]
+    found = {item.name: item for item in models[0].graph.initializer}
+    constants = {name: numpy_helper.to_array(found[name]) for name in outputs if name in found}
+    if yardstick.output_name in constants:
+        raise MetricError(
+            f"the output '{yardstick.output_name}' is a constant, and tells no layer from another",
+            hint="name another output: --metric sqnr_db[OUTPUT]",
+        )
+    staged = StagedModel(stages, reading.pairs, yardstick.output_name)
+    return Subject(
+        staged,
+        reading.pairs,
+        channel_axes(reading.float_graph),
+        outputs,
+        _chosen(staged, question),
+        yardstick,
+        constants,
+    )
+
+
+def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick:
+    """Return what variants are judged by: the first metric named or defined, or top-1 where labels allow.
+
+    Raises:
+        UnknownNameError, EntryPointError, MetricError: the metric does not exist, or cannot be made.
+        LabelError: it needs labels, and there are none.
+    """
+    outputs = [value.name or "" for value in model.graph.outputs]
+    named = recipe.evaluation.metrics[0] if recipe.evaluation.metrics else ""
+    metric, output = split_output(named)
+    if metric in PAIR_METRICS:
+        return _comparison(metric, output, outputs)
+    specs = metric_specs([named] if named else [], recipe.metric)
+    if not specs and has_classes(dataset, recipe.evaluation.batch_size):
+        specs = (MetricSpec("top1", "top1"),)
+    if not specs:
+        return Yardstick(SQNR, 0, outputs[0])
+    spec = next((item for item in specs if named in (item.name, item.metric)), specs[0])
+    require_labels(dataset, f"metric '{spec.name}'")
+    judged = judged_metrics([spec], outputs, class_counts(model))[0]
+    return Yardstick(spec.name, judged.output, judged.output_name, judged)
+
+
+def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yardstick:
+    if output is not None and output not in outputs:
+        raise MetricError(
+            f"{metric}: the model has no output '{output}'{did_you_mean(output, list(outputs))}",
+            hint=f"its outputs: {', '.join(outputs)}",
+        )
+    index = outputs.index(output) if output is not None else 0
+    # As evaluate calls it: plain for the first output.
+    name = metric if index == 0 else f"{metric}[{output}]"
+    return Yardstick(name, index, outputs[index], None, None if metric == SQNR else PAIR_METRICS[metric])
+
+
+def _chosen(staged: StagedModel, question: Question) -> list[str]:
+    if not question.sensitivity:
+        return []
+    known = list(staged.layers)
+    for pattern in question.layers:
+        if not any(matches(pattern, [name]) for name in known):
+            raise UnknownNameError(
+                f"no quantized layer is called '{pattern}'{nearest_match(pattern, known)}",
+                hint="ptq inspect lists the layers; *, ? and […] match as in a shell",
+            )
+    if not question.layers:
+        return known
+    return [name for name in known if any(matches(pattern, [name]) for pattern in question.layers)]
+
+
+def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the axis of the channels of tensors that have them, told by the operators around them.
+
+    Example:
+        >>> import onnx
+        >>> text = "g (float[n, 3] x, float[3, 4] w) => (float[n, 4] z) { y = MatMul(x, w) z = Relu(y) }"
+        >>> channel_axes(onnx.parser.parse_graph(text))
+        {'x': -1, 'y': -1, 'z': -1}
+    """
+    axes: dict[str, int] = {}
+    for node in graph.node:
+        axis = CHANNELS.get(node.op_type)
+        if axis is not None:
+            axes.setdefault(node.input[0], axis)
+        elif node.op_type in KEEP_CHANNELS:
+            axis = axes.get(node.input[0])
+        if axis is not None:
+            axes[node.output[0]] = axis
+    return axes
+
+
+def pieces_of(
+    dataset: Dataset, inputs: Sequence[TensorSpec], batch_size: int, staged: StagedModel
+) -> Iterator[Batch]:
+    """Yield the samples in pieces whose tensors between stages fit into memory; each is checked for NaN.
+
+    Raises:
+        NonFiniteDataError: an input holds NaN or Inf.
+    """
+    fixed = fixed_batch_size(inputs)
+    cutter = Cutter(PIECE_BYTES)
+
+    def sample_bytes(arrays: Mapping[str, Array]) -> int:
+        return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
+
+    for batch in checked(dataset.batches(fixed or batch_size)):
+        yield from (batch,) if fixed else cutter.cut(batch, sample_bytes)

@@ -1,0 +1,253 @@
+"""``analyze``: where a quantized model loses, tensor by tensor and layer by layer, and what to try."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.calibration.measure import open_data
+from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.pipeline.evaluation.run_page import page_with
+from ptq_cli.pipeline.exporting.exported_file import (
+    Pair,
+    as_exported,
+    evaluated_layers,
+    model_summary,
+    quantized_metadata,
+    quantized_path,
+    require_origin,
+)
+from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of, yardstick_of
+from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.kernels import find_kernels
+from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.read.constant_values import ConstantValues
+from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.analysis.analysis_document import (
+    Analysis,
+    Cost,
+    MetricSummary,
+    Models,
+    Samples,
+    analysis_to_json,
+)
+from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, layer_rows
+from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
+from ptq_cli.report.analysis.judge import Yardstick
+from ptq_cli.report.analysis.measure_layers import Measured, Subject, measure
+from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.document.times import current_time
+from ptq_cli.runtime.session import usable_cores
+
+DEFAULT_SAMPLES = 256
+
+
+@dataclass(frozen=True)
+class AnalysisResult:
+    """What ``analyze`` found.
+
+    Attributes:
+        analysis: all of it.
+        run: where ``analysis.json`` is.
+        also: other files that were written there: ``report.html``, where there is a report of this model.
+    """
+
+    analysis: Analysis
+    run: RunDirectory
+    also: tuple[str, ...] = ()
+
+
+def run_analyze(
+    request: Request,
+    run: RunDirectory,
+    quantized_model: Path | None = None,
+    question: Question | None = None,
+    progress: ProgressCallback = silent,
+) -> AnalysisResult:
+    """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
+
+    Args:
+        request: evaluation data and metric. Where no number of samples is given, the first 256 are used.
+        run: the run directory.
+        quantized_model: the model to look at, or None for the one in the run directory.
+        question: what is wanted; None for all.
+        progress: is told after each piece of a batch.
+
+    Raises:
+        MissingStageError: nothing was calibrated or exported.
+        StaleCalibrationError: the models or settings do not belong together.
+        LabelError: the metric needs labels and the data have none.
+        UnknownNameError: no layer or metric has that name.
+        NonFiniteActivationError: a tensor holds NaN or Inf.
+        MetricError: an output holds NaN or Inf, or does not fit the metric.
+    """
+    question = question or Question()
+    opened = _open(request, run, quantized_model)
+    progress(Progress("reading both models", 0, None))
+    layers = evaluated_layers(opened.pair, opened.recipe, opened.origin)
+    subject = make_subject(
+        opened.reading, (opened.float_proto, opened.quantized_proto), layers, question, opened.yardstick
+    )
+    settings = opened.recipe.evaluation
+    measured = measure(
+        subject,
+        pieces_of(opened.dataset, opened.inputs, settings.batch_size, subject.staged),
+        threads=opened.recipe.runtime.threads or usable_cores(),
+        total=opened.dataset.count,
+        progress=progress,
+    )
+    analysis = _assembled(opened, run, question, subject, measured, layers)
+    page = page_with(analysis, run)
+    write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
+    return AnalysisResult(analysis, run, tuple(path.name for path in page))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What is looked at, found to belong together."""
+
+    recipe: Recipe
+    calibration: Calibration
+    pair: Pair
+    origin: Mapping[str, str]
+    float_proto: onnx.ModelProto
+    quantized_proto: onnx.ModelProto
+    reading: Reading
+    inputs: Sequence[TensorSpec]
+    dataset: Dataset
+    yardstick: Yardstick
+
+
+def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
+    recipe, calibration, float_model = load_run(request, run)
+    require_outputs(run, recipe)
+    path = quantized_path(run, quantized_model)
+    pair = Pair(float_model, read_model(path), path.name)
+    origin = quantized_metadata(pair.quantized_model, path)
+    require_origin(origin, calibration, path)
+    recipe = as_exported(recipe, origin, path)
+    protos = pair.float_model.proto(), pair.quantized_model.proto()
+    graph = ir.from_proto(protos[0])
+    inputs = input_specs(graph)
+    settings = recipe.evaluation
+    if settings.samples is None:
+        settings = replace(settings, samples=DEFAULT_SAMPLES)
+    dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
+    yardstick = yardstick_of(recipe, dataset, graph)
+    reading = Reading(*protos)
+    return _Opened(recipe, calibration, pair, origin, *protos, reading, inputs, dataset, yardstick)
+
+
+def _assembled(
+    opened: _Opened,
+    run: RunDirectory,
+    question: Question,
+    subject: Subject,
+    measured: Measured,
+    layers: Sequence[Layer],
+) -> Analysis:
+    recipe, dataset = opened.recipe, opened.dataset
+    tensors = _tensors(opened, measured)
+    # Of one sample: a model that fixes another batch size is counted for that.
+    batch = fixed_batch_size(opened.inputs) or 1
+    sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
+    work = multiply_accumulates(ir.from_proto(opened.float_proto), sizes).of_one(batch).counts
+    placed = _as_run(layers, opened.quantized_proto, recipe, sizes)
+    metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
+    source = relative_location(dataset.source, Path.cwd())
+    return Analysis(
+        created=current_time(),
+        versions=library_versions(),
+        models=_models(recipe, run, opened.pair),
+        target=recipe.quantization.target,
+        samples=Samples(source, measured.evaluation.samples, dataset.digest()),
+        metric=metric,
+        order=question.order,
+        cost=_cost(subject, work),
+        tensors=tensors,
+        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order),
+    )
+
+
+def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
+    settings, calibration = opened.recipe.amax, opened.calibration
+
+    def better(name: str, parameters: QuantParameters) -> str:
+        return better_activation_method(calibration.statistics.get(name), parameters, settings)
+
+    def better_weights(weight: ConstantValues) -> str:
+        return better_weight_method(weight, settings)
+
+    histograms = calibration.provenance.method == "histogram"
+    return (
+        *activation_rows(opened.reading, measured, better, histograms=histograms),
+        *constant_rows(opened.reading, opened.quantized_proto, better_weights),
+    )
+
+
+def _as_run(
+    layers: Sequence[Layer],
+    quantized_proto: onnx.ModelProto,
+    recipe: Recipe,
+    sizes: Mapping[str, Sequence[int]],
+) -> tuple[Layer, ...]:
+    """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
+    target = load_target(recipe.quantization.target)
+    if target.runtime != ONNXRUNTIME:
+        return tuple(layers)
+    graph = ir.from_proto(quantized_proto)
+    work = multiply_accumulates(graph, sizes)
+    proofs = {proof.name: proof for proof in prove_operators(graph, target, work, find_kernels(graph))}
+    return tuple(
+        replace(layer, integer=False, reason=proofs[layer.name].reason)
+        if layer.integer and layer.name in proofs and proofs[layer.name].placement == "float"
+        else layer
+        for layer in layers
+    )
+
+
+def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
+    found = next(item for item in measured.evaluation.measurements if item.name == yardstick.name)
+    return MetricSummary(
+        found.name,
+        found.unit,
+        found.needs_labels,
+        found.higher_is_better,
+        found.float_value,
+        found.quantized_value,
+        measured.output.sqnr_db,
+    )
+
+
+def _models(recipe: Recipe, run: RunDirectory, pair: Pair) -> Models:
+    summary = model_summary(recipe, run, pair)
+    return Models(summary.source, summary.float_model, summary.quantized_model)
+
+
+def _cost(subject: Subject, work: Mapping[str, int | None]) -> Cost:
+    staged = subject.staged
+    weights = [float(sum(work.get(name) or 0 for name in stage.nodes)) for stage in staged.stages]
+    if not sum(weights):
+        weights = [1.0] * len(weights)
+    again = sum(weights[index] for layer in subject.layers for index in staged.behind(layer))
+    return Cost(2 * len(subject.layers), round(2 + 2 * again / sum(weights), 3))

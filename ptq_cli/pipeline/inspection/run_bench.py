@@ -1,0 +1,190 @@
+"""``bench``: how long models take, one beside the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.errors import ModelFormatError, ModelInputError, RecipeValueError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.evaluation.latency import LatencyComparison, measure_latency
+from ptq_cli.runtime.turns import Batch
+
+BATCHES = 16
+"""Different ones, so that no cache holds them all; more would take memory for nothing."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What ``bench`` is asked for besides a recipe's settings.
+
+    Attributes:
+        batch: samples a run; None for one, or as many as the models fix.
+        seconds: how long to measure, about.
+        runs: how many runs of each model to count, instead of ``seconds``.
+    """
+
+    batch: int | None = None
+    seconds: float = 10.0
+    runs: int | None = None
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What ``bench`` measured.
+
+    Attributes:
+        models: the files, in the order in which ``latency`` has them.
+        latency: percentiles and ratios.
+        inputs: what a run was given: name, dtype and shape.
+        data: whose samples, or that they were made up.
+    """
+
+    models: tuple[Path, ...]
+    latency: LatencyComparison
+    inputs: tuple[TensorSpec, ...]
+    data: str
+
+
+def run_bench(
+    request: Request,
+    run: RunDirectory,
+    models: Sequence[Path] = (),
+    options: BenchOptions = BenchOptions(),
+    progress: ProgressCallback = silent,
+) -> BenchResult:
+    """Let models take turns at the same inputs, and return how long they take; nothing is written.
+
+    Args:
+        request: data, shapes of inputs and threads.
+        run: whose float and quantized model are taken where none is named.
+        models: ONNX files; ratios are to the first.
+        options: batch and length.
+        progress: is told after each turn.
+
+    Raises:
+        ModelInputError: the models have different inputs.
+        MissingStageError: no model was named, and the run has none.
+        PtqError: a model or the data cannot be used.
+    """
+    recipe = resolve(request)
+    paths = tuple(models) or (
+        run.require_stage(run.float_model, "ptq calibrate"),
+        run.require_stage(run.quantized_model, "ptq export"),
+    )
+    for path in paths:
+        progress(Progress(f"reading {path.name}", 0, None))
+    graphs = [_load(path) for path in paths]
+    specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
+    _fix_sizes(graphs[0], specs)
+    batch = _batch_size(options.batch, own_batch_size(specs))
+    _require_one_batch(options.batch, recipe)
+    data, batches = _batches(graphs[0], specs, recipe, request, batch)
+    latency = measure_latency(
+        list(paths),
+        batches,
+        threads=recipe.runtime.threads,
+        seconds=options.seconds,
+        runs=options.runs,
+        progress=progress,
+    )
+    inputs = tuple(TensorSpec(name, array.dtype, array.shape) for name, array in batches[0].items())
+    return BenchResult(paths, latency, inputs, data)
+
+
+def _load(path: Path) -> ir.Model:
+    kind = detect_kind(path)
+    if kind is not ModelKind.ONNX:
+        raise ModelFormatError(
+            f"model '{path.name}' is a {kind.value}, ONNX is wanted",
+            hint="ptq prepare writes a model of any kind as ONNX",
+        )
+    return load_onnx(path)
+
+
+def _common_inputs(paths: Sequence[Path], specs: Sequence[tuple[TensorSpec, ...]]) -> tuple[TensorSpec, ...]:
+    """Return the inputs that all models take: a size that one of them fixes is fixed."""
+    common = {spec.name: spec for spec in specs[0]}
+    for path, others in zip(paths[1:], specs[1:], strict=True):
+        for name in sorted({*common, *(spec.name for spec in others)}):
+            one, other = common.get(name), next((spec for spec in others if spec.name == name), None)
+            if one is None or other is None or one.dtype != other.dtype or not _alike(one.shape, other.shape):
+                theirs = f"'{path.name}' has {_described(other, name)}"
+                raise ModelInputError(
+                    f"'{paths[0].name}' has {_described(one, name)}, {theirs}",
+                    hint="compare a model with its own quantized model",
+                )
+            sizes = zip(one.shape, other.shape, strict=True)
+            common[name] = replace(one, shape=tuple(two if first is None else first for first, two in sizes))
+    return tuple(common.values())
+
+
+def _alike(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
+    return len(one) == len(other) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(one, other, strict=True)
+    )
+
+
+def _fix_sizes(graph: ir.Model, specs: Sequence[TensorSpec]) -> None:
+    """Write the sizes that any of the models fixes into the graph that inputs are made up for."""
+    shapes = {spec.name: spec.shape for spec in specs}
+    for value in graph.graph.inputs:
+        if value.name in shapes and value.shape is not None:
+            sizes = zip(value.shape, shapes[value.name], strict=True)
+            value.shape = ir.Shape([size if fixed is None else fixed for size, fixed in sizes])
+
+
+def _described(spec: TensorSpec | None, name: str) -> str:
+    return (
+        f"no input '{name}'" if spec is None else f"input {spec.name}: {spec.dtype}{format_shape(spec.shape)}"
+    )
+
+
+def _batch_size(asked: int | None, fixed: int | None) -> int:
+    if asked is not None and asked < 1:
+        raise RecipeValueError(f"--batch must be at least 1, got {asked}", hint="1 is usual")
+    if None not in (asked, fixed) and asked != fixed:
+        raise RecipeValueError(
+            f"--batch is {asked}, and the model takes batches of {fixed}",
+            hint="leave --batch out, or export the model with a dynamic batch axis",
+        )
+    return asked or fixed or 1
+
+
+def _require_one_batch(asked: int | None, recipe: Recipe) -> None:
+    for name, shape in recipe.model.input_shape.items():
+        if asked is not None and shape and shape[0] != asked:
+            raise RecipeValueError(
+                f"--batch is {asked}, and --input-shape says {shape[0]} samples for '{name}'",
+                hint="leave one of them out",
+            )
+
+
+def _batches(
+    graph: ir.Model, specs: tuple[TensorSpec, ...], recipe: Recipe, request: Request, batch: int
+) -> tuple[str, list[Batch]]:
+    if "data" not in request.settings or recipe.calibration.data is None:
+        shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
+        return MADE_UP, list(made_up_batches(graph, batch, shapes=shapes))
+    data = recipe.calibration.data
+    dataset = open_dataset(data, recipe.image, samples=batch * BATCHES)
+    found = [item.inputs for item in islice(bind_inputs(dataset, specs).batches(batch), BATCHES)]
+    sizes = [next(iter(item.values())).shape[0] for item in found]
+    whole = [item for item, size in zip(found, sizes, strict=True) if size == batch]
+    if not whole:
+        raise RecipeValueError(
+            f"--batch is {batch}, and '{dataset.source}' has {sum(sizes)} samples",
+            hint=f"--batch {sum(sizes)}",
+        )
+    return data, list(whole)

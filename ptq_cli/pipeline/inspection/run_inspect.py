@@ -1,0 +1,136 @@
+"""``inspect``: what a model is made of, what would be or is quantized, and what not and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.onnx_source import input_specs, value_spec
+from ptq_cli.models.loading.source import ModelFile, ModelSource
+from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.inspection.made_up_inputs import own_batch_size
+from ptq_cli.pipeline.inspection.target_of import target_of
+from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.proof.quantized_layers import (
+    Formats,
+    layer_constants,
+    parameter_count,
+    planned_formats,
+    quantized_plan,
+    stored_formats,
+)
+from ptq_cli.qdq.read.quantized_file import is_quantized, named
+from ptq_cli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a model is made of.
+
+    Attributes:
+        file: the model's file, and of which kind it is.
+        inputs, outputs: specs.
+        parameters: how many the graph holds; a tied weight counts once.
+        plan: what the target would quantize, or what is quantized, with each layer's reason.
+        shapes: shape of each layer's first output, by the layer's name; None where its rank is not known.
+        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+            compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
+        work: multiply-accumulates of each layer, for one sample.
+        formats: integers of each layer's inputs and weight, by the layer's name.
+        constants: how many parameters each layer reads, by the constant that holds them; two may share one.
+        quantized: the model holds its Q/DQ already; layers are then as they are, by the target's rules.
+    """
+
+    file: ModelFile
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameters: int
+    plan: Plan
+    shapes: Mapping[str, tuple[int | None, ...] | None]
+    parity: float | None
+    work: MultiplyAccumulates
+    formats: Mapping[str, Formats]
+    constants: Mapping[str, Mapping[str, int]]
+    quantized: bool
+
+
+def run_inspect(request: Request) -> Inspection:
+    """Inspect a model, a float one or one with Q/DQ; nothing is calibrated and nothing written.
+
+    Raises:
+        PtqError: the recipe, the model or the data cannot be used.
+    """
+    recipe = resolve(request)
+    source = open_source(recipe)
+    already = _quantized_graph(source)
+    if already is None:
+        return _inspect_float(source, recipe)
+    try:
+        # What is float beside pairs that a model holds would be quantized.
+        return _inspect_float(source, recipe)
+    except NothingToQuantizeError:
+        target = target_of(already, request, recipe)
+        plan, formats = quantized_plan(already, target), stored_formats(already)
+        return _inspection(source.file, already, plan, recipe, None, formats, quantized=True)
+
+
+def _quantized_graph(source: ModelSource) -> ir.Model | None:
+    """Return a copy of a model that holds Q/DQ, as it is in its file; None of any other."""
+    if source.file.kind is not ModelKind.ONNX:
+        return None
+    model = source.to_onnx({})
+    return named(model.clone()) if is_quantized(model) else None
+
+
+def _inspect_float(source: ModelSource, recipe: Recipe) -> Inspection:
+    dataset = None
+    # An ONNX file tells itself what its inputs look like, and nothing is run through it.
+    is_told = source.file.kind is ModelKind.ONNX or recipe.model.input_shape
+    if recipe.calibration.data is not None and not is_told:
+        dataset = open_dataset(recipe.calibration.data, recipe.image, samples=recipe.calibration.samples)
+    model = make_float_model(source, recipe, dataset)
+    plan = place(model.model, recipe, may_be_empty=True).plan
+    return _inspection(
+        model.file, model.model, plan, recipe, model.parity, planned_formats(plan, model.model)
+    )
+
+
+def _inspection(
+    file: ModelFile,
+    model: ir.Model,
+    plan: Plan,
+    recipe: Recipe,
+    parity: float | None,
+    formats: Mapping[str, Formats],
+    *,
+    quantized: bool = False,
+) -> Inspection:
+    graph = model.graph
+    inputs, shapes = input_specs(model), recipe.model.input_shape
+    batch = own_batch_size(inputs)
+    # Of one sample: a model that fixes another batch size is counted for that.
+    sizes = {name: tuple(shape) if batch else (1, *shape[1:]) for name, shape in shapes.items()}
+    return Inspection(
+        file,
+        inputs,
+        tuple(value_spec(value) for value in graph.outputs),
+        parameter_count(model),
+        plan,
+        {node.name or "": _shape(node.outputs[0]) for node in graph},
+        parity,
+        multiply_accumulates(model, sizes).of_one(batch or 1),
+        formats,
+        layer_constants(model),
+        quantized,
+    )
+
+
+def _shape(value: ir.Value) -> tuple[int | None, ...] | None:
+    return value_spec(value).shape if value.shape is not None else None

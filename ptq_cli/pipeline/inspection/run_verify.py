@@ -1,0 +1,196 @@
+"""``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime
+
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.errors import InvalidOnnxError, UsageError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.stored import serialize
+from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.inspection.target_of import target_of
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.qdq.metadata import VERSION
+from ptq_cli.qdq.proof.kernels import find_kernels
+from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.read.pair_grids import grid_of, restored_by
+from ptq_cli.qdq.read.quantized_file import open_quantized
+from ptq_cli.recipe.recipe_layers import file_layer
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.proof.optimized_outputs import compare_optimized
+from ptq_cli.report.proof.verification import Comparison, Verification
+from ptq_cli.runtime.sizes import measured_shapes
+from ptq_cli.runtime.turns import Batch
+
+COMPARED_SAMPLES = 64
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What ``verify`` is asked for besides a recipe's settings.
+
+    Attributes:
+        min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
+        made_up: compare outputs on made-up inputs where there are no data.
+    """
+
+    min_integer_share: float | None = None
+    made_up: bool = False
+
+
+def run_verify(
+    request: Request,
+    run: RunDirectory,
+    model: Path | None = None,
+    options: VerifyOptions = VerifyOptions(),
+    progress: ProgressCallback = silent,
+) -> Verification:
+    """Verify a quantized model; nothing is written.
+
+    Args:
+        request: target, data and threads.
+        run: whose quantized model is taken where none is named.
+        model: any ONNX file with Q/DQ.
+        options: the gate, and made-up inputs.
+        progress: is told what is done.
+
+    Raises:
+        UsageError: the share is not between 0 and 1.
+        MissingStageError: no model was named, and the run has none.
+        NotQuantizedError: the model holds no Q/DQ.
+        InvalidOnnxError: its opset is older than the target's Q/DQ needs.
+        PtqError: the model, the recipe or the data cannot be used.
+    """
+    share = options.min_integer_share
+    if share is not None and not 0 <= share <= 1:
+        raise UsageError(f"--min-integer-share is {share:g}, a share from 0 to 1 is wanted", hint="0.95, say")
+    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
+    beside = RunDirectory(path.parent).recipe
+    recipe = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
+    progress(Progress(f"reading {path.name}", 0, None))
+    graph = open_quantized(path)
+    target = target_of(graph, request, recipe)
+    _require_opset(graph, target, path)
+    is_run = target.runtime == ONNXRUNTIME
+    progress(Progress("asking ONNX Runtime's optimizer", 0, None))
+    kernels = find_kernels(graph) if is_run else None
+    samples = _samples(graph, recipe, options)
+    work = _work(graph, samples)
+    return Verification(
+        str(path),
+        _maker(graph),
+        target.name,
+        opset_of(graph),
+        f"onnxruntime {onnxruntime.__version__}" if is_run else "",
+        prove_operators(graph, target, work, kernels),
+        work.unknown,
+        work.assumed,
+        tuple(target_faults(graph, target)),
+        _compare(graph, samples, target, recipe.runtime.threads, progress),
+        share,
+    )
+
+
+def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
+    opset = opset_of(graph)
+    if opset < target.opset:
+        raise InvalidOnnxError(
+            f"model '{path.name}' has opset {opset}, target '{target.name}' needs {target.opset} or later",
+            hint="quantize a float model of a newer opset",
+        )
+
+
+def _maker(graph: ir.Model) -> str:
+    version = graph.metadata_props.get(VERSION)
+    if version is not None:
+        return f"ptq {version}"
+    return " ".join(filter(None, (graph.producer_name, graph.producer_version)))
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """What the outputs are compared on: no batches where there are no data; and shapes that were given."""
+
+    data: str
+    batches: tuple[Batch, ...]
+    fixed: int | None
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Samples:
+    inputs = input_specs(graph)
+    fixed = own_batch_size(inputs)
+    batch = fixed or BATCH
+    data = recipe.calibration.data or recipe.evaluation.data
+    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
+    if data is not None:
+        count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
+        dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
+        return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed, shapes)
+    if not options.made_up:
+        return _Samples("", (), fixed, shapes)
+    made_up = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    return _Samples(MADE_UP, tuple(made_up), fixed, shapes)
+
+
+def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
+    """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
+    sizes, batch = _sizes(samples), samples.fixed or 1
+    work = multiply_accumulates(graph, sizes)
+    nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
+    values = [value for node in nodes for value in (*node.inputs, node.outputs[0]) if value is not None]
+    tensors = sorted({value.name for value in values if value.producer() is not None and value.name})
+    if not samples.batches or not tensors:
+        return work.of_one(batch)
+    first = samples.batches[0]
+    sample = {name: array[: sizes[name][0]] if array.ndim else array for name, array in first.items()}
+    return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample)).of_one(batch)
+
+
+def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of one sample, for which the work is counted."""
+    shapes = dict(samples.shapes)
+    if samples.batches:
+        shapes = {name: array.shape for name, array in samples.batches[0].items()}
+    if samples.fixed is not None:
+        return shapes
+    return {name: (1, *shape[1:]) if shape else () for name, shape in shapes.items()}
+
+
+def _compare(
+    graph: ir.Model, samples: _Samples, target: Target, threads: int, progress: ProgressCallback
+) -> Comparison | None:
+    if not samples.batches:
+        return None
+    scales = _output_scales(graph, target)
+    differences, count = compare_optimized(
+        serialize(graph), samples.batches, scales, threads=threads, progress=progress
+    )
+    return Comparison(samples.data, count, differences)
+
+
+def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:
+    """Return the scale of each output that a DequantizeLinear, or a QuantizeLinear, gives."""
+    scales = {}
+    for value in graph.graph.outputs:
+        producer = value.producer()
+        node = producer if producer is not None and producer.op_type == "QuantizeLinear" else None
+        if node is not None:
+            scales[value.name or ""] = 1.0  # The integers themselves are the output.
+        elif (restored := restored_by(value, target)) is not None:
+            scale = grid_of(restored).scale
+            if scale is not None:
+                scales[value.name or ""] = float(scale.min())
+    return scales

@@ -1,0 +1,247 @@
+"""The model's file becomes the float ONNX model that every stage works on."""
+
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import (
+    DataShapeError,
+    ModelInputError,
+    RuntimeFailedError,
+    UsageError,
+    did_you_mean,
+)
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
+from ptq_cli.models.checker import check_stored
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.loading.open_model import open_model
+from ptq_cli.models.loading.source import Example, ModelFile, ModelSource
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.parity import (
+    HALF_TOLERANCE,
+    RELATIVE_TOLERANCE,
+    WITH_FILE,
+    WITH_PYTORCH,
+    require_parity,
+)
+from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
+from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
+from ptq_cli.pipeline.run.output_checks import require_data_output
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.foreign_types import know_foreign_types
+from ptq_cli.runtime.opsets import require_known_opset
+from ptq_cli.runtime.session import Session
+
+EXAMPLE_SAMPLES = 2
+"""An exporter takes a batch of one for a constant; two keep the axis dynamic."""
+
+
+@dataclass(frozen=True)
+class FloatModel:
+    """A prepared float model.
+
+    Attributes:
+        file: where it came from.
+        model: the graph.
+        stored: the graph as its files hold it.
+        inputs: specs of its inputs.
+        parity: largest relative difference to the source on the example. Of ONNX it is None where nothing was
+            rewritten, and where the file itself does not run on the example.
+        prepared: what was done to the graph.
+    """
+
+    file: ModelFile
+    model: ir.Model
+    stored: StoredModel
+    inputs: tuple[TensorSpec, ...]
+    parity: float | None
+    prepared: Prepared
+
+    @property
+    def compared_with(self) -> str:
+        """Whose outputs ``parity`` compares with, in the genitive."""
+        return "the file's" if self.file.kind is ModelKind.ONNX else "PyTorch's"
+
+
+def open_source(recipe: Recipe) -> ModelSource:
+    """Open the recipe's model.
+
+    Raises:
+        UsageError: the recipe names none.
+        PtqError: it cannot be opened; see ``ptq_cli.models.loading.open_model``.
+    """
+    if recipe.model.path is None:
+        raise UsageError(
+            "no model was named",
+            hint="name its file after the command, or write path = 'model.pt' under [model] in ptq.toml",
+        )
+    return open_model(Path(recipe.model.path), recipe.model)
+
+
+def make_float_model(
+    source: ModelSource,
+    recipe: Recipe,
+    dataset: Dataset | None,
+    *,
+    always_compare: bool = False,
+    output: Path | None = None,
+) -> FloatModel:
+    """Export, prepare and compare with the source.
+
+    Args:
+        source: the opened model.
+        recipe: for shapes of inputs where there is no data.
+        dataset: its first samples are the example, if there is one.
+        always_compare: run an ONNX file too that was prepared without new operators.
+        output: where the graph will be written. One that is too large for one file waits there; without an
+            output, where the system keeps temporary files.
+
+    Raises:
+        ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
+        DataNameError: the data have no array for an input.
+        ExportError: PyTorch cannot export it.
+        InvalidOnnxError: its opset is unknown or cannot be converted, or the result fails the checker.
+        ParityError: it does not compute what the source computes.
+        OutputFileError: it is too large for one file, and the other one cannot be written.
+    """
+    what = source.file.path.name
+    example, expected = _run_source(source, _example(source, recipe, dataset))
+    exported = source.to_onnx(example)
+    require_known_opset(opset_of(exported), what)
+    know_foreign_types(exported)
+    prepared = prepare_model(exported, what)
+    stored = _store(prepared.model, source.file, output)
+    inputs = input_specs(prepared.model)
+    if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
+        example = {name: array[:1] for name, array in example.items()}
+        expected = source.run(example) if expected is not None else None
+    is_onnx = source.file.kind is ModelKind.ONNX
+    if is_onnx and (always_compare or prepared.is_changed):
+        expected = _run_file(source.file.path, example, recipe)
+    parity = None
+    if expected is not None:
+        session = Session(stored, threads=recipe.runtime.threads)
+        found = session.run(example)
+        compared = WITH_FILE if is_onnx else WITH_PYTORCH
+        # Made-up inputs may well be outside what a function is defined on.
+        allow_nan = recipe.calibration.allow_nonfinite or (is_onnx and dataset is None)
+        parity = require_parity(
+            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            what,
+            allow_nan=allow_nan,
+            compared=compared,
+            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+        )
+    return FloatModel(source.file, prepared.model, stored, inputs, parity, prepared)
+
+
+def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel:
+    path = output or Path(tempfile.gettempdir()) / "model.onnx"
+    if is_large(model):
+        require_data_output(path, file.path)
+    stored = store_model(model, path.parent, path.name)
+    check_stored(stored, model, file.path.name)
+    return stored
+
+
+def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:
+    """Return what an ONNX file computes, or None where it does not run on these inputs."""
+    try:
+        return Session(read_model(path), threads=recipe.runtime.threads).run(example)
+    except RuntimeFailedError:
+        # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
+        return None
+
+
+def _comparable(
+    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], *, is_onnx: bool
+) -> tuple[Sequence[Array], Sequence[Array], Sequence[str]]:
+    """Leave out sequences, and the indices that a file computes beside numbers: the last bit breaks a tie."""
+    arrays = [index for index, array in enumerate(expected) if is_array(array)]
+    kept = [index for index in arrays if expected[index].dtype.kind == "f"] or arrays
+    if not is_onnx or len(expected) != len(found):
+        return expected, found, names
+    return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
+
+
+def _run_source(source: ModelSource, example: Example) -> tuple[Example, list[Array] | None]:
+    """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
+    try:
+        return example, source.run(example)
+    except ModelInputError:
+        single = {name: array[:1] for name, array in example.items()}
+        with contextlib.suppress(ModelInputError):
+            return single, source.run(single)
+        raise
+
+
+def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Example:
+    names = source.input_names
+    shapes = recipe.model.input_shape
+    if shapes:
+        _require_names(shapes, names)
+    if dataset is not None:
+        if source.example_specs:
+            bind_inputs(dataset, source.example_specs)
+        example = _first_samples(dataset, names)
+        _require_same_shapes(example, shapes, dataset.source)
+        return example
+    if shapes:
+        dtypes = {spec.name: spec.dtype for spec in source.example_specs}
+        return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
+    if source.example_specs or not names:
+        return {
+            spec.name: _made_up(tuple(size or EXAMPLE_SAMPLES for size in spec.shape), spec.dtype)
+            for spec in source.example_specs
+        }
+    raise ModelInputError(
+        f"what the inputs of '{source.file.path.name}' look like is not known ({', '.join(names)})",
+        hint=f"name data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
+    )
+
+
+def _require_names(shapes: Mapping[str, list[int]], names: Sequence[str]) -> None:
+    hint = f"the inputs are: {', '.join(names)}"
+    for name in names:
+        if name not in shapes:
+            raise ModelInputError(f"--input-shape does not name the input '{name}'", hint=hint)
+    for name in shapes:
+        if name not in names:
+            raise ModelInputError(
+                f"--input-shape names '{name}', which is no input{did_you_mean(name, list(names))}", hint=hint
+            )
+
+
+def _require_same_shapes(example: Example, shapes: Mapping[str, list[int]], source: str) -> None:
+    for name, shape in shapes.items():
+        found = example[name].shape
+        if tuple(shape[1:]) != found[1:]:
+            raise DataShapeError(
+                f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --input-shape says "
+                f"{format_shape(tuple(shape))}",
+                hint="leave --input-shape out: data tell the shape",
+            )
+
+
+def _first_samples(dataset: Dataset, names: Sequence[str]) -> Example:
+    keys = match_names(dataset, names)
+    batch = next(dataset.only(keys.values()).batches(EXAMPLE_SAMPLES))
+    example = {name: batch.inputs[key] for name, key in keys.items()}
+    if batch.size >= EXAMPLE_SAMPLES:
+        return example
+    return {name: np.concatenate([array] * EXAMPLE_SAMPLES) for name, array in example.items()}
+
+
+def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    # Only to trace the model and to compare it with PyTorch; nothing is calibrated on it.
+    if dtype.kind == "f":
+        return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    return np.zeros(shape, dtype)

@@ -1,0 +1,92 @@
+"""``prepare``: the float graph that everything is measured on, in a file of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.files import write_together
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.run.output_checks import require_output
+from ptq_cli.pipeline.run.resolve import Request, resolve
+
+RANDOM_INPUTS = "random inputs"
+
+
+@dataclass(frozen=True)
+class PrepareResult:
+    """What ``prepare`` wrote, and what was done for it.
+
+    Attributes:
+        file: the source.
+        output: the file.
+        bytes: its size, with that of the file of its constants where it has one.
+        inputs: specs of its inputs.
+        opset_before, opset: of the graph before and after; of PyTorch, before is what was exported.
+        nodes_before, nodes: how many nodes it had, and has.
+        simplified: how many nodes fewer there are after constant folding, without those that compute nothing.
+        applied: how often each pass was applied, by its name.
+        notes: what a user should know.
+        difference: largest difference to the source, relative to the largest magnitude of its output; None
+            where the source does not run on the inputs.
+        compared_with: whose outputs those are, in the genitive.
+        compared_on: the data, or ``random inputs``.
+    """
+
+    file: ModelFile
+    output: Path
+    bytes: int
+    inputs: tuple[TensorSpec, ...]
+    opset_before: int
+    opset: int
+    nodes_before: int
+    nodes: int
+    simplified: int
+    applied: Mapping[str, int]
+    notes: tuple[str, ...]
+    difference: float | None
+    compared_with: str
+    compared_on: str
+
+
+def run_prepare(request: Request, output: Path) -> PrepareResult:
+    """Export and prepare a model, compare it with its source, and write it.
+
+    Args:
+        request: the model; data, where named, are what it is compared on.
+        output: where to.
+
+    Raises:
+        OutputFileError: the file cannot be written; that is told before any work.
+        UsageError: it would overwrite what it is made from.
+        PtqError: the recipe, the model or the data cannot be used, or the graph computes something else.
+    """
+    recipe = resolve(request)
+    require_output(output, recipe)
+    source = open_source(recipe)
+    settings = recipe.calibration
+    dataset = None
+    if settings.data is not None:
+        dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
+    model = make_float_model(source, recipe, dataset, always_compare=True, output=output)
+    size = model.stored.size
+    write_together(model.stored.files(output))
+    prepared = model.prepared
+    return PrepareResult(
+        model.file,
+        output,
+        size,
+        model.inputs,
+        prepared.opset_before,
+        prepared.opset,
+        prepared.nodes_before,
+        prepared.nodes,
+        prepared.simplified,
+        prepared.applied,
+        prepared.notes,
+        model.parity,
+        model.compared_with,
+        dataset.source if dataset is not None else RANDOM_INPUTS,
+    )

@@ -1,0 +1,150 @@
+"""Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ptq_cli.core.errors import OutputFileError, UsageError
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.schema import Recipe
+
+
+def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = None) -> None:
+    """Check that every output can be written, and that none would overwrite what it is made from.
+
+    Args:
+        run: the run directory, all of whose files count, whichever the stage at hand writes.
+        recipe: names the inputs.
+        output: where the quantized model goes, or None for the run directory.
+
+    Raises:
+        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        UsageError: an output is the model, the architecture, a data file of the recipe, or another output.
+
+    Example:
+        >>> require_outputs(RunDirectory(Path("no-such-folder/run")), Recipe())
+    """
+    taken = dict(_input_files(recipe))
+    calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
+    evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis)
+    for path in (*calibrated, *evaluated, output or run.quantized_model):
+        _require_free(path, taken, "name another file with --output, or another run directory with --run")
+        taken[f"the run's own {path.name}"] = path
+
+
+def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
+    """Return the files of a report.
+
+    Example:
+        >>> report_outputs(RunDirectory(Path("run")))[0].as_posix()
+        'run/report.json'
+    """
+    return (
+        run.report_json,
+        run.report_markdown,
+        run.junit,
+        run.report_html,
+        run.details,
+        run.report_recipe,
+    )
+
+
+def require_free_outputs(outputs: Iterable[Path], recipe: Recipe) -> None:
+    """Check that files can be written, and that none of them is what they are made from.
+
+    Raises:
+        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        UsageError: one is the model, the architecture, or a data file of the recipe.
+
+    Example:
+        >>> require_free_outputs([Path("no-such-folder/report.json")], Recipe())
+    """
+    for output in outputs:
+        _require_free(output, dict(_input_files(recipe)), "name another run directory with --run")
+
+
+def require_output(output: Path, recipe: Recipe) -> None:
+    """Check that a single output can be written, and that it would not overwrite what it is made from.
+
+    Raises:
+        OutputFileError: its folder cannot be made, is a file, or is read-only.
+        UsageError: it is the model, the architecture or a data file of the recipe.
+
+    Example:
+        >>> require_output(Path("no-such-folder/float.onnx"), Recipe())
+    """
+    _require_free(output, dict(_input_files(recipe)), "name another file with --output")
+
+
+def require_data_output(output: Path, model: Path) -> None:
+    """Check that the file of a large model's constants would not overwrite one that the model is made from.
+
+    Args:
+        output: the file of its graph.
+        model: the source, of any kind; it may be gone.
+
+    Raises:
+        UsageError: it is one that holds data of the source.
+    """
+    from ptq_cli.models.loading.detect import ModelKind, detect_kind
+    from ptq_cli.models.stored import data_path, read_model
+
+    if not model.is_file() or detect_kind(model) is not ModelKind.ONNX:
+        return
+    target = data_path(output)
+    if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(model).data}:
+        raise UsageError(
+            f"'{target}' would overwrite data of the model that it is made from",
+            hint="name another file with --output",
+        )
+
+
+def _require_free(path: Path, taken: Mapping[str, Path], hint: str) -> None:
+    for what, other in taken.items():
+        # Links included: replacing a file under another name of it loses it all the same.
+        if os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"'{path}' would overwrite {what}", hint=hint)
+    _require_writable(path)
+
+
+def _require_writable(output: Path) -> None:
+    folder = output.parent
+    try:
+        if output.is_dir():
+            raise OutputFileError(f"cannot write '{output}': it is a folder", hint="name a file")
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name that is too long, or a folder that may not be entered
+        reason = (error.strerror or str(error)).lower()
+        raise OutputFileError(f"cannot write '{output}': {reason}", hint="name another folder") from error
+    if not is_folder:
+        raise OutputFileError(
+            f"cannot write '{output}': '{folder}' is a file, a folder is wanted", hint="name another folder"
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputFileError(
+            f"cannot write '{output}': the folder '{folder}' is read-only", hint="check its permissions"
+        )
+
+
+def _input_files(recipe: Recipe) -> Iterator[tuple[str, Path]]:
+    named = (
+        ("the model that it is made from", recipe.model.path),
+        ("the architecture's file", arch_file(recipe)),
+        ("the calibration data", recipe.calibration.data),
+        ("the evaluation data", recipe.evaluation.data),
+        ("the baseline", recipe.gate.baseline),
+    )
+    return ((what, Path(path)) for what, path in named if path is not None)
+
+
+def arch_file(recipe: Recipe) -> str | None:
+    """Return the file of ``--arch file.py:callable``, or None if it is no file.
+
+    Example:
+        >>> arch_file(Recipe()) is None
+        True
+    """
+    location = (recipe.model.arch or "").rpartition(":")[0]
+    return location if location.endswith(".py") else None

@@ -1,0 +1,128 @@
+"""From what the user typed to one resolved recipe, checked before any work begins."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.amax.decide import check_amax_settings
+from ptq_cli.amax.overrides import check_overrides
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.core.errors import GateError
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.recipe.check import check_recipe
+from ptq_cli.recipe.flags import settings_to_table
+from ptq_cli.recipe.recipe_layers import (
+    DEFAULT_PRESET,
+    FOLDER_RECIPE,
+    Layer,
+    file_layer,
+    merge_layers,
+    preset_layer,
+    table_layer,
+)
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.gate.limits import check_limits
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
+from ptq_cli.report.metrics.spec import metric_specs, split_output
+from ptq_cli.runtime.device import parse_device
+
+COMMAND_LINE = "the command line"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked of a verb.
+
+    Attributes:
+        settings: by flag name.
+        model: the model's file, or None to leave it to the recipe.
+        recipe_file: ``--recipe``.
+        preset: ``--preset``.
+        folder: where ``ptq.toml`` is looked for, and where relative paths of flags start.
+    """
+
+    settings: Mapping[str, Any]
+    model: Path | None = None
+    recipe_file: Path | None = None
+    preset: str | None = None
+    folder: Path = Path()
+
+    def flags(self) -> Layer:
+        """Return the layer of the flags, with locations resolved."""
+        table = settings_to_table(self.settings)
+        if self.model is not None:
+            table.setdefault("model", {})["path"] = str(self.model)
+        return replace(table_layer(table, self.folder, COMMAND_LINE), adds=True)
+
+
+def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer | None = None) -> Recipe:
+    """Return the recipe of a request.
+
+    Args:
+        request: what the user asked for.
+        earlier: what the command line of an earlier stage of the same run set; the flags override it.
+        otherwise: takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither.
+
+    Raises:
+        InputFileError: ``--recipe`` names no file.
+        RecipeSyntaxError: a recipe is no TOML.
+        RecipeKeyError: a recipe has an unknown key.
+        RecipeValueError: a value has the wrong type or is out of range.
+        UnknownNameError: a method, target, metric, device or preset does not exist.
+        GateError: a limit makes no sense.
+    """
+    preset = preset_layer(request.preset or DEFAULT_PRESET)
+    files = _recipe_files(request)
+    if otherwise is not None and not files:
+        # What was resolved before holds all settings; a preset that is asked for now is meant to change some.
+        files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
+    layers = [preset, *files, earlier, request.flags()]
+    return _check_names(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+
+
+def _recipe_files(request: Request) -> list[Layer | None]:
+    layers: list[Layer | None] = []
+    folder_recipe = request.folder / FOLDER_RECIPE
+    # A folder or a broken link of that name is an error, and no reason to go on without it.
+    if os.path.lexists(folder_recipe):
+        layers.append(file_layer(folder_recipe, FOLDER_RECIPE))
+    if request.recipe_file is not None:
+        layers.append(file_layer(request.recipe_file))
+    return layers
+
+
+def _check_names(recipe: Recipe) -> Recipe:
+    make_collector(recipe.calibration.method)
+    check_amax_settings(recipe.amax)
+    check_overrides(recipe.override)
+    load_target(recipe.quantization.target)
+    parse_device(recipe.runtime.device)
+    own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
+    check_limits(recipe.gate)
+    # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
+    limited = (recipe.gate.max_drop, recipe.gate.min, recipe.gate.max_regression)
+    drops, minima, regressions = (
+        [split_output(name)[0] for name in limits if name not in own] for limits in limited
+    )
+    for name in (*drops, *minima, *regressions):
+        require_metric(name, own)
+    _check_sides(drops, minima)
+    return recipe
+
+
+def _check_sides(drops: list[str], minima: list[str]) -> None:
+    # The gate would say the same, but only after all the work.
+    for name in drops:
+        if name in PAIR_METRICS:
+            hint = (
+                f"--min {name}=…" if PAIR_METRICS[name].higher_is_better else "gate sqnr_db or cosine instead"
+            )
+            raise GateError(f"{name} has no drop: it compares the two models and has one value", hint=hint)
+    for name in minima:
+        if name in PAIR_METRICS and not PAIR_METRICS[name].higher_is_better:
+            raise GateError(
+                f"a minimum of {name} would pass the worse model: it is better when smaller",
+                hint="gate sqnr_db or cosine instead, such as --min sqnr_db=25",
+            )

@@ -1,0 +1,84 @@
+"""``quantize``: calibrate, export and, where a limit is set, evaluate; all in one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
+from ptq_cli.pipeline.calibration.measure import open_data, open_subject
+from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
+from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
+from ptq_cli.pipeline.exporting.tensor_settings import check_matches
+from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.runtime.cuda import require_device
+from ptq_cli.runtime.device import parse_device
+
+
+@dataclass(frozen=True)
+class QuantizationResult:
+    """What ``quantize`` did; ``evaluation`` is None where none was asked for."""
+
+    calibration: CalibrationResult
+    export: ExportResult
+    evaluation: EvaluationResult | None
+
+
+def run_quantize(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    *,
+    evaluate: bool | None = None,
+    restart: bool = False,
+    thumbnails: bool = False,
+    progress: ProgressCallback = silent,
+) -> QuantizationResult:
+    """Calibrate, export, and evaluate; every file but a checkpoint is written at the end, or none.
+
+    Args:
+        request: all settings.
+        run: the run directory.
+        output: where the quantized model goes, or None for the run directory.
+        evaluate: whether to evaluate; None evaluates if the recipe sets a limit.
+        restart: begin anew where an earlier calibration of the same could be continued.
+        thumbnails: show the samples that change their class on the page, where they are pictures.
+        progress: is told after each batch.
+
+    Raises:
+        PtqError: as the three stages do.
+    """
+    recipe = resolve(request)
+    require_outputs(run, recipe, output)
+    require_device(parse_device(recipe.runtime.device))
+    if evaluate is None:
+        evaluate = recipe.gate.has_limits
+    # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
+    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
+    if restart:
+        discard_checkpoint(run.checkpoint)
+        discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    subject = open_subject(recipe, progress, run.float_model)
+    check_matches(subject.model.model, recipe)
+    fitted = fit_evaluation(dataset, recipe, subject.model.model) if dataset is not None else None
+    calibrated = make_calibration(subject, request, recipe, run, progress)
+    exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)
+    files = {**calibrated.files, **exported.files}
+    evaluation = None
+    if fitted is not None:
+        pair = Pair(calibrated.model, exported.model, exported.result.output.name)
+        (evaluated,) = make_evaluations(
+            recipe, calibrated.calibration, [pair], fitted, run, [run], progress, thumbnails=thumbnails
+        )
+        files |= evaluated.files
+        evaluation = evaluated.result
+    write_together(files)
+    discard_checkpoint(run.checkpoint)
+    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    return QuantizationResult(calibrated.result, exported.result, evaluation)

@@ -1,0 +1,84 @@
+"""The channels of one tensor: what was measured of each, and the range that a method gives it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.amax.decide import Decision
+from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
+
+
+@dataclass(frozen=True)
+class ChannelsView:
+    """The channels of a tensor.
+
+    Attributes:
+        statistics: of each channel.
+        method: the name of the method that decided.
+        decisions: range, scale and zero point of each channel.
+
+    Example:
+        >>> from ptq_cli.amax.decide import decide_channels
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
+        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.recipe.schema import AmaxSettings
+        >>> collector = ChannelCollector(1)
+        >>> collector.update(np.float32([[1.0, -8.0, 0.0, 2.0], [2.0, 3.0, 0.0, 1.0]]))
+        >>> statistics = collector.statistics()
+        >>> found = decide_channels(statistics, AmaxSettings("max"), UINT8, symmetric=False)
+        >>> view = ChannelsView(statistics, "max", found)
+        >>> view.amax.tolist(), view.imbalance, view.dead
+        ([2.0, 8.0, 0.0, 2.0], 4.0, (2,))
+    """
+
+    statistics: ChannelStatistics
+    method: str
+    decisions: tuple[Decision, ...]
+
+    @property
+    def amax(self) -> npt.NDArray[np.float64]:
+        """What the method decided for each channel; shape (C,)."""
+        return np.array([item.choice.amax for item in self.decisions]) + 0.0  # No -0.0.
+
+    @property
+    def imbalance(self) -> float | None:
+        """The largest amax over the median one; see ``imbalance_of``."""
+        return imbalance_of(self.amax)
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """The channels that were 0 in every sample."""
+        return dead_channels(self.statistics)
+
+    @property
+    def rangeless(self) -> tuple[int, ...]:
+        """The channels that never had a finite value."""
+        return rangeless_channels(self.statistics)
+
+
+def imbalance_of(amax: npt.NDArray[np.float64]) -> float | None:
+    """Return the largest amax over the median of those above 0, or None where there is none.
+
+    One scale for the whole tensor serves the largest channel; a channel whose amax is so many times smaller
+    has as many times fewer levels.
+
+    Shapes:
+        amax: (C,).
+
+    Example:
+        >>> imbalance_of(np.array([1.0, 2.0, 12.0, 0.0])), imbalance_of(np.zeros(3))
+        (6.0, None)
+    """
+    held = amax[amax > 0]
+    return float(held.max() / np.median(held)) if held.size else None
+
+
+def dead_channels(statistics: ChannelStatistics) -> tuple[int, ...]:
+    """Return the channels whose every finite value was 0."""
+    return tuple(np.flatnonzero((statistics.count > 0) & (statistics.amax == 0)).tolist())
+
+
+def rangeless_channels(statistics: ChannelStatistics) -> tuple[int, ...]:
+    """Return the channels that never had a finite value."""
+    return tuple(np.flatnonzero(statistics.count == 0).tolist())

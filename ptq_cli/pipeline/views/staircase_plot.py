@@ -1,0 +1,81 @@
+"""A quantizer's staircase and its gradient as PNG or SVG."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptq_cli.pipeline.views.histogram_plot import COLOURS, figure_in
+from ptq_cli.pipeline.views.staircase import Curve, Floats, Staircase
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS = 4001
+FLAT = 1e-3
+"""How far a line may be from what is drawn, relative to its height: less than its own width."""
+IDENTITY_COLOUR = "#767676"
+"""A grey that is seen on white and on black."""
+
+
+def write_staircase(stairs: Staircase, path: Path) -> None:
+    """Draw a quantizer's result, and beneath it its gradient.
+
+    Raises:
+        UsageError: as ``require_plot``.
+        OutputFileError: the file cannot be written.
+    """
+    settings = ", ".join(f"{name}={value}" for name, value in stairs.settings.items())
+    with figure_in(path) as figure:
+        above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        figure.suptitle(f"{stairs.family.name}: {settings}", parse_math=False)
+        draw_axes(above, beneath, stairs.curve)
+        above.set_ylabel("result")
+        beneath.set_ylabel("gradient")
+        beneath.set_xlabel("x")
+        above.legend()
+
+
+def draw_axes(above: "Axes", beneath: "Axes", curve: Curve) -> None:
+    """Draw the result with x itself behind it into one pair of axes, the gradient into another."""
+    x = curve.line(POINTS)
+    y, gradient = curve.at(x)
+    above.plot(x[[0, -1]], x[[0, -1]], color=IDENTITY_COLOUR, linewidth=1, linestyle="--", label="x")
+    above.plot(*corners(x, y), color=COLOURS[0], linewidth=2, label="result")
+    # Not the whole of x where the result is clipped.
+    low, high = float(y.min()), float(y.max())
+    margin = 0.1 * (high - low or 1.0)
+    above.set_ylim(low - margin, high + margin)
+    least, most = min(0.0, float(gradient.min())), float(gradient.max())
+    line = corners(x, gradient)
+    beneath.plot(*line, color=COLOURS[1], linewidth=2)
+    beneath.fill_between(*line, color=COLOURS[1], alpha=0.2, linewidth=0)
+    room = 0.1 * (most - least or 1.0)
+    beneath.set_ylim(least - room, most + room)
+
+
+def corners(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return the points of a line that it cannot do without: none of the others is far from what they draw.
+
+    Shapes:
+        x, y: (n,), with n above 1 and x ascending; both results are as long as each other, at most n.
+
+    Source:
+        Bristol 1990, "Swinging door trending".
+
+    Example:
+        >>> x, y = corners(np.arange(6.0), np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]))
+        >>> x.tolist(), y.tolist()
+        ([0.0, 2.0, 3.0, 5.0], [0.0, 0.0, 1.0, 1.0])
+    """
+    tolerance = FLAT * (float(np.ptp(y)) or 1.0)
+    kept, low, high = [0], -np.inf, np.inf
+    for index in range(1, len(x)):
+        run, rise = x[index] - x[kept[-1]], y[index] - y[kept[-1]]
+        if not low <= rise / run <= high:
+            kept.append(index - 1)
+            run, rise = x[index] - x[index - 1], y[index] - y[index - 1]
+            low, high = -np.inf, np.inf
+        low, high = max(low, (rise - tolerance) / run), min(high, (rise + tolerance) / run)
+    kept.append(len(x) - 1)
+    return x[kept], y[kept]

@@ -1,0 +1,181 @@
+"""Where a target's table comes from: one of ptq's own by its name, or a user's TOML file."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
+from ptq_cli.core.files import require_file
+from ptq_cli.core.formats import BY_NAME
+from ptq_cli.plan.target.rules import (
+    BIASES,
+    KINDS,
+    OUTPUTS,
+    RUNTIMES,
+    STORED,
+    ActivationRule,
+    OpRule,
+    Target,
+    WeightRule,
+)
+from ptq_cli.recipe.decode import decode_table, merge_tables
+from ptq_cli.recipe.locations import is_target_file
+
+__all__ = ["OpRule", "Target", "load_target", "target_names"]
+
+TARGETS = Path(__file__).parent / "tables"
+ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
+WEIGHTS = ("int8",)
+OLDEST, WIDE = 13, 21
+"""The first opset with scales for each channel, and the first with integers of 16 bits."""
+
+Said = Iterator[tuple[bool, str, str]]
+"""Whether something is right, what is said where it is not, and what to do."""
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the names of ptq's own targets.
+
+    Example:
+        >>> target_names()
+        ('generic', 'ort-cpu', 'ort-cpu-avx2', 'tensorrt')
+    """
+    return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
+
+
+def load_target(name: str) -> Target:
+    """Return the target of that name, or the one that a TOML file describes.
+
+    Args:
+        name: one of ``target_names()``; or a path that ends with ``.toml`` or names a folder.
+
+    Raises:
+        UnknownNameError: there is none; the message lists those there are.
+        InputFileError: there is no such file.
+        RecipeSyntaxError: it is no TOML.
+        RecipeKeyError: its table has an unknown key.
+        RecipeValueError: a value in it makes no sense.
+    """
+    if is_target_file(name):
+        return _checked_by_onnx(_read_target(Path(name), os.path.relpath(name)), os.path.relpath(name))
+    require_known("target", name, target_names())
+    return _own_target(TARGETS / f"{name}.toml")
+
+
+@cache
+def _own_target(path: Path) -> Target:
+    # Several stages of one command ask for it, and reading it takes longer than placing a small graph.
+    return _read_target(path, path.name)
+
+
+def _read_target(path: Path, where: str) -> Target:
+    target = decode_table(Target, _whole_table(path, where), where)
+    for holds, message, hint in _checks(target):
+        if not holds:
+            raise RecipeValueError(f"{where}: {message}", hint=hint)
+    return target
+
+
+def _checked_by_onnx(target: Target, where: str) -> Target:
+    from ptq_cli.plan.target.onnx_operators import (
+        operator_mistakes,  # onnx takes long to import, and knows ptq's own.
+    )
+
+    for message, hint in operator_mistakes(target):
+        raise RecipeValueError(f"{where}: {message}", hint=hint)
+    return target
+
+
+def _whole_table(path: Path, where: str) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(require_file(path, "target").read_text(encoding="utf-8"))
+    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise RecipeSyntaxError(f"{where} is no valid TOML: {error}", hint="see https://toml.io") from error
+    base = table.get("extends")
+    if not base or not isinstance(base, str):
+        return table
+    require_known("target", base, target_names())
+    whole = _whole_table(TARGETS / f"{base}.toml", f"{base}.toml")
+    return merge_tables({key: value for key, value in whole.items() if key != "name"}, table)
+
+
+def _checks(target: Target) -> Said:
+    yield bool(target.name.strip()), "'name' is empty", "give the target a name"
+    yield target.opset >= OLDEST, f"'opset' is {target.opset}, {OLDEST} or later is wanted", "write 13"
+    yield from _one_of("bias.format", target.bias.format, BIASES)
+    yield from _one_of("runtime", target.runtime, RUNTIMES)
+    yield from _activation("activation", target.activation, target.opset)
+    yield from _weight("weight", target.weight)
+    for op_type, rule in target.op.items():
+        yield from _operator(f"op.{op_type}", rule, target.opset)
+    yield (
+        any(rule.kind == "compute" for rule in target.op.values()),
+        "no [op.…] has kind 'compute'",
+        ("nothing asks for integers then; see docs/targets.md"),
+    )
+
+
+def _operator(where: str, rule: OpRule, opset: int) -> Said:
+    yield from _one_of(f"{where}.kind", rule.kind, KINDS)
+    yield from _one_of(f"{where}.output", rule.output, OUTPUTS)
+    yield from _one_of(f"{where}.outputs", rule.outputs, ("first", "all"))
+    yield (
+        rule.kind != "compute" or bool(rule.activations),
+        f"'{where}.activations' is missing",
+        ("name the inputs that are quantized, such as [0]"),
+    )
+    numbers = [*rule.activations, rule.weight or 0, rule.bias or 0]
+    yield min(numbers) >= 0, f"'{where}' counts an input below 0", "inputs are counted from 0"
+    for key, kinds in (
+        ("ties", ("join",)),
+        ("fused_behind", ("join",)),
+        ("outputs", ("same",)),
+        ("weight", ("compute",)),
+        ("bias", ("compute",)),
+        ("merged_by", ("compute",)),
+    ):
+        is_set = getattr(rule, key) not in (None, False, [], "first")
+        message = f"'{where}.{key}' is for kind '{kinds[0]}', and this is '{rule.kind}'"
+        yield not is_set or rule.kind in kinds, message, f"leave '{key}' out"
+    needs_note = rule.kind == "apart" or not rule.integer_kernel
+    yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
+    if rule.result is not None:
+        yield from _activation(f"{where}.result", rule.result, opset)
+    if rule.weights is not None:
+        yield from _weight(f"{where}.weights", rule.weights)
+
+
+def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
+    for key, names in (
+        ("format", [rule.format]),
+        ("formats", rule.formats),
+        ("simulated", rule.simulated),
+    ):
+        for name in names:
+            yield from _one_of(f"{where}.{key}", name, ACTIVATIONS)
+    if rule.format in ACTIVATIONS:
+        wide = rule.integers.bits > BY_NAME["int8"].bits
+        yield (
+            not wide or opset >= WIDE,
+            f"'{where}.format' is {rule.format}, which needs opset {WIDE}",
+            (f"write opset = {WIDE}"),
+        )
+
+
+def _weight(where: str, rule: WeightRule) -> Said:
+    yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
+    yield from _one_of(f"{where}.stored", rule.stored, STORED)
+    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, 2 to 8 is wanted", "correct it"
+    yield rule.packed or not rule.blocks, f"'{where}.blocks' needs packed = true", "blocks are of 4 bits"
+    pairs = rule.stored == "pairs"
+    yield not (pairs and rule.packed), f"'{where}.packed' is of stored 'integers'", "leave one of them out"
+
+
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> Said:
+    names = ", ".join(f"'{name}'" for name in known)
+    message = f"'{key}' is '{value}'{did_you_mean(value, list(known))}, one of {names} is wanted"
+    yield value in known, message, f"correct '{key}'"

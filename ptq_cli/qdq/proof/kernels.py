@@ -1,0 +1,106 @@
+"""Proof: which kernel ONNX Runtime runs each operator of a model with."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.models.preparing.prepare_graph import QUANTIZING
+from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.qdq.read.integer_operators import INTEGER_KERNELS, is_integer_operator
+from ptq_cli.runtime.session import Session
+
+Placement = Literal["integer", "float", "gone"]
+
+LEAVE_INTEGERS = (*INTEGER_KERNELS, *QUANTIZING, "Cast", "Shape", "Size")
+"""They read integers, and what they give is none of a quantized tensor's."""
+QGEMM_SCALE = 7
+"""Its input that holds the scale of the result."""
+AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
+"""What ONNX Runtime puts beside an operator, under a name that is made of the operator's."""
+INTEGER_TYPES = (
+    onnx.TensorProto.UINT8,
+    onnx.TensorProto.INT8,
+    onnx.TensorProto.UINT16,
+    onnx.TensorProto.INT16,
+    onnx.TensorProto.UINT4,
+    onnx.TensorProto.INT4,
+)
+ORIGIN = re.compile(r"node(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What became of an operator.
+
+    Attributes:
+        placement: ``"integer"``, ``"float"``, or ``"gone"``: no operator of the optimized graph has its name,
+            since it was merged into another one, or computed once as the model is loaded.
+        name: the kernel's operator type; empty where it is gone.
+    """
+
+    placement: Placement
+    name: str = ""
+
+
+def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
+    """Let ONNX Runtime optimize a model, and return the kernel of each node of the main graph.
+
+    Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
+    the file gives no names, or the same one twice.
+
+    Args:
+        model: is left as it is; the names of its nodes are unique.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+    """
+    marked = model.clone()
+    for index, (node, original) in enumerate(zip(marked.graph, model.graph, strict=True)):
+        if node.op_type != original.op_type:
+            raise RuntimeError("a cloned graph has another order")
+        node.name = f"node{index}."
+    optimized = optimized_by_runtime(serialize(marked))
+    found: dict[int, Kernel] = {}
+    for kernel, placement in _placements(optimized.graph):
+        origin = ORIGIN.match(kernel.name)
+        if origin is None:
+            continue
+        index = int(origin.group(1))
+        if index in found and kernel.op_type in AROUND:
+            continue
+        found[index] = Kernel(placement, kernel.op_type)
+    gone = Kernel("gone")
+    return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph)}
+
+
+def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
+    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+        Session(model, threads=1, save_optimized=path, apart=True)
+        return onnx.load(path, load_external_data=False)
+
+
+def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placement]]:
+    """Yield each kernel with where it computes; types are followed, since the file does not hold them all."""
+    integers = {tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES}
+    integers |= {info.name for info in graph.input if info.type.tensor_type.elem_type in INTEGER_TYPES}
+    for kernel in graph.node:
+        moves = bool(kernel.input) and kernel.input[0] in integers and kernel.op_type not in LEAVE_INTEGERS
+        is_linear = kernel.op_type.startswith("QLinear")
+        # A QGemm without the scale of its result gives floats.
+        requantizes = kernel.op_type == "QGemm" and len(kernel.input) > QGEMM_SCALE
+        if moves or is_linear or requantizes or kernel.op_type == "QuantizeLinear":
+            # The second result of a MaxPool is of indices.
+            integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
+        yield kernel, "integer" if moves or is_integer_operator(kernel.op_type) else "float"

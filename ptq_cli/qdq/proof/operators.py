@@ -1,0 +1,150 @@
+"""Proof: each operator of a quantized graph, whether it computes in integers, and why not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.target_file import Target
+from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.kernels import Kernel
+from ptq_cli.qdq.read.integer_operators import is_integer_operator
+from ptq_cli.qdq.read.pair_grids import (
+    DEQUANTIZE,
+    QUANTIZE,
+    grid_of,
+    is_pair_node,
+    is_unpacking,
+    restored_by,
+    stored_integers,
+)
+
+OUT_OF_PLACE = "ONNX Runtime leaves it in float, for a reason that the target's rules do not know"
+SIGNED = (
+    "its activations are int8: ONNX Runtime turns some of them into uint8 on x86, and finds no kernel where "
+    "an operator's inputs and result then differ"
+)
+ONCE = "computed once, as the model is loaded"
+
+
+@dataclass(frozen=True)
+class OperatorProof:
+    """Where an operator computes.
+
+    Attributes:
+        name: the node's.
+        op: its operator type.
+        placement: ``"integer"``, ``"float"``, or ``"part"`` of another operator, which the reason names.
+        kernel: the operator type of ONNX Runtime's kernel; empty for a part, and where a target's rules alone
+            were asked.
+        multiply_accumulates: how much it computes; None where that is not known.
+        reason: why it is float, or what it is part of; empty for integer.
+        quantized: it reads or gives a quantized tensor.
+    """
+
+    name: str
+    op: str
+    placement: Literal["integer", "float", "part"]
+    kernel: str
+    multiply_accumulates: int | None
+    reason: str
+    quantized: bool
+
+
+def prove_operators(
+    model: ir.Model, target: Target, work: MultiplyAccumulates, kernels: Mapping[str, Kernel] | None
+) -> tuple[OperatorProof, ...]:
+    """Return what becomes of each operator, in graph order, without pairs and what unpacks their constants.
+
+    Args:
+        model: a quantized graph; constants are initializers, nodes have names.
+        target: whose rules explain.
+        work: of each node.
+        kernels: what ONNX Runtime made of the nodes; None to go by the target's rules alone.
+    """
+    return tuple(
+        _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
+        for node in model.graph
+        if not is_pair_node(node) and not is_unpacking(node)
+    )
+
+
+def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Kernel | None) -> OperatorProof:
+    placement, reason = _by_rules(node, target) if kernel is None else _by_kernel(node, target, kernel)
+    name = node.name or ""
+    count = 0 if reason == ONCE else work.counts[name]
+    touched = any(is_pair_node(value.producer()) for value in node.inputs if value is not None)
+    touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
+    return OperatorProof(
+        name, node.op_type, placement, kernel.name if kernel is not None else "", count, reason, touched
+    )
+
+
+Placed = tuple[Literal["integer", "float", "part"], str]
+
+
+def _by_rules(node: ir.Node, target: Target) -> Placed:
+    if target.runtime == ONNXRUNTIME and _is_integer_form(node, target):
+        return "integer", ""
+    if reason := float_reason(node, target):
+        return "float", reason
+    rule = rule_of(node, target)
+    return ("part", _before(node)) if rule is not None and rule.kind == "clamp" else ("integer", "")
+
+
+def _is_integer_form(node: ir.Node, target: Target) -> bool:
+    """Tell whether a node is an operator of integers, or moves the integers that one gives."""
+    current: ir.Node | None = node
+    while current is not None and not is_integer_operator(current.op_type):
+        rule, source = rule_of(current, target), current.inputs[0] if current.inputs else None
+        if rule is None or rule.kind != "same" or source is None:
+            return False
+        current = source.producer()
+        if current is not None and current.op_type == QUANTIZE:
+            return True
+    return current is not None
+
+
+def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
+    if kernel.placement == "integer":
+        return "integer", ""
+    reason = float_reason(node, target)
+    if kernel.placement == "gone":
+        if all(value is None or _is_stored(value) for value in node.inputs):
+            return "part", ONCE
+        rule = rule_of(node, target)
+        if rule is None or rule.kind != "compute":
+            return "part", _before(node)
+        return "float", reason or "merged into another operator, in float"
+    return "float", reason or (SIGNED if _reads_signed(node, target) else OUT_OF_PLACE)
+
+
+def _is_stored(value: ir.Value) -> bool:
+    producer = value.producer()
+    if producer is not None and producer.op_type == DEQUANTIZE:
+        return stored_integers(producer) is not None
+    return is_constant(value)
+
+
+def _before(node: ir.Node) -> str:
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        while producer is not None and producer.op_type in (QUANTIZE, DEQUANTIZE):
+            source = producer.inputs[0]
+            producer = source.producer() if source is not None else None
+        if producer is not None:
+            return f"part of {producer.op_type} '{producer.name}'"
+    return "merged into another operator"
+
+
+def _reads_signed(node: ir.Node, target: Target) -> bool:
+    sources = [restored_by(value, target) for value in node.inputs if value is not None]
+    return any(
+        source is not None and stored_integers(source) is None and grid_of(source).dtype == ir.DataType.INT8
+        for source in sources
+    )

@@ -1,0 +1,152 @@
+"""The layers of a graph that holds its Q/DQ already, as a plan has those of a float one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.plan.graph_questions import constant_size, input_at, parameter_size
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
+from ptq_cli.plan.sites import LayerPlan, Plan
+from ptq_cli.plan.target.target_file import Target
+from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.read.integer_operators import is_integer_operator
+from ptq_cli.qdq.read.pair_grids import (
+    DEQUANTIZE,
+    QUANTIZE,
+    UNPACKING,
+    grid_of,
+    is_pair_node,
+    is_unpacking,
+    stored_integers,
+)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The integers that a layer reads.
+
+    Attributes:
+        activations: of its activations, such as ``"uint8"``; empty where all are float.
+        weight: of its weight; empty where that is float, or there is none.
+    """
+
+    activations: str = ""
+    weight: str = ""
+
+    def __str__(self) -> str:
+        """Write both: ``uint8 x int8``."""
+        return " x ".join(filter(None, (self.activations, self.weight)))
+
+
+def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
+    """Return what each layer would read, by its name."""
+    weights = {site.node: site.format.name for site in plan.weights}
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    formats = {}
+    for node in model.graph:
+        name = node.name or ""
+        sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
+        found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
+        formats[name] = Formats(", ".join(found), weights.get(name, ""))
+    return formats
+
+
+def stored_formats(model: ir.Model) -> dict[str, Formats]:
+    """Return what each layer of a quantized graph reads, by its name; an int32 bias is none of it."""
+    formats = {}
+    for node in model.graph:
+        activations, weight = set(), ""
+        for value in node.inputs:
+            producer = value.producer() if value is not None else None
+            if producer is None or producer.op_type != DEQUANTIZE or is_pair_node(node):
+                continue
+            dtype, stored = grid_of(producer).dtype, stored_integers(producer)
+            if stored is None:
+                activations.add(dtype.name.lower())
+            elif dtype != ir.DataType.INT32:
+                weight = (stored.dtype or dtype).name.lower()
+        formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
+    return formats
+
+
+def quantized_plan(model: ir.Model, target: Target) -> Plan:
+    """Return the layers of a quantized graph by a target's rules; without sites, since nothing is to be done.
+
+    Args:
+        model: constants are initializers, nodes have names.
+        target: whose rules decide what is integer.
+    """
+    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph}
+    proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
+    nodes = {node.name or "": node for node in model.graph}
+    layers = tuple(
+        LayerPlan(
+            proof.name, proof.op, proof.placement != "float", proof.reason, _parameters(nodes[proof.name])
+        )
+        for proof in proofs
+    )
+    return Plan(target.name, {}, (), (), layers)
+
+
+def parameter_count(model: ir.Model) -> int:
+    """Return how many parameters a graph holds: floats, and integers that stand for them; no scales of pairs.
+
+    Example:
+        >>> import onnx
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 3] y)
+        ...     <float s = {0.5}, int8[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {1, 2, 3}> {
+        ...     d = DequantizeLinear(w, s) y = Gemm(x, d, b) }'''
+        >>> parameter_count(ir.from_proto(onnx.parser.parse_model(text)))
+        9
+    """
+    found: dict[ir.Value, int] = {}
+    for node in model.graph.all_nodes():
+        if not is_pair_node(node) and not is_unpacking(node):
+            found.update(_constants(node))
+    return sum(found.values())
+
+
+def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
+    """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
+    return {
+        node.name or "": {value.name or "": size for value, size in _constants(node) if size}
+        for node in model.graph
+        if not is_pair_node(node)
+    }
+
+
+def _parameters(node: ir.Node) -> int:
+    return sum(size for _, size in _constants(node))
+
+
+def _constants(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
+    for value in node.inputs:
+        if value is not None and is_integer_operator(node.op_type):
+            yield value, _integer_size(value)
+            continue
+        if value is not None and value.producer() is None:
+            yield value, parameter_size(value)
+        elif value is not None and (stored := _made_of(value)) is not None:
+            yield stored, constant_size(stored)
+
+
+def _integer_size(value: ir.Value) -> int:
+    """Return how many parameters a constant of an integer operator holds: a weight or a bias does."""
+    constant = value.const_value
+    if constant is None or constant.dtype.is_floating_point():
+        return 0
+    return int(constant.size) if len(constant.shape) > 1 or constant.dtype == ir.DataType.INT32 else 0
+
+
+def _made_of(value: ir.Value | None) -> ir.Value | None:
+    """Return the constant with an element for each of a restored tensor's; None where that is computed."""
+    while value is not None and value.const_value is None:
+        producer = value.producer()
+        if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE, DEQUANTIZE):
+            return None
+        # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.
+        indices = _made_of(input_at(producer, 1)) if producer.op_type == "Gather" else None
+        value = indices or producer.inputs[0]
+    return value

@@ -1,0 +1,204 @@
+"""Proof: the Q/DQ of a graph are as the target's table asks, whoever placed them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.plan.graph_questions import input_at, is_constant, weight_axis
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.target_file import OpRule, Target
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_rules import (
+    opset_faults,
+    residual_faults,
+    result_faults,
+    shared_faults,
+    storage_faults,
+)
+from ptq_cli.qdq.read.integer_operators import is_integer_operator
+from ptq_cli.qdq.read.pair_grids import (
+    DEQUANTIZE,
+    LIMITS,
+    QUANTIZE,
+    Grid,
+    grid_of,
+    has_scale_of_products,
+    is_constant_pair,
+    is_pair_node,
+    stored_integers,
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A rule that a graph breaks.
+
+    Attributes:
+        rule: its name.
+        text: what breaks it, with names.
+    """
+
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that is checked.
+
+    Attributes:
+        name: for the terminal and JSON.
+        asks: what it asks, in words.
+        faults: yields what breaks it.
+    """
+
+    name: str
+    asks: str
+    faults: Callable[[ir.Model, Target], Iterator[str]]
+
+
+def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
+    """Yield what of a quantized graph the target's table does not allow; nothing if it is right.
+
+    Args:
+        model: constants are initializers, nodes have names.
+        target: whose rules are asked.
+    """
+    for rule in RULES:
+        for text in rule.faults(model, target):
+            yield Fault(rule.name, text)
+
+
+def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
+    def takes_integers(node: ir.Node) -> bool:
+        # Of a file in the form of integer operators, which ONNX Runtime's own tool writes, too.
+        rule = rule_of(node, target)
+        moves = rule is not None and rule.kind == "same"
+        return target.runtime == ONNXRUNTIME and (moves or is_integer_operator(node.op_type))
+
+    yield from structure_faults(model, takes_integers)
+
+
+def _allowed(target: Target) -> list[str]:
+    # A tie carries the format of an operator's result to other tensors.
+    rules = [target.activation, *(rule.result for rule in target.op.values() if rule.result)]
+    return [name for rule in rules for name in (rule.format, *rule.formats, *rule.simulated)]
+
+
+def _formats(model: ir.Model, target: Target) -> Iterator[str]:
+    wanted = list(dict.fromkeys(_allowed(target)))
+    for node in _activation_quantizers(model):
+        found = grid_of(node).dtype.name.lower()
+        if found not in wanted:
+            yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
+        if grid_of(node).per_axis or grid_of(node).blocked:
+            yield f"'{node.name}' has several scales, the target wants one for an activation"
+    if target.runtime == ONNXRUNTIME:
+        return  # It has kernels for unsigned weights, too.
+    for node, _, dequantize in _weighted(model, target):
+        rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
+        if found != rule.format and not (rule.packed and found in ("int4", "uint4")):
+            yield f"'{dequantize.name}' gives {found}, the target wants {rule.format} for a weight"
+
+
+def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
+    weights = {id(dequantize): dequantize for _, _, dequantize in _weighted(model, target)}
+    for node in weights.values():
+        grid = grid_of(node)
+        if not _is_zero_point(grid, _centre(grid.dtype)):
+            yield f"'{node.name}': a zero point of the weight is not {_centre(grid.dtype)}"
+    if not target.activation.symmetric:
+        return
+    for node in _activation_quantizers(model):
+        grid = grid_of(node)
+        # Of a type that the target has not, what it wants of its own.
+        is_allowed = grid.dtype.name.lower() in _allowed(target)
+        wanted = _centre(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
+        if not _is_zero_point(grid, wanted):
+            zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
+            yield f"'{node.name}': the zero point is {zero}, the target wants {wanted}"
+
+
+def _is_zero_point(grid: Grid, wanted: int) -> bool:
+    return grid.zero_point is not None and bool(np.all(grid.zero_point.astype(np.int64) == wanted))
+
+
+def _centre(dtype: ir.DataType) -> int:
+    low, high = LIMITS.get(dtype, (0, 0))
+    return 0 if low < 0 or dtype not in LIMITS else (high + 1) // 2
+
+
+def _weights(model: ir.Model, target: Target) -> Iterator[str]:
+    for node, rule, dequantize in _weighted(model, target):
+        grid = grid_of(dequantize)
+        value = input_at(node, rule.weight)
+        integers = stored_integers(dequantize)
+        if value is None or value.shape is None or grid.blocked:
+            continue
+        axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
+        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
+            yield f"'{dequantize.name}': scales lie along axis {grid.axis}, {node.op_type} wants axis {axis}"
+        limit = 2 ** (bits - 1)
+        stored = integers.const_value if integers is not None else None
+        array = stored.numpy() if stored is not None else np.zeros(1)
+        if bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
+            yield f"'{dequantize.name}': integers beyond ±{limit}, which sums of 16 bits may not hold"
+
+
+def _biases(model: ir.Model, target: Target) -> Iterator[str]:
+    if target.bias.format == "float":
+        return  # As which it is stored says the storage.
+    for node, rule, dequantize in _weighted(model, target):
+        bias = input_at(node, rule.bias)
+        producer = bias.producer() if bias is not None else None
+        if bias is None or producer is None or producer.op_type != DEQUANTIZE:
+            continue
+        source = input_at(node, rule.activations[0])
+        restored = source.producer() if source is not None else None
+        if restored is None or restored.op_type != DEQUANTIZE:
+            yield f"'{producer.name}': the bias of '{node.name}' is stored as integers, its input is not"
+            continue
+        if not has_scale_of_products(producer, restored, dequantize):
+            yield (
+                f"'{producer.name}': the bias of '{node.name}' has other scales than its input times its "
+                "weight, which integer kernels take for granted"
+            )
+
+
+def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
+    for node in model.graph:
+        if node.op_type == QUANTIZE and node.inputs[0] is not None and not is_constant(node.inputs[0]):
+            yield node
+
+
+def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
+    """Yield each compute operator with a weight that is stored as integers, and its DequantizeLinear."""
+    for node in model.graph:
+        rule = rule_of(node, target)
+        value = input_at(node, rule.weight) if rule is not None else None
+        producer = value.producer() if value is not None else None
+        if rule is None or producer is None or not is_pair_node(producer):
+            continue
+        if producer.op_type != DEQUANTIZE:
+            continue
+        if stored_integers(producer) is not None or is_constant_pair(producer):
+            yield node, rule, producer
+
+
+RULES = (
+    Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
+    Rule("formats", "activations are of the target's integers", _formats),
+    Rule("zero points", "weights are symmetric, and activations where the target is", _zero_points),
+    Rule("weights", "scales lie along the output channels, and integers in the target's bits", _weights),
+    Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
+    Rule("storage", "weights are integers or floats behind a pair, as the target takes them", storage_faults),
+    Rule(
+        "residuals", "of a sum behind an operator that takes it the other side is quantized", residual_faults
+    ),
+    Rule("results", "results are quantized where a kernel or an operator asks for it", result_faults),
+    Rule("ties", "what moves values, and what the target ties, has one scale on all sides", shared_faults),
+    Rule("opset", "the opset has the target's operators and the graph's integers", opset_faults),
+)

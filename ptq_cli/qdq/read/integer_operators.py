@@ -1,0 +1,22 @@
+"""Which operators of a graph compute on integers, told by their names."""
+
+INTEGER_KERNELS = (
+    "ConvInteger",
+    "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "QAttention",
+    "QGemm",
+)
+"""Beside all whose names begin with ``QLinear``."""
+
+
+def is_integer_operator(op_type: str) -> bool:
+    """Tell whether an operator computes in integers by its name, whatever stands around it.
+
+    Example:
+        >>> is_integer_operator("QLinearConv"), is_integer_operator("Conv")
+        (True, False)
+    """
+    return op_type.startswith("QLinear") or op_type in INTEGER_KERNELS

@@ -1,0 +1,199 @@
+"""What a QuantizeLinear or DequantizeLinear of any file says: scale, zero point, type, axis."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.plan.graph_questions import input_at, is_constant
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
+"""What may stand between a constant as it is stored and its DequantizeLinear."""
+CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
+SCALE_TOLERANCE = 1e-3
+"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
+LIMITS = {
+    ir.DataType.UINT8: (0, 255),
+    ir.DataType.INT8: (-128, 127),
+    ir.DataType.UINT16: (0, 65535),
+    ir.DataType.INT16: (-32768, 32767),
+    ir.DataType.UINT4: (0, 15),
+    ir.DataType.INT4: (-8, 7),
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The parameters of one node.
+
+    Attributes:
+        scale: one number, or one for each index along ``axis``; None where it is computed.
+        zero_point: of as many integers; None where it is computed.
+        dtype: of the integers.
+        axis: of a scale with more than one number.
+        blocked: there is a scale for each block.
+    """
+
+    scale: Array | None
+    zero_point: Array | None
+    dtype: ir.DataType
+    axis: int
+    blocked: bool
+
+    @property
+    def per_axis(self) -> bool:
+        """Tell whether there is more than one scale."""
+        return self.scale is not None and self.scale.size > 1
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The smallest and the largest real number; None of a grid with several scales, or another type."""
+        if self.scale is None or self.zero_point is None or self.per_axis or self.dtype not in LIMITS:
+            return None
+        zero, scale = int(self.zero_point.reshape(-1)[0]), float(self.scale.reshape(-1)[0])
+        low, high = LIMITS[self.dtype]
+        return (low - zero) * scale, (high - zero) * scale
+
+    def equals(self, other: "Grid") -> bool:
+        """Tell whether two grids are known to be the same."""
+        return (
+            self.dtype == other.dtype
+            and _equal(self.scale, other.scale)
+            and _equal(self.zero_point, other.zero_point)
+        )
+
+
+def grid_of(node: ir.Node) -> Grid:
+    """Return the grid of a QuantizeLinear or DequantizeLinear; a zero point that is left out is 0."""
+    scale, zeros = (_array(input_at(node, index)) for index in (1, 2))
+    given = input_at(node, 2)
+    if given is None and scale is not None:
+        zeros = np.zeros(scale.shape, np.int32)
+    dtype = _integers_of(node)
+    axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
+    return Grid(scale, zeros, dtype, axis, blocked=block > 0)
+
+
+def _integers_of(node: ir.Node) -> ir.DataType:
+    """Return the type of a pair's integers: files of other tools often hold no types of computed tensors."""
+    zeros, source = input_at(node, 2), node.inputs[0]
+    if zeros is not None and zeros.dtype is not None:
+        return zeros.dtype
+    if node.op_type == DEQUANTIZE and source is not None:
+        producer = source.producer()
+        if source.dtype is not None:
+            return source.dtype
+        if producer is not None and producer.op_type == QUANTIZE:
+            return _integers_of(producer)
+    return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
+
+
+def _array(value: ir.Value | None) -> Array | None:
+    return value.const_value.numpy() if value is not None and value.const_value is not None else None
+
+
+def _equal(one: Array | None, other: Array | None) -> bool:
+    # One number may be stored with an axis or without.
+    return one is not None and other is not None and np.array_equal(one.reshape(-1), other.reshape(-1))
+
+
+def is_pair_node(node: ir.Node | None) -> bool:
+    """Tell whether a node is a QuantizeLinear or a DequantizeLinear."""
+    return node is not None and node.op_type in (QUANTIZE, DEQUANTIZE)
+
+
+def stored_integers(node: ir.Node) -> ir.Value | None:
+    """Return the constant that a DequantizeLinear reads, past what unpacks it; None where it is computed."""
+    value = node.inputs[0]
+    while value is not None and value.const_value is None:
+        producer = value.producer()
+        if producer is None or producer.op_type not in UNPACKING:
+            return None
+        value = producer.inputs[0]
+    return value
+
+
+def is_constant_pair(dequantize: ir.Node) -> bool:
+    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
+    source = dequantize.inputs[0]
+    producer = source.producer() if source is not None else None
+    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
+        return False
+    return is_constant(producer.inputs[0])
+
+
+def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bool:
+    """Tell whether a bias has the scale of its input times that of its weight, or one of them is computed."""
+    scales = [grid_of(item).scale for item in (bias, source, weight)]
+    if any(scale is None for scale in scales):
+        return True
+    found, one, other = (np.asarray(scale, np.float64) for scale in scales)
+    wanted = (one * other).reshape(-1)
+    if found.size not in (1, wanted.size) and wanted.size != 1:
+        return False
+    return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
+
+
+def is_unpacking(node: ir.Node) -> bool:
+    """Tell whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
+    if node.op_type not in UNPACKING or not all(map(_is_unpacked, node.inputs)):
+        return False
+    readers = [use.node for output in node.outputs for use in output.uses()]
+    return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
+
+
+def _is_unpacked(value: ir.Value | None) -> bool:
+    producer = value.producer() if value is not None else None
+    if producer is not None:
+        return producer.op_type in UNPACKING and all(map(_is_unpacked, producer.inputs))
+    return value is None or value.const_value is not None
+
+
+def _carries_pairs(node: ir.Node, target: Target) -> bool:
+    """Tell whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
+    rule = rule_of(node, target)
+    if rule is None or rule.kind != "same":
+        return False
+    return target.runtime != ONNXRUNTIME or node.op_type in CARRIED_PAST
+
+
+def restored_by(value: ir.Value | None, target: Target) -> ir.Node | None:
+    """Return the DequantizeLinear that a value comes from, past operators that move values; None if none."""
+    while value is not None:
+        producer = value.producer()
+        if producer is None or producer.op_type == DEQUANTIZE:
+            return producer
+        if not _carries_pairs(producer, target):
+            return None
+        value = producer.inputs[0]
+    return None
+
+
+def quantizers_behind(value: ir.Value, target: Target) -> Iterator[ir.Node]:
+    """Yield the QuantizeLinears that a value reaches, past operators that move values."""
+    for reader, index in value.uses():
+        if reader.op_type == QUANTIZE and index == 0:
+            yield reader
+        elif index == 0 and _carries_pairs(reader, target):
+            yield from quantizers_behind(reader.outputs[0], target)
+
+
+def float_reader(value: ir.Value, target: Target) -> str:
+    """Return who reads a value as floats, in words; an empty string if nobody does."""
+    if value.is_graph_output():
+        return f"'{value.name}' is an output of the model"
+    for reader, index in value.uses():
+        if reader.op_type == QUANTIZE and index == 0:
+            continue
+        if index == 0 and _carries_pairs(reader, target):
+            if found := float_reader(reader.outputs[0], target):
+                return found
+            continue
+        return f"{reader.op_type} '{reader.name}' reads '{value.name}'"
+    return ""

@@ -1,0 +1,63 @@
+"""A quantized ONNX file, whoever made it, in the form that the proofs read."""
+
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.onnx_source import load_onnx
+from ptq_cli.models.quiet import quiet_exporter
+from ptq_cli.qdq.metadata import TARGET
+from ptq_cli.qdq.read.integer_operators import is_integer_operator
+from ptq_cli.qdq.read.pair_grids import is_pair_node
+
+
+def open_quantized(path: Path) -> ir.Model:
+    """Return a quantized model: constants as initializers, functions inlined, every node with a name.
+
+    What it computes, and the names it has, are as in the file.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        ModelFormatError: it is damaged, or no ONNX.
+        InvalidOnnxError: it fails the checker, or its opset is too old.
+        NotQuantizedError: it holds neither Q/DQ nor integer operators, and ptq did not write it.
+    """
+    kind = detect_kind(path)
+    if kind is not ModelKind.ONNX:
+        raise ModelFormatError(
+            f"model '{path.name}' is a {kind.value}, a quantized ONNX model is wanted",
+            hint="ptq export writes one; ptq inspect reads models of any kind",
+        )
+    model = named(load_onnx(path))
+    if not is_quantized(model):
+        raise NotQuantizedError(
+            f"model '{path.name}' holds no QuantizeLinear and no DequantizeLinear",
+            hint="name the quantized model, such as ptq-run/model.int8.onnx",
+        )
+    return model
+
+
+def named(model: ir.Model) -> ir.Model:
+    """Return the model with constants as initializers, functions inlined, and names and shapes for all.
+
+    Files of other tools hold shapes and types of few tensors, and rules ask for both.
+    """
+    with quiet_exporter():
+        for step in (
+            passes.InlinePass(),
+            passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            passes.NameFixPass(),
+            passes.ShapeInferencePass(check_type=False, strict_mode=False),
+        ):
+            model = step(model).model
+    return model
+
+
+def is_quantized(model: ir.Model) -> bool:
+    """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
+    if TARGET in model.metadata_props:
+        return True
+    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph)

@@ -1,0 +1,165 @@
+"""A model in stages that runs with each stage in its floating or its quantized form.
+
+A model with one layer changed is the same before that layer: only what comes behind it is run again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptq_cli.core.arithmetic import dequantize, quantize
+from ptq_cli.core.tensors import Array
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
+from ptq_cli.qdq.stages.cut_stages import Form, Stage
+from ptq_cli.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor between two stages: as floats, as integers, or as both where a stage makes both."""
+
+    floats: Array | None = None
+    integers: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return sum(array.nbytes for array in (self.floats, self.integers) if array is not None)
+
+
+Tensors = Mapping[str, Held]
+"""By the tensor's name in the float model."""
+
+
+class StagedModel:
+    """Sessions for both forms of every stage, each opened once.
+
+    Attributes:
+        stages: in order.
+        layers: the stage of each layer that has a quantization of its own, by the layer's name.
+    """
+
+    def __init__(self, stages: Sequence[Stage], pairs: Mapping[str, ActivationPair], output: str) -> None:
+        """Open the sessions.
+
+        Args:
+            stages: of the model.
+            pairs: by tensor.
+            output: the tensor that a model with one layer changed is judged by.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load a stage.
+        """
+        self.stages = tuple(stages)
+        self._pairs = pairs
+        self._output = output
+        # One thread each: whole variants run side by side, which no operator has to wait for.
+        self._floating = [Session(stage.floating.content, threads=1, arena=False) for stage in stages]
+        self._quantized = [
+            Session(stage.quantized.content, threads=1, arena=False) if stage.quantized else floating
+            for stage, floating in zip(stages, self._floating, strict=True)
+        ]
+        self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}
+        self._needed = self._before_output()
+
+    def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
+        """Return every tensor between stages, and the outputs, of the float or of the quantized model.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        tensors = {name: self._fed(name, array, quantized=quantized) for name, array in inputs.items()}
+        for index in range(len(self.stages)):
+            tensors.update(self._run_stage(index, tensors, quantized=quantized))
+        return tensors
+
+    def behind(self, layer: str) -> tuple[int, ...]:
+        """Return the stages that run again where a layer is changed, in order: its own first."""
+        return self._behind(self.layers[layer])
+
+    def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
+        """Return the output of a model with one layer in the other form.
+
+        Args:
+            layer: its name.
+            base: what ``run`` returned, for the other form of all layers.
+            quantized: the layer's form; all others have the other one.
+
+        Edge case:
+            A layer that the output does not depend on changes nothing.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        own = self.layers[layer]
+        indices = self._behind(own)
+        last = {name: index for index in indices for name in self.stages[index].inputs}
+        tensors = _Overlay(base)
+        for index in indices:
+            form = quantized if index == own else not quantized
+            tensors.made.update(self._run_stage(index, tensors, quantized=form))
+            for name in self.stages[index].inputs:
+                if last[name] == index and name != self._output:
+                    tensors.made.pop(name, None)
+        return self.floats(self._output, tensors[self._output])
+
+    def floats(self, tensor: str, held: Held) -> Array:
+        """Return a tensor's real values."""
+        if held.floats is not None:
+            return held.floats
+        return dequantize(held.integers, self._pairs[tensor].parameters)  # type: ignore[arg-type]
+
+    def integers(self, tensor: str, held: Held) -> Array:
+        """Return a tensor's integers."""
+        if held.integers is not None:
+            return held.integers
+        return np.asarray(quantize(held.floats, self._pairs[tensor].parameters))  # type: ignore[arg-type]
+
+    def _fed(self, name: str, array: Array, *, quantized: bool) -> Held:
+        # Once here, and not again in each model that has another layer changed.
+        return Held(array, self.integers(name, Held(array)) if quantized and name in self._pairs else None)
+
+    def _run_stage(self, index: int, tensors: Tensors, *, quantized: bool) -> dict[str, Held]:
+        stage = self.stages[index]
+        form: Form = stage.quantized if quantized and stage.quantized is not None else stage.floating
+        session = (self._quantized if quantized else self._floating)[index]
+        feeds = {
+            port.name: (self.integers if port.integers else self.floats)(port.tensor, tensors[port.tensor])
+            for port in form.inputs
+        }
+        made: dict[str, Held] = {}
+        for port, array in zip(form.outputs, session.run(feeds), strict=True):
+            before = made.get(port.tensor, Held())
+            made[port.tensor] = Held(
+                before.floats if port.integers else array, array if port.integers else before.integers
+            )
+        return made
+
+    def _before_output(self) -> frozenset[int]:
+        wanted, needed = {self._output}, set()
+        for index in reversed(range(len(self.stages))):
+            if wanted & set(self.stages[index].outputs):
+                needed.add(index)
+                wanted |= set(self.stages[index].inputs)
+        return frozenset(needed)
+
+    def _behind(self, own: int) -> tuple[int, ...]:
+        touched, indices = set(self.stages[own].outputs), [own]
+        for index in range(own + 1, len(self.stages)):
+            if index in self._needed and touched & set(self.stages[index].inputs):
+                indices.append(index)
+                touched |= set(self.stages[index].outputs)
+        return tuple(indices)
+
+
+class _Overlay(dict[str, Held]):
+    """What a variant made, above what it shares with the model that it is a variant of."""
+
+    def __init__(self, base: Tensors) -> None:
+        super().__init__()
+        self.made: dict[str, Held] = {}
+        self._base = base
+
+    def __getitem__(self, name: str) -> Held:
+        return self.made[name] if name in self.made else self._base[name]

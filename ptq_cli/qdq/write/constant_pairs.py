@@ -1,0 +1,139 @@
+"""Pass: weights and biases are stored as integers behind a DequantizeLinear, or behind a Gather."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.qdq.write.block_weights import scales_in_place
+from ptq_cli.qdq.write.integer_storage import WeightIntegers
+from ptq_cli.qdq.write.pair_nodes import add_computed, add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
+from ptq_cli.qdq.write.weight_decisions import constant
+from ptq_cli.qdq.write.weight_quantizer import StoredWeight
+
+INT32 = np.iinfo(np.int32)
+
+
+def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
+    """Store the weights and biases of a plan as integers.
+
+    Requires: every site names a constant and a node that reads it. Ensures: the node reads a
+    DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale
+    share what is stored; a float constant that nobody reads any more is gone.
+    """
+    store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
+    nodes = {node.name: node for node in model.graph}
+    for site in plan.weights:
+        store.weight(nodes[site.node], site, parameters)
+    for bias in plan.biases:
+        store.bias(nodes[bias.node], bias, parameters)
+    initializers = model.graph.initializers
+    for name in plan.constants:
+        if not initializers[name].uses() and not initializers[name].is_graph_output():
+            del initializers[name]
+
+
+class _Store:
+    """Adds integer constants to a graph, each once."""
+
+    def __init__(self, graph: ir.Graph, readers: Mapping[str, int]) -> None:
+        self._graph = graph
+        self._readers = readers
+        self._names = FreshNames.of(graph)
+        self._integers = WeightIntegers(graph, self._names)
+        self._stored: dict[tuple[str, int | None, bytes], tuple[ir.Value, ...]] = {}
+
+    def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
+        found, stored = parameters.weights.get(site), parameters.stored[site]
+        # One reader has nobody to share with, and a digest of a large weight takes its time.
+        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
+        key = (site.tensor, site.axis, digest + str(site.block_size).encode())
+        if key not in self._stored:
+            constants: dict[str, Array] = {}
+            if found is not None and site.block_size is not None:
+                # A zero point would have to be of the integers' type; without one it is 0.
+                constants = {"scale": scales_in_place(found.scale, stored.integers.shape, site)}
+            elif found is not None:
+                constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
+            if found is not None and site.as_pair:
+                # On the grid already, so that the integers are these however a runtime rounds.
+                on_grid = partial(_on_grid, stored, found)
+                name = self._names.claim(f"{site.tensor}.on_grid")
+                source = add_computed(self._graph, name, stored.integers.shape, on_grid)
+                rest = self._add(site.tensor, constants)
+                self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
+            else:
+                # What is computed in float needs no int8.
+                values = self._integers.add(node, site.tensor, stored, as_int8=site.block_size is None)
+                self._stored[key] = (values, *self._add(site.tensor, constants))
+        if found is None:
+            node.replace_input_with(site.input_index, self._stored[key][0])
+        else:
+            place = (node, site.input_index, site.tensor)
+            self._read(*place, self._stored[key], site.axis, site.block_size)
+
+    def _quantize(
+        self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value
+    ) -> ir.Value:
+        name = self._names.claim(f"{site.tensor}/QuantizeLinear")
+        quantize = make_quantize(source, scale, zeros, name, site.axis)
+        self._graph.insert_before(node, [quantize])
+        return quantize.outputs[0]
+
+    def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
+        scale = bias_scale(site, parameters)
+        # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
+        with constant(self._graph.initializers[site.tensor]) as array:
+            values = array.reshape(-1).copy()
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
+        steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
+        integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
+        axis = 0 if scale.ndim else None
+        key = (site.tensor, axis, b"bias" + scale.tobytes())
+        if key not in self._stored:
+            self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
+        self._read(node, site.input_index, site.tensor, self._stored[key], axis)
+
+    def _add(self, tensor: str, arrays: Mapping[str, Array]) -> tuple[ir.Value, ...]:
+        return tuple(
+            add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+            for suffix, array in arrays.items()
+        )
+
+    def _read(
+        self,
+        node: ir.Node,
+        index: int,
+        tensor: str,
+        stored: tuple[ir.Value, ...],
+        axis: int | None,
+        block_size: int | None = None,
+    ) -> None:
+        integers, scale, *zeros = stored
+        name = self._names.claim(f"{tensor}/DequantizeLinear")
+        zero_point = zeros[0] if zeros else None
+        dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
+        self._graph.insert_before(node, [dequantize])
+        node.replace_input_with(index, dequantize.outputs[0])
+
+
+def _on_grid(stored: StoredWeight, parameters: QuantParameters) -> Array:
+    return dequantize(stored.values(), parameters)
+
+
+def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
+    """Return what tells two ways to store one weight apart: its readers may have other settings."""
+    digest = hashlib.sha256(f"{stored.bits} {stored.integers.dtype}".encode())
+    arrays = [stored.integers, stored.table, None if parameters is None else parameters.scale]
+    for array in arrays:
+        if array is not None:
+            digest.update(array.tobytes())
+    return digest.digest()

@@ -1,0 +1,56 @@
+"""The integers of a weight in a graph: as they are, two in a byte, or as indices into a table."""
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.qdq.write.pair_nodes import add_initializer, add_packed, make_add, make_cast, make_gather
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
+
+PACKED_OPSET = 21
+"""The first in which Cast reads INT4 and UINT4."""
+
+
+class WeightIntegers:
+    """Adds the integers of weights to a graph, and the operators that a runtime folds as it loads them."""
+
+    def __init__(self, graph: ir.Graph, names: FreshNames) -> None:
+        self._graph = graph
+        self._names = names
+
+    def add(self, reader: ir.Node, tensor: str, stored: StoredWeight, *, as_int8: bool = True) -> ir.Value:
+        """Add a weight's integers in front of ``reader``; return the value that a DequantizeLinear takes.
+
+        Args:
+            reader: the operator that has the weight.
+            tensor: the weight's name.
+            stored: its integers.
+            as_int8: packed ones are cast to int8.
+
+        Edge case:
+            Of a table of floats it returns the weight's values.
+        """
+        add = add_packed if stored.bits == HALF_BYTE else add_initializer
+        suffix = "quantized" if stored.table is None else "indices"
+        integers = add(self._graph, self._names.claim(f"{tensor}.{suffix}"), stored.integers)
+        if stored.table is None:
+            if stored.bits != HALF_BYTE or not as_int8:
+                return integers
+            # Integer kernels are for int8. The runtime casts once, as it loads, and finds one.
+            return self._put(reader, make_cast(integers, ir.DataType.INT8, self._name(tensor, "Cast")))
+        positions = self._put(reader, make_cast(integers, ir.DataType.INT32, self._name(tensor, "Cast")))
+        if stored.offsets is not None:
+            offsets = self._constant(tensor, "offsets", stored.offsets.astype(np.int32))
+            positions = self._put(reader, make_add(positions, offsets, self._name(tensor, "Add")))
+        table = self._constant(tensor, "table", stored.table)
+        return self._put(reader, make_gather(table, positions, self._name(tensor, "Gather")))
+
+    def _constant(self, tensor: str, suffix: str, array: np.ndarray) -> ir.Value:
+        return add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+
+    def _name(self, tensor: str, operator: str) -> str:
+        return self._names.claim(f"{tensor}/{operator}")
+
+    def _put(self, reader: ir.Node, node: ir.Node) -> ir.Value:
+        self._graph.insert_before(reader, [node])
+        return node.outputs[0]

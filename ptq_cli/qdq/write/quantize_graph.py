@@ -1,0 +1,31 @@
+"""The passes in order: a float model and parameters go in, a quantized model comes out."""
+
+import onnx_ir as ir
+
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.tied_tables import tied_tables
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs
+from ptq_cli.qdq.write.constant_pairs import store_constants
+from ptq_cli.qdq.write.float_forms import write_float_forms
+from ptq_cli.qdq.write.site_parameters import Parameters
+from ptq_cli.qdq.write.table_rows import share_tables
+
+
+def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
+    """Make a float model the quantized one.
+
+    Requires: a prepared model, a plan made for it, parameters for each site. Ensures: its Q/DQ structure is
+    well formed. The checker is asked when it is stored.
+
+    Raises:
+        RuntimeError: its Q/DQ structure is not well formed, which is a bug in ptq.
+    """
+    write_float_forms(model, plan)
+    tied = list(tied_tables(model.graph, plan.weights))
+    store_constants(model, plan, parameters)
+    share_tables(model, tied)
+    insert_activation_pairs(model, plan, parameters.activations)
+    faults = list(structure_faults(model))
+    if faults:
+        raise RuntimeError(f"the quantized graph is malformed: {'; '.join(faults[:5])}")

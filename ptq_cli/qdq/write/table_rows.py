@@ -1,0 +1,92 @@
+"""Pass: Gathers from a table that is a layer's weight too take their rows from its integers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.fresh_names import RESULT, FreshNames
+from ptq_cli.plan.tied_tables import TiedTable
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast
+
+
+def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
+    """Let Gathers take rows of integers, and dequantize these, where a layer has the table as its weight.
+
+    Requires: the layers' weights are stored already. Ensures: of each table there is one constant of
+    integers; a row has the values, to the bit, that the layer's DequantizeLinear gives. Where the layer reads
+    the table turned, a Transpose turns it, which a runtime does once, as it loads.
+
+    Edge case:
+        A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
+        codebook, shares nothing: the table stays as it is.
+    """
+    graph, names = model.graph, FreshNames.of(model.graph)
+    nodes = {node.name: node for node in graph}
+    for item in tied:
+        weight = nodes[item.site.node].inputs[item.site.input_index]
+        dequantize = weight.producer() if weight is not None else None
+        if dequantize is None or dequantize.op_type != "DequantizeLinear" or not _is_plain(dequantize):
+            continue
+        integers, scale = dequantize.inputs[:2]
+        assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
+        if item.turned:
+            integers = _turn(graph, integers, item.table, names)
+        for name in item.gathers:
+            _take_rows(graph, nodes[name], integers, scale, names)
+        table = graph.initializers[item.table]
+        if not table.uses():
+            del graph.initializers[item.table]
+
+
+def _is_plain(dequantize: ir.Node) -> bool:
+    integers, scale, zeros = (*dequantize.inputs, None)[:3]
+    if integers is None or integers.const_value is None or integers.dtype != ir.DataType.INT8:
+        return False
+    if scale is None or scale.const_value is None or "block_size" in dequantize.attributes:
+        return False
+    return zeros is not None and zeros.const_value is not None and not zeros.const_value.numpy().any()
+
+
+def _turn(graph: ir.Graph, turned: ir.Value, table: str, names: FreshNames) -> ir.Value:
+    """Store integers as the table has them, and turn them for those that read them turned."""
+    assert turned.const_value is not None  # noqa: S101 - it was found plain
+    integers = add_initializer(graph, names.claim(f"{table}.quantized"), turned.const_value.numpy().T)
+    node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{table}/Transpose"))
+    output = node.outputs[0]
+    output.name, output.type, output.shape = f"{node.name}{RESULT}", turned.type, turned.shape
+    turned.replace_all_uses_with(output)
+    graph.insert_before(next(iter(graph)), [node])
+    del graph.initializers[turned.name or ""]
+    return integers
+
+
+def _take_rows(
+    graph: ir.Graph, gather: ir.Node, integers: ir.Value, scale: ir.Value, names: FreshNames
+) -> None:
+    """Replace a Gather of floats by one of integers and what makes floats of them; the last has its name."""
+    indices, old = gather.inputs[1], gather.outputs[0]
+    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), old.shape)
+    values = make_cast(rows.outputs[0], ir.DataType.FLOAT, names.claim(f"{gather.name}/Cast"))
+    made = [rows, values]
+    steps = scale
+    if scale.shape is not None and len(scale.shape):
+        own = _gather(scale, indices, names.claim(f"{gather.name}/scales"), None)
+        last = add_initializer(graph, names.claim(f"{gather.name}.last"), np.array([-1], np.int64))
+        column = ir.node("Unsqueeze", [own.outputs[0], last], name=names.claim(f"{gather.name}/Unsqueeze"))
+        steps = column.outputs[0]
+        steps.name, steps.type = f"{column.name}{RESULT}", scale.type
+        made += [own, column]
+    result = ir.node("Mul", [values.outputs[0], steps], name=gather.name)
+    new, name = result.outputs[0], old.name
+    new.type, new.shape = old.type, old.shape
+    graph.insert_before(gather, [*made, result])
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    graph.remove(gather, safe=True)
+    new.name = name
+
+
+def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
+    node = ir.node("Gather", [table, indices], {"axis": 0}, name=name)
+    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{name}{RESULT}", table.type, shape
+    return node

@@ -1,0 +1,224 @@
+"""The analysis: where the quantized model loses accuracy, and what to try. Format version 1.
+
+The dataclasses are the format: ``docs/analysis.schema.json`` is made from them. Whoever adds or changes a key
+raises ``FORMAT_VERSION``.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from ptq_cli.core.errors import AnalysisError, ReportError
+from ptq_cli.core.files import require_file
+from ptq_cli.core.json_values import AtLeast, decode, encode, strict_json
+from ptq_cli.report.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
+from ptq_cli.report.document.report_document import ModelFile
+from ptq_cli.report.document.times import Timestamp
+
+FORMAT = "ptq.analysis"
+FORMAT_VERSION = 1
+HINT = "write the analysis again with ptq analyze"
+
+Order = Literal["sqnr", "metric"]
+"""What layers are ranked by: the SQNR of the output, or the drop of the metric."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """The two models.
+
+    Attributes:
+        source: the file that the user named.
+        float_model: the ONNX model before quantization.
+        quantized_model: the ONNX model after it.
+    """
+
+    source: str
+    float_model: ModelFile
+    quantized_model: ModelFile
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What both models were run on.
+
+    Attributes:
+        source: the data as the user named it.
+        count: how many samples both models saw.
+        data_digest: of those samples.
+    """
+
+    source: str
+    count: Annotated[int, AtLeast(1)]
+    data_digest: str
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """The metric that the sensitivity is of, and what the two whole models have.
+
+    Attributes:
+        name: such as ``top1``.
+        unit: ``share``, ``decibel`` or ``number``.
+        needs_labels: whether it judges one model by labels, or compares two models.
+        higher_is_better: false for errors.
+        float_value: the float model's; null for one that compares two models.
+        quantized_value: the quantized model's.
+        sqnr_db: SQNR of the quantized model's output that the metric reads. Decibels.
+    """
+
+    name: str
+    unit: str
+    needs_labels: bool
+    higher_is_better: bool
+    float_value: float | None
+    quantized_value: float
+    sqnr_db: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the analysis took.
+
+    Attributes:
+        variants: how many models with one layer changed were judged.
+        forward_passes: the work of all of it, in forward passes of one whole model over the samples, where a
+            layer weighs as much as it has multiply-accumulates.
+    """
+
+    variants: Annotated[int, AtLeast(0)]
+    forward_passes: float
+
+
+@dataclass(frozen=True)
+class LayerAnalysis:
+    """One layer: what it costs, and why.
+
+    Attributes:
+        name: the node's name.
+        op: its operator, such as ``Conv``.
+        integer: whether it computes on integers.
+        reason: why it stays float, or what it is part of; empty for an integer operator of its own.
+        multiply_accumulates: of one sample; null where that is not known.
+        output: name of the tensor that it makes, as the two ratios below are of it.
+        sqnr_accumulated_db: of its output, as the quantized model runs; null where the output is not seen in
+            both models. Decibels.
+        sqnr_isolated_db: of its output's quantization alone; null where the output is not quantized.
+        sensitivity: what its quantization does to the model's output; null for a layer without one, and where
+            it was not asked for.
+        cause: why it loses more than others, or empty.
+        finding: the cause in words, with its numbers; empty without one.
+        remedy: flags to try, as they can be pasted behind ``ptq export``; empty without one.
+    """
+
+    name: str
+    op: str
+    integer: bool
+    reason: str
+    multiply_accumulates: Annotated[int, AtLeast(0)] | None
+    output: str
+    sqnr_accumulated_db: float | None
+    sqnr_isolated_db: float | None
+    sensitivity: Sensitivity | None = None
+    cause: Cause = ""
+    finding: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that was found out about where a quantized model loses.
+
+    Attributes:
+        created: when, in UTC; the only value that differs between two runs on the same input.
+        versions: of ptq and of the libraries that took part, by name.
+        models: the two files.
+        target: whose rules placed the quantization.
+        samples: what it was measured on.
+        metric: what the sensitivity is of; null without sensitivities.
+        order: what the layers' ranks are by.
+        cost: how much work it was.
+        tensors: each quantized tensor, in the order of the graph.
+        layers: each layer, in the order of the graph.
+    """
+
+    created: Timestamp
+    versions: dict[str, str]
+    models: Models
+    target: str
+    samples: Samples
+    metric: MetricSummary | None
+    order: Order
+    cost: Cost
+    tensors: tuple[TensorAnalysis, ...]
+    layers: tuple[LayerAnalysis, ...]
+
+    def ranked(self) -> tuple[LayerAnalysis, ...]:
+        """Return the layers that have a sensitivity, the one that costs most first."""
+        return tuple(
+            layer
+            for _, layer in sorted(
+                ((layer.sensitivity.rank, layer) for layer in self.layers if layer.sensitivity is not None),
+                key=lambda pair: pair[0],
+            )
+        )
+
+
+def analysis_to_json(analysis: Analysis) -> str:
+    """Return the analysis as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
+
+    Edge case:
+        inf, -inf and NaN are the texts ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from a
+        model cannot steer the terminal that shows the file.
+    """
+    document = {"format": FORMAT, "format_version": FORMAT_VERSION, **encode(analysis)}
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def read_analysis(path: Path) -> Analysis:
+    """Read and check an analysis.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        AnalysisError: it is damaged, no analysis, of another format version, or a value does not fit.
+    """
+    content = require_file(path, "analysis").read_bytes()
+    try:
+        return parse_analysis(content)
+    except AnalysisError as error:
+        raise AnalysisError(f"analysis '{path}': {error.message}", hint=error.hint) from error
+
+
+def parse_analysis(content: bytes) -> Analysis:
+    """Return the analysis that ``analysis_to_json`` wrote as ``content``.
+
+    Raises:
+        AnalysisError: it is damaged, no analysis, of another format version, or a value does not fit.
+
+    Example:
+        >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 2}')
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 2, this ptq reads 1
+        hint: write the analysis again with ptq analyze
+    """
+    try:
+        value = strict_json(content)
+    except (ValueError, RecursionError) as error:
+        raise AnalysisError(f"it is no valid JSON: {error}", hint=HINT) from error
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise AnalysisError(
+            f'it is JSON, but no analysis: it has no "format": "{FORMAT}"', hint="name a run's analysis.json"
+        )
+    version = value.get("format_version")
+    if isinstance(version, bool) or version != FORMAT_VERSION:
+        raise AnalysisError(
+            f"it has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}", hint=HINT
+        )
+    body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
+    try:
+        analysis: Analysis = decode(Analysis, body, "")
+    except ReportError as error:
+        raise AnalysisError(error.message, hint=HINT) from error
+    return analysis

@@ -1,0 +1,84 @@
+"""Whether another amax method gives a tensor a better range: asked of the numbers before it is proposed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ptq_cli.amax.decide import decide
+from ptq_cli.amax.expected_error import expected_error
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
+from ptq_cli.core.formats import INT8_NARROW
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.read.constant_values import ConstantValues
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
+from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.report.analysis.sums import NoiseSums
+
+GAIN_DB = 1.0
+"""What another method must gain before it is worth a try."""
+
+
+def better_activation_method(
+    statistics: TensorStatistics | None, parameters: QuantParameters, settings: AmaxSettings
+) -> str:
+    """Return the amax method whose range the calibration expects to be best; empty if none gains enough.
+
+    Args:
+        statistics: of the tensor; without a histogram nothing can be told.
+        parameters: that it is quantized with now; per tensor.
+        settings: of the methods.
+
+    Example:
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
+        >>> from ptq_cli.core.arithmetic import parameters_from_range
+        >>> from ptq_cli.core.formats import UINT8
+        >>> collector = HistogramCollector()
+        >>> collector.update(np.linspace(0.0, 1.0, 100_001, dtype=np.float32))
+        True
+        >>> too_wide = parameters_from_range(0.0, 9.0, UINT8)
+        >>> better_activation_method(collector.statistics(), too_wide, AmaxSettings())
+        'mse'
+    """
+    if statistics is None or statistics.histogram is None:
+        return ""
+    now = expected_error(statistics, statistics.histogram, parameters).sqnr_db
+    symmetric = parameters.format.signed and int(parameters.zero_point) == 0
+    expected = {}
+    for method in METHODS:
+        choice = decide(statistics, replace(settings, method=method), parameters.format, symmetric=symmetric)
+        expected[method] = expected_error(statistics, statistics.histogram, choice.parameters).sqnr_db
+    return _best(expected, now)
+
+
+def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
+    """Return the amax method that loses least of a weight; empty if none gains enough, and in 4 bits.
+
+    Edge case:
+        Scales of blocks, and zero points, are not those of these methods: nothing is told of them.
+    """
+    if weight.scale is None or weight.block_size or weight.dtype != "int8":
+        return ""
+    if weight.zero_point is not None and weight.zero_point.any():
+        return ""
+    site = WeightSite("weight", "layer", 1, INT8_NARROW, weight.axis)
+    expected = {}
+    for method in METHODS:
+        quantizer = ScaledQuantizer(replace(settings, weight_method=method))
+        found = quantizer.choose(weight.floats, site).parameters
+        if found is not None:
+            expected[method] = _sqnr_db(weight, fake_quantize(weight.floats, found))
+    return _best(expected, _sqnr_db(weight, weight.values))
+
+
+def _sqnr_db(weight: ConstantValues, values: np.ndarray) -> float:
+    sums = NoiseSums()
+    sums.update(weight.floats[None], values[None], 1)
+    return sums.sqnr_db
+
+
+def _best(expected: Mapping[str, float], now: float) -> str:
+    best = max(expected, key=expected.__getitem__, default="")
+    return best if best and expected[best] >= now + GAIN_DB else ""

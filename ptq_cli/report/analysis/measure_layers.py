@@ -1,0 +1,253 @@
+"""Both models and every model with one layer changed, over the samples, once.
+
+Memory holds one piece of a batch with the tensors between stages; of the samples before it, sums are kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.core.arithmetic import dequantize
+from ptq_cli.core.errors import NonFiniteActivationError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
+from ptq_cli.qdq.stages.staged_model import Held, StagedModel, Tensors
+from ptq_cli.report.analysis.judge import Judge, Yardstick
+from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums
+from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator
+from ptq_cli.report.evaluation.model_outputs import Place
+from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
+
+STAGE = "analyze"
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What was measured of the two models in which one layer is changed."""
+
+    only_quantized: Judge
+    left_float: Judge
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the samples showed.
+
+    Attributes:
+        evaluation: of the two whole models.
+        output: the quantized model, judged as its variants are.
+        quantizations: of each activation pair, by tensor: its quantization alone.
+        noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
+        shapes: of those tensors; None where a size changed, or is the samples'.
+        judged: by layer.
+        sizes: shape of each input, for one sample.
+    """
+
+    evaluation: Evaluation
+    output: Judge
+    quantizations: Mapping[str, QuantizationSums]
+    noises: Mapping[str, NoiseSums]
+    shapes: Mapping[str, tuple[int | None, ...]]
+    judged: Mapping[str, Variants]
+    sizes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is analyzed.
+
+    Attributes:
+        staged: both models.
+        pairs: the activation pairs, by tensor.
+        channel_axes: the axis of the channels of those that have them.
+        outputs: names of the models' outputs.
+        layers: whose sensitivity is wanted.
+        yardstick: what variants are judged by.
+        constants: outputs that no stage computes, by name.
+    """
+
+    staged: StagedModel
+    pairs: Mapping[str, ActivationPair]
+    channel_axes: Mapping[str, int]
+    outputs: Sequence[str]
+    layers: Sequence[str]
+    yardstick: Yardstick
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+
+def measure(
+    subject: Subject,
+    pieces: Iterable[Batch],
+    *,
+    threads: int,
+    total: int | None = None,
+    progress: ProgressCallback = silent,
+) -> Measured:
+    """Run everything over the samples.
+
+    Args:
+        subject: what is analyzed.
+        pieces: batches, small enough that all tensors between stages are held twice.
+        threads: that run stages; each runs a variant of its own.
+        total: number of samples, for the progress.
+        progress: is told after each piece.
+
+    Edge case:
+        The size of the pieces changes no value, as long as the models' outputs do not depend on it.
+
+    Raises:
+        NonFiniteActivationError: a tensor holds NaN or Inf.
+        LabelError, MetricError: as ``run_evaluator`` does, and where an output holds NaN or Inf.
+        EmptyDataError: there is no sample.
+    """
+    with ThreadPoolExecutor(threads, STAGE) as pool:
+        judged = subject.yardstick.judged
+        evaluator = Evaluator(subject.outputs, (judged,) if judged is not None else ())
+        run = _Run(subject, pool, evaluator)
+        try:
+            both = Runs(run.float_outputs, (run.quantized_outputs,))
+            run_evaluator(evaluator, both, run.over(pieces, total, progress))
+        finally:
+            # Whoever interrupts waits for no variant that has not begun.
+            pool.shutdown(wait=False, cancel_futures=True)
+    return run.measured(evaluator.evaluations()[0])
+
+
+@dataclass
+class _Run:
+    """The state while samples stream by."""
+
+    subject: Subject
+    pool: ThreadPoolExecutor
+    evaluator: Evaluator
+    floats: Tensors = field(default_factory=dict)
+    quantized: Tensors = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        subject = self.subject
+        self.output = Judge(subject.yardstick)
+        self.quantizations = {
+            name: QuantizationSums(pair.parameters, subject.channel_axes.get(name))
+            for name, pair in subject.pairs.items()
+        }
+        made = {name for stage in subject.staged.stages if stage.layer for name in stage.outputs}
+        self.noises = {name: NoiseSums() for name in [*subject.pairs, *sorted(made - set(subject.pairs))]}
+        self.shapes: dict[str, tuple[int | None, ...]] = {}
+        self.sizes: dict[str, tuple[int, ...]] = {}
+        self.judged = {
+            name: Variants(Judge(subject.yardstick), Judge(subject.yardstick)) for name in subject.layers
+        }
+
+    def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
+        """Run both models, and return the outputs of the float one."""
+        staged = self.subject.staged
+        both = [self.pool.submit(staged.run, inputs, quantized=form) for form in (False, True)]
+        self.floats, self.quantized = (future.result() for future in both)
+        return self._outputs(self.floats)
+
+    def quantized_outputs(self, inputs: dict[str, Array]) -> list[Array]:
+        """Return the outputs of the quantized model, which ran already."""
+        del inputs
+        return self._outputs(self.quantized)
+
+    def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
+        """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
+        done = 0
+        progress(Progress(STAGE, 0, total))
+        for piece in pieces:
+            yield piece
+            if self.evaluator.is_refused:
+                return  # It says of which sample, and why.
+            self._analyze(piece, done)
+            self.floats = self.quantized = {}
+            done += piece.size
+            progress(Progress(STAGE, done, total))
+
+    def measured(self, evaluation: Evaluation) -> Measured:
+        """Return what was found."""
+        return Measured(
+            evaluation, self.output, self.quantizations, self.noises, self.shapes, self.judged, self.sizes
+        )
+
+    def _outputs(self, tensors: Tensors) -> list[Array]:
+        staged, constants = self.subject.staged, self.subject.constants
+        return [
+            constants[name] if name in constants else staged.floats(name, tensors[name])
+            for name in self.subject.outputs
+        ]
+
+    def _analyze(self, piece: Batch, first: int) -> None:
+        place, index = Place(piece, first), self.subject.yardstick.output
+        wanted = self._outputs(self.floats)[index]
+        self.output.update(wanted, self._outputs(self.quantized)[index], place, "the quantized model")
+        self.sizes = self.sizes or {name: (1, *array.shape[1:]) for name, array in piece.inputs.items()}
+        tensors = [self._tensor(name, place) for name in self.noises]
+        work: list[Callable[[], None]] = []
+        for layer in self.subject.layers:
+            work += [self._variant(layer, form, wanted, place) for form in (True, False)]
+        work += tensors
+        futures: list[Future[None]] = [self.pool.submit(task) for task in work]
+        for future in futures:
+            future.result()
+
+    def _variant(self, layer: str, quantized: bool, wanted: Array, place: Place) -> Callable[[], None]:
+        judged = self.judged[layer]
+        judge, base = (
+            (judged.only_quantized, self.floats) if quantized else (judged.left_float, self.quantized)
+        )
+        what = f"the model with only '{layer}' {'quantized' if quantized else 'left float'}"
+
+        def run() -> None:
+            found = self.subject.staged.changed(layer, base, quantized=quantized)
+            judge.update(wanted, found, place, what)
+
+        return run
+
+    def _tensor(self, name: str, place: Place) -> Callable[[], None]:
+        held, other = self.floats[name], self.quantized[name]
+        values = self.subject.staged.floats(name, held)
+        samples = place.batch.size
+        self._remember(name, values, samples)
+        quantization = self.quantizations.get(name)
+        if quantization is not None:
+            _require_finite(name, values, place)
+
+        def run() -> None:
+            if quantization is not None:
+                quantization.update(values, samples)
+            self.noises[name].update(values, self._as_computed(name, other), samples)
+
+        return run
+
+    def _as_computed(self, name: str, held: Held) -> Array:
+        """Return what readers of integers see; of a tensor without a pair, its floats."""
+        if held.integers is not None:
+            return dequantize(held.integers, self.subject.pairs[name].parameters)
+        return self.subject.staged.floats(name, held)
+
+    def _remember(self, name: str, values: Array, samples: int) -> None:
+        sizes: tuple[int | None, ...] = values.shape
+        if sizes and sizes[0] == samples:
+            sizes = (None, *sizes[1:])
+        before = self.shapes.get(name, sizes)
+        same_rank = len(before) == len(sizes)
+        self.shapes[name] = (
+            tuple(a if a == b else None for a, b in zip(before, sizes, strict=True)) if same_rank else ()
+        )
+
+
+def _require_finite(name: str, values: Array, place: Place) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()) or np.isfinite(values).all():
+            return
+    on_samples = values.ndim > 0 and values.shape[0] == place.batch.size
+    index = int(np.argwhere(~np.isfinite(values))[0][0]) if on_samples else 0
+    where = place.sample(index) if on_samples else place.whole()
+    raise NonFiniteActivationError(
+        f"tensor '{name}' of the float model holds NaN or Inf at {where}",
+        hint="look at that sample, or leave it out: no integer stands for such a value",
+    )

@@ -1,0 +1,213 @@
+"""What changed from one report to another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.comparison.regression import regression
+from ptq_cli.report.document.measurement import Measurement, Unit
+from ptq_cli.report.document.report_document import Layer, Report
+from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.interval import Interval
+
+WORSE_BY_DB = 0.5
+"""A tenth of a bit: below it, a layer is as it was."""
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """One metric of the quantized models of two reports.
+
+    Attributes:
+        name: the metric's.
+        unit: of its values.
+        higher_is_better: false for errors.
+        before: the first report's value, or None if it has none.
+        after: the second's.
+        interval: where ``worse_by`` lies, where both say which of the same samples are right.
+        flips: these samples.
+
+    Example:
+        >>> MetricChange("sqnr_db", "decibel", True, before=30.0, after=28.5).worse_by
+        1.5
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
+
+    name: str
+    unit: Unit
+    higher_is_better: bool
+    before: float | None
+    after: float | None
+    interval: Interval | None = None
+    flips: Flips | None = None
+
+    @property
+    def worse_by(self) -> float | None:
+        """How much worse the second report's value is, in the metric's unit; None where one is missing."""
+        if self.before is None or self.after is None:
+            return None
+        change = self.before - self.after
+        return change if self.higher_is_better else 0.0 - change  # not -0.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that differs, as text: ``what`` it is, and its two values, empty where there is none."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class LayerLoss:
+    """A layer whose output is farther from the float model's than it was.
+
+    Attributes:
+        name: the node's name.
+        op: its operator.
+        before: SQNR of its output in the first quantized model. Decibels.
+        after: in the second.
+
+    Example:
+        >>> LayerLoss("/conv1/Conv", "Conv", before=32.0, after=30.5).worse_by
+        1.5
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
+
+    name: str
+    op: str
+    before: float
+    after: float
+
+    @property
+    def worse_by(self) -> float:
+        """How many decibels it lost."""
+        return self.before - self.after
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed between two reports.
+
+    Attributes:
+        same_samples: whether both were measured on the same data; otherwise metrics differ by that, too.
+        metrics: every metric of either.
+        bytes_before: size of the first quantized model.
+        bytes_after: of the second.
+        changes: models, settings, data and versions that differ.
+        layers: layers that run elsewhere now, or for another reason.
+        latency_before: the first quantized model's time over its float model's; None where not measured.
+        latency_after: the second's.
+        worse_layers: layers that lost more than half a decibel, the worst first; None without an analysis of
+            both.
+    """
+
+    same_samples: bool
+    metrics: tuple[MetricChange, ...]
+    bytes_before: int
+    bytes_after: int
+    changes: tuple[Change, ...]
+    layers: tuple[Change, ...]
+    latency_before: float | None = None
+    latency_after: float | None = None
+    worse_layers: tuple[LayerLoss, ...] | None = None
+
+
+def compare_reports(
+    before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
+) -> Comparison:
+    """Return what changed; metrics in the order of the first report, those that are new at the end.
+
+    Args:
+        before: the earlier report.
+        after: the later one.
+        analyses: of the two quantized models; None where one is missing.
+
+    Edge case:
+        Reports of different models or data are compared as well: what differs is listed.
+    """
+    same = before.evaluation.data_digest == after.evaluation.data_digest
+    return Comparison(
+        same_samples=same,
+        metrics=tuple(_metrics(before, after, same_samples=same)),
+        bytes_before=before.model.quantized_model.bytes,
+        bytes_after=after.model.quantized_model.bytes,
+        changes=_differing(_facts(before), _facts(after)),
+        layers=_differing(_placement(before), _placement(after)),
+        latency_before=_latency_ratio(before),
+        latency_after=_latency_ratio(after),
+        worse_layers=_worse_layers(*analyses) if analyses is not None else None,
+    )
+
+
+def _latency_ratio(report: Report) -> float | None:
+    return report.times.latency.ratio if report.times.latency is not None else None
+
+
+def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
+    """Return the layers that lost more than half a decibel; both measured their outputs as the model runs."""
+    old = {layer.name: layer.sqnr_accumulated_db for layer in before.layers}
+    found = []
+    for layer in after.layers:
+        was, now = old.get(layer.name), layer.sqnr_accumulated_db
+        if was is not None and now is not None and was - now > WORSE_BY_DB:
+            found.append(LayerLoss(layer.name, layer.op, was, now))
+    return tuple(sorted(found, key=lambda loss: -loss.worse_by))
+
+
+def _metrics(before: Report, after: Report, *, same_samples: bool) -> Iterator[MetricChange]:
+    old = {metric.name: metric for metric in before.metrics}
+    new = {metric.name: metric for metric in after.metrics}
+    for name in dict.fromkeys([*old, *new]):
+        yield _metric(old.get(name), new.get(name), after.evaluation.samples if same_samples else None)
+
+
+def _metric(old: Measurement | None, new: Measurement | None, samples: int | None) -> MetricChange:
+    known = new if new is not None else old
+    if known is None:
+        raise ValueError("a metric of one of the reports is wanted")
+    paired = regression(old, new, samples) if old and new and samples is not None else None
+    return MetricChange(
+        known.name,
+        known.unit,
+        known.higher_is_better,
+        old.quantized_value if old is not None else None,
+        new.quantized_value if new is not None else None,
+        paired.drop_interval if paired is not None else None,
+        paired.flips if paired is not None else None,
+    )
+
+
+def _facts(report: Report) -> dict[str, str]:
+    model, settings = report.model, sorted(report.amax.settings.items())
+    calibration, evaluation = report.calibration, report.evaluation
+    facts = {
+        "model": model.source,
+        "float model": model.float_model.sha256,
+        "quantized model": model.quantized_model.sha256,
+        "target": report.target,
+        "amax": ", ".join([report.amax.method, *(f"{name} = {value!r}" for name, value in settings)]),
+        "calibration": f"{calibration.method}, {calibration.samples} samples",
+        "calibration data": calibration.data_digest,
+        "evaluation": f"{evaluation.source}, {evaluation.samples} samples",
+        "evaluation data": evaluation.data_digest,
+    }
+    return facts | {f"version of {name}": version for name, version in sorted(report.versions.items())}
+
+
+def _placement(report: Report) -> dict[str, str]:
+    return {layer.name: _runs_on(layer) for layer in report.layers}
+
+
+def _runs_on(layer: Layer) -> str:
+    return "integer" if layer.integer else f"float: {layer.reason}"
+
+
+def _differing(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:
+    names = dict.fromkeys([*before, *after])
+    found = (Change(name, before.get(name, ""), after.get(name, "")) for name in names)
+    return tuple(change for change in found if change.before != change.after)

@@ -1,0 +1,256 @@
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 3.
+
+The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
+test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from ptq_cli.core.errors import ReportError
+from ptq_cli.core.files import require_file
+from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.report.document.consistency import require_consistent
+from ptq_cli.report.document.earlier_versions import upgrade
+from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.times import Times, Timestamp
+
+FORMAT = "ptq.report"
+FORMAT_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+
+Count = Annotated[int, AtLeast(0)]
+Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One ONNX file.
+
+    Attributes:
+        name: the file's name.
+        sha256: of its bytes, hexadecimal.
+        bytes: its size, at least 1.
+    """
+
+    name: str
+    sha256: Sha256
+    bytes: Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """The two models.
+
+    Attributes:
+        source: the file that the user named.
+        float_model: the ONNX model before quantization.
+        quantized_model: the ONNX model after it.
+
+    Example:
+        >>> float_model = ModelFile("model.float.onnx", "0" * 64, 400)
+        >>> ModelSummary("model.pt", float_model, ModelFile("model.int8.onnx", "1" * 64, 100)).size_ratio
+        4.0
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
+
+    source: str
+    float_model: ModelFile
+    quantized_model: ModelFile
+
+    @property
+    def size_ratio(self) -> float:
+        """How many times smaller the quantized file is."""
+        return self.float_model.bytes / self.quantized_model.bytes
+
+
+@dataclass(frozen=True)
+class AmaxSummary:
+    """How ranges were decided: the method, and its own settings, such as ``percentile``."""
+
+    method: str
+    settings: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CalibrationSummary:
+    """What the ranges were decided from.
+
+    Attributes:
+        method: the collector.
+        samples: how many were run.
+        data_digest: of the calibration set.
+    """
+
+    method: str
+    samples: Count
+    data_digest: str
+
+
+@dataclass(frozen=True)
+class EvaluationSummary:
+    """What the models were compared on.
+
+    Attributes:
+        source: the data as the user named it.
+        samples: how many both models saw.
+        data_digest: of the evaluation set.
+    """
+
+    source: str
+    samples: Count
+    data_digest: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Where one layer runs.
+
+    Attributes:
+        name: the node's name.
+        op: its operator, such as ``Conv``.
+        integer: whether it computes on integers.
+        reason: why it stays float; empty for an integer layer.
+    """
+
+    name: str
+    op: str
+    integer: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class BaselineSummary:
+    """The earlier report that regressions are from.
+
+    Attributes:
+        created: when it was made.
+        quantized_sha256: of its quantized model.
+    """
+
+    created: Timestamp
+    quantized_sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was found out about one quantized model.
+
+    Attributes:
+        times: when it was made, and how long the models took; all else is the same for the same input.
+        versions: of ptq and of the libraries that took part, by name.
+        model: the two files.
+        target: whose rules placed the quantization.
+        amax: how ranges were decided.
+        calibration: from which data.
+        evaluation: the data that the metrics are of.
+        metrics: what was measured.
+        layers: each layer that could be quantized, with the reason of those that are not.
+        gates: each limit, with its result.
+        baseline: what regressions are from; None without a limit on one.
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
+
+    times: Times
+    versions: dict[str, str]
+    model: ModelSummary
+    target: str
+    amax: AmaxSummary
+    calibration: CalibrationSummary
+    evaluation: EvaluationSummary
+    metrics: tuple[Measurement, ...]
+    layers: tuple[Layer, ...]
+    gates: tuple[GateResult, ...]
+    baseline: BaselineSummary | None = None
+
+    @property
+    def created(self) -> str:
+        """When it was made, in UTC."""
+        return self.times.created
+
+    @property
+    def verdict(self) -> Verdict:
+        """``"pass"``, ``"fail"`` or ``"no gate"``, from the gates."""
+        return verdict(self.gates)
+
+    @property
+    def quantized_layers(self) -> int:
+        """How many layers compute on integers."""
+        return sum(layer.integer for layer in self.layers)
+
+    @property
+    def float_layers(self) -> int:
+        """How many layers stay float."""
+        return len(self.layers) - self.quantized_layers
+
+
+def report_to_json(report: Report) -> str:
+    """Return the report as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
+
+    Edge case:
+        inf, -inf and NaN are the texts ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from a
+        model cannot steer the terminal that shows the file.
+    """
+    # The verdict comes first: a person who opens the file looks for it.
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "verdict": report.verdict}
+    document = {**header, **encode(report)}
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def read_report(path: Path) -> Report:
+    """Read and check a report.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        ReportError: it is damaged, no report, of another format version, or a value does not fit.
+    """
+    content = require_file(path, "report").read_bytes()
+    try:
+        return parse_report(content)
+    except ReportError as error:
+        raise ReportError(f"report '{path}': {error.message}", hint=error.hint) from error
+
+
+def parse_report(content: bytes) -> Report:
+    """Return the report that ``report_to_json`` wrote as ``content``, now or at an earlier format version.
+
+    Raises:
+        ReportError: it is damaged, no report, of another format version, or a value does not fit.
+
+    Edge case:
+        What an earlier version did not know is null or empty.
+
+    Example:
+        >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2 and 3
+        hint: upgrade ptq, or write the report again with this one
+    """
+    try:
+        value = strict_json(content)
+    except (ValueError, RecursionError) as error:
+        raise ReportError(
+            f"it is no valid JSON: {error}", hint="write the report again with ptq evaluate"
+        ) from error
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ReportError(
+            f'it is JSON, but no ptq report: it has no "format": "{FORMAT}"',
+            hint="name the report.json of a run",
+        )
+    version = value.get("format_version")
+    if isinstance(version, bool) or version not in READABLE_VERSIONS:
+        raise ReportError(
+            f"it has format version {str(version)[:40]}, "
+            f"this ptq reads {', '.join(map(str, READABLE_VERSIONS[:-1]))} and {FORMAT_VERSION}",
+            hint="upgrade ptq, or write the report again with this one",
+        )
+    body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
+    report: Report = decode(Report, upgrade(body, version), "")
+    require_consistent(report.metrics, report.evaluation.samples)
+    return report

@@ -1,0 +1,277 @@
+"""Every metric of every model, fed batch by batch; what a checkpoint holds of an evaluation."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, cast
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.core.errors import EmptyDataError, MetricError, did_you_mean
+from ptq_cli.core.tensors import Array
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.label_checks import fitting_targets
+from ptq_cli.report.evaluation.model_outputs import (
+    NonfiniteSamples,
+    Place,
+    require_outputs,
+    require_same_shapes,
+)
+from ptq_cli.report.evaluation.output_comparisons import Comparisons
+from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
+from ptq_cli.report.metrics.base import LabelMetric
+from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
+from ptq_cli.report.metrics.named_code import Make, metric_maker
+from ptq_cli.report.metrics.recorder import State
+from ptq_cli.report.metrics.spec import MetricSpec
+
+FLOAT, PYTORCH = "float model", "PyTorch model"
+CLASS_ACCURACY = "class_accuracy"
+SEPARATOR = "/"
+"""Between the parts of a key of the state; metrics' own keys hold none."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the evaluation measured of one quantized model.
+
+    Attributes:
+        samples: how many samples both models saw.
+        measurements: the metrics as they were asked for, then the comparisons output by output.
+    """
+
+    samples: int
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A metric, and the output that it judges: an index and a name."""
+
+    spec: MetricSpec
+    output: int
+    output_name: str
+    make: Make
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Each model's outputs of one batch; ``pytorch`` is None where that model does not run."""
+
+    of_float: Sequence[Array]
+    quantized: Sequence[Sequence[Array]]
+    pytorch: Sequence[Array] | None = None
+
+
+class Watch(Protocol):
+    """Sees the first outputs of the float and of a quantized model, after they were found finite."""
+
+    @property
+    def identity(self) -> str:
+        """What its notes depend on besides models and data; a checkpoint of another is passed over."""
+        ...
+
+    def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
+        """Look at one batch."""
+        ...
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        ...
+
+
+def judged_metrics(
+    specs: Iterable[MetricSpec], outputs: Sequence[str], classes: Mapping[str, int] | None = None
+) -> tuple[Judged, ...]:
+    """Return the metrics with what makes them, once it is known that they can be made.
+
+    Args:
+        specs: which ones.
+        outputs: names of the models' outputs.
+        classes: sizes of the outputs' second axes, where they are known.
+
+    Raises:
+        MetricError: an output does not exist, or a metric refuses its arguments.
+        EntryPointError: code that the user named cannot be imported.
+
+    Example:
+        >>> judged_metrics([MetricSpec("top1", "top1")], ["scores"])[0].output_name
+        'scores'
+    """
+    found = []
+    for spec in specs:
+        name = spec.output if spec.output is not None else outputs[0]
+        if name not in outputs:
+            raise MetricError(
+                f"{spec.name}: the model has no output '{name}'{did_you_mean(name, list(outputs))}",
+                hint=f"its outputs: {', '.join(outputs)}",
+            )
+        make = metric_maker(spec, (classes or {}).get(name))
+        found.append(Judged(spec, outputs.index(name), name, make))
+    return tuple(found)
+
+
+class Evaluator:
+    """Holds the metrics of a float model and of quantized ones.
+
+    Args:
+        outputs: names of the outputs, the same for all models.
+        metrics: what is measured on each model.
+        quantized: what messages call each quantized model.
+        with_pytorch: whether the PyTorch model is measured too.
+        class_names: of the data, by label.
+        watches: one for each quantized model, which sees what its metrics see; or none.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        metrics: Sequence[Judged],
+        quantized: Sequence[str] = ("quantized model",),
+        *,
+        with_pytorch: bool = False,
+        class_names: Sequence[str] = (),
+        watches: Sequence[Watch] = (),
+    ) -> None:
+        self.samples = 0
+        self.batches = 0
+        self._outputs = outputs
+        self._metrics = metrics
+        self._quantized = quantized
+        self._class_names = class_names
+        self._watches = watches
+        self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
+        self._labelled = [{model: judged.make() for model in self._models} for judged in metrics]
+        self._comparisons = [Comparisons(outputs) for _ in quantized]
+        self._nonfinite = NonfiniteSamples()
+
+    @property
+    def not_resumable(self) -> list[str]:
+        """Names of the metrics that cannot go on from a checkpoint."""
+        pairs = zip(self._metrics, self._labelled, strict=True)
+        return [
+            judged.spec.name
+            for judged, by_model in pairs
+            if not getattr(by_model[FLOAT], "is_resumable", True)
+        ]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether an output held NaN or Inf, so that there will be no result."""
+        return bool(self._nonfinite)
+
+    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
+        """Count one batch; after the first NaN only those that hold some.
+
+        Raises:
+            LabelError: a metric needs labels and there are none, or they do not fit.
+            MetricError: outputs do not fit one another or a metric.
+        """
+        place = Place(batch, self.samples)
+        by_model = self._by_model(outputs, place)
+        for model, found in by_model.items():
+            self._nonfinite.look(model, found, self._outputs, place)
+        if not self._nonfinite:
+            for judged, metrics in zip(self._metrics, self._labelled, strict=True):
+                for model, metric in metrics.items():
+                    _feed(metric, judged, by_model[model], place)
+            for comparison, found in zip(self._comparisons, outputs.quantized, strict=True):
+                comparison.update(outputs.of_float, found, place)
+            for watch, found in zip(self._watches, outputs.quantized, strict=False):
+                watch.update(outputs.of_float[0], found[0], place)
+        self.samples += batch.size
+        self.batches += 1
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Return what was measured, of each quantized model.
+
+        Raises:
+            EmptyDataError: there was no sample.
+            MetricError: an output held NaN or Inf, or a metric has no value.
+        """
+        if not self.samples:
+            raise EmptyDataError(
+                "the evaluation data has no sample",
+                hint="name evaluation data that is not empty: [evaluation] data in the recipe",
+            )
+        if self._nonfinite:
+            raise self._nonfinite.refusal(self.samples)
+        return tuple(
+            Evaluation(self.samples, (*self._label_measurements(model), *compared.measurements(self.samples)))
+            for model, compared in zip(self._quantized, self._comparisons, strict=True)
+        )
+
+    def state(self) -> State:
+        """Return what a checkpoint holds of all metrics."""
+        state: State = {}
+        for index, by_model in enumerate(self._labelled):
+            for model, metric in zip(self._models, by_model.values(), strict=True):
+                prefix = f"metric{SEPARATOR}{index}{SEPARATOR}{self._models.index(model)}{SEPARATOR}"
+                state |= {prefix + key: array for key, array in metric.state().items()}
+        for index, comparison in enumerate(self._comparisons):
+            prefix = f"pair{SEPARATOR}{index}{SEPARATOR}"
+            state |= {prefix + key: array for key, array in comparison.state().items()}
+        for index, watch in enumerate(self._watches):
+            prefix = f"watch{SEPARATOR}{index}{SEPARATOR}"
+            state |= {prefix + key: array for key, array in watch.state().items()}
+        return state
+
+    def load_state(self, state: State, *, batches: int, samples: int) -> None:
+        """Go on from what a checkpoint held after so many batches."""
+        self.batches, self.samples = batches, samples
+        for index, by_model in enumerate(self._labelled):
+            for number, metric in enumerate(by_model.values()):
+                metric.load_state(_below(state, f"metric{SEPARATOR}{index}{SEPARATOR}{number}{SEPARATOR}"))
+        for index, comparison in enumerate(self._comparisons):
+            comparison.load_state(_below(state, f"pair{SEPARATOR}{index}{SEPARATOR}"))
+        for index, watch in enumerate(self._watches):
+            watch.load_state(_below(state, f"watch{SEPARATOR}{index}{SEPARATOR}"))
+
+    def _by_model(self, outputs: ModelOutputs, place: Place) -> dict[str, Sequence[Array]]:
+        found = {FLOAT: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
+        if outputs.pytorch is not None:
+            found[PYTORCH] = outputs.pytorch
+        for model, arrays in found.items():
+            require_outputs(model, arrays, self._outputs)
+        for model, arrays in found.items():
+            require_same_shapes(outputs.of_float, arrays, self._outputs, model, place)
+        return found
+
+    def _label_measurements(self, model: str) -> Iterable[Measurement]:
+        for judged, metrics in zip(self._metrics, self._labelled, strict=True):
+            of_float, of_quantized = metrics[FLOAT], metrics[model]
+            spec = judged.spec
+            plain = Measurement(
+                name=spec.name,
+                unit=of_quantized.unit,
+                needs_labels=True,
+                higher_is_better=of_quantized.higher_is_better,
+                quantized_value=of_quantized.compute(),
+                float_value=of_float.compute(),
+                output=judged.output_name,
+                pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
+                computed_by=relative_location(spec.metric, Path.cwd()) if spec.is_named_code else None,
+                arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
+            )
+            measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())
+            if spec.metric == CLASS_ACCURACY:
+                pair = cast(ClassAccuracy, of_float), cast(ClassAccuracy, of_quantized)
+                measured = replace(measured, by_class=ClassAccuracy.by_class(*pair, self._class_names))
+            yield measured
+
+
+def _feed(metric: LabelMetric, judged: Judged, outputs: Sequence[Array], place: Place) -> None:
+    try:
+        metric.update(*fitting_targets(metric, judged.spec.name, outputs[judged.output], place))
+    except MetricError as error:
+        at = f", at {place.whole()}"
+        raise MetricError(error.message + ("" if at in error.message else at), hint=error.hint) from error
+
+
+def _below(state: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}

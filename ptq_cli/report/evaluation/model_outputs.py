@@ -1,0 +1,136 @@
+"""What models' outputs must look like before a metric may see them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.tensors import Array, format_shape, is_array
+
+OWN_MODEL = "compare a float model with its own quantized model"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the evaluation set a batch lies, to name a sample in a message.
+
+    Attributes:
+        batch: the batch.
+        first: index of its first sample in the whole set.
+    """
+
+    batch: Batch
+    first: int
+
+    def sample(self, index: int) -> str:
+        """Name the batch's sample ``index``: ``sample 33 (cat.png)``."""
+        return f"sample {self.first + index} ({self.batch.names[index]})"
+
+    def whole(self) -> str:
+        """Name all samples of the batch: ``samples 32 to 63``."""
+        return f"samples {self.first} to {self.first + self.batch.size - 1}"
+
+
+def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) -> None:
+    """Refuse another number of outputs than there are names, and outputs of texts.
+
+    Raises:
+        MetricError: the message names the model and the output.
+
+    Example:
+        >>> require_outputs("float model", [np.ones((1, 2))], ["y"])
+    """
+    if len(outputs) != len(names):
+        raise MetricError(
+            f"the {model} gave {len(outputs)} outputs, {len(names)} are wanted: {', '.join(names)}",
+            hint=OWN_MODEL,
+        )
+    for name, output in zip(names, outputs, strict=True):
+        found = f"has dtype {output.dtype}" if is_array(output) else "is a sequence"
+        if not is_array(output) or output.dtype.kind not in "biuf":
+            raise MetricError(
+                f"the {model}'s output '{name}' {found}, numbers are wanted",
+                hint="export the model with its scores as output",
+            )
+
+
+def require_same_shapes(
+    float_outputs: Sequence[Array], outputs: Sequence[Array], names: Sequence[str], model: str, place: Place
+) -> None:
+    """Refuse outputs of another shape than the float model's.
+
+    Raises:
+        MetricError: the message names the output and both shapes.
+
+    Example:
+        >>> batch = Batch({"x": np.ones((1, 2))}, labels=None, names=("cat.png",))
+        >>> y = np.ones((1, 2))
+        >>> require_same_shapes([y], [y], ["y"], "quantized model", Place(batch, first=7))
+    """
+    for name, expected, found in zip(names, float_outputs, outputs, strict=True):
+        if expected.shape != found.shape:
+            raise MetricError(
+                f"output '{name}' has shape {format_shape(expected.shape)} from the float model and "
+                f"{format_shape(found.shape)} from the {model}, at {place.whole()}",
+                hint=OWN_MODEL,
+            )
+
+
+class NonfiniteSamples:
+    """Counts samples for which a model's output holds NaN or Inf, and remembers the first.
+
+    Example:
+        >>> found = NonfiniteSamples()
+        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
+        >>> found.look("quantized model", [np.array([[1.0], [np.nan]])], ["y"], place)
+        >>> found.refusal(seen=8).message
+        "the quantized model's output 'y' holds NaN at sample 7 (cat.png); 1 of 8 samples has NaN or Inf"
+    """
+
+    def __init__(self) -> None:
+        self._first = ""
+        self._kind = ""
+        self._bad = 0
+        self._last: set[int] = set()
+        self._at = -1
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def look(self, model: str, outputs: Sequence[Array], names: Sequence[str], place: Place) -> None:
+        """Look at one model's outputs of a batch; several models may look at the same batch in turn."""
+        for name, output in zip(names, outputs, strict=True):
+            finite = np.isfinite(output)
+            if finite.all():
+                continue
+            on_samples = output.ndim >= 1 and output.shape[0] == place.batch.size
+            bad = (
+                ~finite.reshape(len(output), -1).all(axis=1)
+                if on_samples
+                else np.ones(place.batch.size, bool)
+            )
+            if not self._first:
+                is_nan = np.isnan(output)
+                self._kind = "NaN" if is_nan.any() else "Inf"
+                wanted = is_nan if self._kind == "NaN" else ~finite
+                where = place.sample(int(np.argwhere(wanted)[0][0])) if on_samples else place.whole()
+                self._first = f"the {model}'s output '{name}' holds {self._kind} at {where}"
+            self._count(np.flatnonzero(bad).tolist(), place.first)
+
+    def refusal(self, seen: int) -> MetricError:
+        """Return the error that names the first sample, and says how many there are."""
+        have = "has" if self._bad == 1 else "have"
+        return MetricError(
+            f"{self._first}; {self._bad:,} of {seen:,} samples {have} NaN or Inf",
+            hint="look at the model's arithmetic or at that sample; a metric of "
+            f"{self._kind} would mean nothing",
+        )
+
+    def _count(self, samples: list[int], first: int) -> None:
+        # A sample of which two outputs or models are bad is one sample.
+        if first != self._at:
+            self._at, self._last = first, set()
+        self._bad += len(set(samples) - self._last)
+        self._last |= set(samples)

@@ -1,0 +1,136 @@
+"""A measurement gets its intervals: from flips where samples are right or wrong, or else by bootstrap."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ptq_cli.report.document.hits import hits_to_text
+from ptq_cli.report.document.measurement import Measurement, Unit
+from ptq_cli.report.intervals.bootstrap import (
+    RESAMPLES,
+    Float64Array,
+    bootstrap_interval,
+    bootstrap_intervals,
+)
+from ptq_cli.report.intervals.interval import Interval, Method
+from ptq_cli.report.intervals.paired_scores import count_flips
+from ptq_cli.report.intervals.reweighed import resamples_within, reweighed_intervals
+from ptq_cli.report.intervals.score_interval import drop_interval
+from ptq_cli.report.intervals.share_interval import share_interval
+from ptq_cli.report.metrics.base import Resampling, Reweighed, SampleSums
+
+RESAMPLES_OF_BLOCKS = 1000
+"""Each takes torchmetrics some tenths of a millisecond."""
+
+FEWEST_BLOCKS = 20
+"""Of fewer nothing is known about those that were not drawn."""
+
+TOO_MUCH = "drawing samples again would take too long for so many scores"
+NOT_FINITE = "the samples are too few, or the metric has no finite value for some draws of them"
+
+Intervals = tuple[Interval | None, Interval | None]
+"""Of the quantized model's value, and of the drop."""
+
+
+def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:
+    """Return the measurement of a comparison with the interval of its value.
+
+    Edge case:
+        As it was where the metric has nothing for each sample: a maximum, or an output whose first axis is
+        not that of the samples.
+
+    Example:
+        >>> agreement = Measurement("top1_agreement", "share", False, True, quantized_value=1.0)
+        >>> hits = SampleSums(np.ones((20, 1)), lambda sums: sums[..., 0] / 20)
+        >>> round(with_interval(agreement, hits, 20).quantized_interval.low, 3)
+        0.839
+    """
+    if not isinstance(found, SampleSums) or len(found.rows) != samples:
+        return measurement
+    if _is_hits(measurement.unit, found):
+        interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
+        return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
+    return replace(measurement, quantized_interval=bootstrap_interval(found.rows, found.of_sums))
+
+
+def with_paired_intervals(
+    measurement: Measurement, of_float: Resampling, of_quantized: Resampling
+) -> Measurement:
+    """Return the measurement with the intervals of its value and of its drop.
+
+    Edge case:
+        Where there is none, it says why.
+
+    Example:
+        >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.0, float_value=1.0)
+        >>> mean = lambda sums: sums[..., 0] / 8
+        >>> right, wrong = SampleSums(np.ones((8, 1)), mean), SampleSums(np.zeros((8, 1)), mean)
+        >>> found = with_paired_intervals(top1, right, wrong)
+        >>> found.flips.lost, found.drop_interval.high, found.quantized_hits
+        (8, 1.0, '00')
+    """
+    sign = 1 if measurement.higher_is_better else -1
+    if isinstance(of_float, SampleSums) and isinstance(of_quantized, SampleSums):
+        if _is_hits(measurement.unit, of_float) and _is_hits(measurement.unit, of_quantized):
+            return _with_flips(measurement, of_float, of_quantized)
+        if of_float.blocks and len(of_float.rows) < FEWEST_BLOCKS:
+            return replace(measurement, no_interval=f"{FEWEST_BLOCKS} blocks of samples or more are wanted")
+        return _with(measurement, _of_sums(of_float, of_quantized, sign))
+    if isinstance(of_float, Reweighed) and isinstance(of_quantized, Reweighed):
+        resamples = resamples_within(of_float.cost + of_quantized.cost)
+        if not resamples:
+            return replace(measurement, no_interval=TOO_MUCH)
+        return _with(measurement, _of_weights(of_float, of_quantized, sign, resamples))
+    reason = of_quantized if isinstance(of_quantized, str) else NOT_FINITE
+    return replace(measurement, no_interval=reason)
+
+
+def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
+    of_value, of_drop = intervals
+    reason = NOT_FINITE if of_drop is None else ""
+    return replace(measurement, quantized_interval=of_value, drop_interval=of_drop, no_interval=reason)
+
+
+def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: SampleSums) -> Measurement:
+    flips = count_flips(of_float.rows[:, 0], of_quantized.rows[:, 0])
+    return replace(
+        measurement,
+        quantized_interval=share_interval(float(of_quantized.rows.mean()), len(of_quantized.rows)),
+        drop_interval=drop_interval(flips),
+        flips=flips,
+        quantized_hits=_hits_text(of_quantized),
+        float_hits=_hits_text(of_float),
+    )
+
+
+def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Intervals:
+    width = of_float.rows.shape[1]
+
+    def values(sums: Float64Array) -> tuple[Float64Array, ...]:
+        value = of_quantized.of_sums(sums[..., width:])
+        return value, sign * (of_float.of_sums(sums[..., :width]) - value)
+
+    method: Method = "blocks" if of_quantized.blocks else "bootstrap"
+    rows = np.hstack([of_float.rows, of_quantized.rows])
+    resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
+    of_value, of_drop = bootstrap_intervals(rows, values, resamples=resamples, method=method)
+    return of_value, of_drop
+
+
+def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
+    def values(weights: Float64Array) -> Float64Array:
+        value = of_quantized.of_weights(weights)
+        return np.array([value, sign * (of_float.of_weights(weights) - value)])
+
+    of_value, of_drop = reweighed_intervals(of_quantized.units, values, resamples=resamples)
+    return of_value, of_drop
+
+
+def _hits_text(found: SampleSums) -> str:
+    return hits_to_text((found.rows[:, 0] == 1).tolist())
+
+
+def _is_hits(unit: Unit, found: SampleSums) -> bool:
+    """Say whether each sample is right or wrong, and the value the share of right ones."""
+    is_share = unit == "share" and found.rows.shape[1] == 1 and not found.blocks
+    return is_share and bool(np.isin(found.rows, (0.0, 1.0)).all())

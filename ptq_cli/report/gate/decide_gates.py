@@ -1,0 +1,128 @@
+"""A report is held against limits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ptq_cli.core.errors import GateError, did_you_mean
+from ptq_cli.recipe.schema import GateSettings, Limit
+from ptq_cli.report.comparison.regression import baseline_summary, regression, require_comparable_baseline
+from ptq_cli.report.document.gate_result import LATENCY, SIZE, GateResult
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.gate.limits import (
+    MAX_LATENCY_RATIO_FLAG,
+    MIN_FLAG,
+    absolute_limit,
+    check_limits,
+    percentage,
+    size_limit,
+)
+from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum
+
+Measurements = Mapping[str, Measurement]
+
+
+def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
+    """Return the report with the gates of these limits: drops, minima, size, latency, regressions.
+
+    Args:
+        report: what was measured; its own gates are replaced.
+        gate: the limits.
+        baseline: the earlier report that ``gate.baseline`` names.
+
+    Units:
+        those of the metrics, bytes for the size; comparisons are within 1e-9 of the limit.
+
+    Edge case:
+        A value that equals its limit passes; NaN never does.
+
+    Raises:
+        GateError: a limit makes no sense, a report lacks its metric, the metric has no drop, or a minimum is
+            asked of an error.
+        BaselineError: the baseline is of another model, or was measured on other data.
+    """
+    check_limits(gate)
+    metrics = _by_name(report)
+    results = [_drop(_find(name, metrics), limit, report) for name, limit in gate.max_drop.items()]
+    results += [_minimum(_find(name, metrics), limit, report) for name, limit in gate.min.items()]
+    if gate.max_size:
+        size = report.model.quantized_model.bytes
+        results.append(GateResult(SIZE, "max_size", float(size_limit(gate.max_size)), float(size)))
+    if gate.max_latency_ratio is not None:
+        results.append(_latency(report, gate.max_latency_ratio))
+    if baseline is not None:
+        require_comparable_baseline(report, baseline)
+        earlier = _by_name(baseline)
+        for name, limit in gate.max_regression.items():
+            before = _find(name, earlier, "baseline")
+            results.append(_regression(_find(name, metrics), before, limit, report.evaluation.samples))
+    return replace(
+        report,
+        gates=tuple(replace(result, strict=gate.strict) for result in results),
+        baseline=baseline_summary(baseline) if baseline is not None else None,
+    )
+
+
+def _by_name(report: Report) -> Measurements:
+    return {measurement.name: measurement for measurement in report.metrics}
+
+
+def _find(name: str, metrics: Measurements, what: str = "report") -> Measurement:
+    if name not in metrics:
+        raise GateError(
+            f"the {what} has no metric '{name}'{did_you_mean(name, list(metrics))}",
+            hint=f"it has: {', '.join(metrics) or 'none'}; evaluate with the metric, or gate one of these",
+        )
+    return metrics[name]
+
+
+def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
+    name, drop, before = measurement.name, measurement.drop, measurement.float_value
+    if drop is None or before is None:
+        value = f"{measurement.quantized_value:.4g}"
+        hint = (
+            f"use {MIN_FLAG} {name}=…" if measurement.higher_is_better else "gate sqnr_db or cosine instead"
+        )
+        raise GateError(f"{name} has no drop: it compares the models and has one value, {value}", hint=hint)
+    allowed = absolute_limit(limit, before)
+    needed = samples_for_drop(measurement, allowed, report.evaluation.samples)
+    return GateResult(
+        name, "max_drop", allowed, drop, measurement.drop_interval, needed, percent=percentage(limit)
+    )
+
+
+def _minimum(measurement: Measurement, limit: float, report: Report) -> GateResult:
+    name = measurement.name
+    if not measurement.higher_is_better:
+        raise GateError(
+            f"{MIN_FLAG} {name}={limit:g} would pass the worse model: {name} is better when smaller",
+            hint=f"gate sqnr_db or cosine instead, such as {MIN_FLAG} sqnr_db=25",
+        )
+    needed = samples_for_minimum(measurement, limit, report.evaluation.samples)
+    value, interval = measurement.quantized_value, measurement.quantized_interval
+    return GateResult(name, "min", float(limit), value, interval, needed)
+
+
+def _latency(report: Report, limit: float) -> GateResult:
+    latency = report.times.latency
+    if latency is None:
+        raise GateError(
+            "the report has no latency",
+            hint=f"ptq evaluate measures it where there is a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
+        )
+    return GateResult(LATENCY, "max_latency_ratio", limit, latency.ratio, latency.ratio_interval)
+
+
+def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:
+    allowed = absolute_limit(limit, before.quantized_value)
+    compared = regression(before, measurement, samples)
+    needed = samples_for_drop(compared, allowed, samples)
+    return GateResult(
+        measurement.name,
+        "max_regression",
+        allowed,
+        compared.drop if compared.drop is not None else 0.0,
+        compared.drop_interval,
+        needed,
+        percent=percentage(limit),
+    )

@@ -1,0 +1,106 @@
+"""The samples that changed their class, as a table of which class became which, and as a list."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptq_cli.report.document.details import ChangedSample, Changes
+
+MOST_SHOWN = 200
+EFFECTS = ("lost", "gained", "still wrong", "changed")
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """A sample: its name, its classes as texts, what became of it, and its picture in base64, if any."""
+
+    name: str
+    index: int
+    label: str
+    before: str
+    after: str
+    effect: str
+    picture: str
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """How many samples went from one class to another, and how many of these were lost and gained."""
+
+    before: str
+    after: str
+    count: int
+    lost: int
+    gained: int
+
+
+@dataclass(frozen=True)
+class ChangeView:
+    """All of it.
+
+    Attributes:
+        total: how many samples changed.
+        effects: how many of each kind, those that occur.
+        pairs: the commonest first.
+        rows: the samples, the lost ones first.
+        left_out: how many are not listed.
+    """
+
+    total: int
+    effects: tuple[tuple[str, int], ...]
+    pairs: tuple[PairRow, ...]
+    rows: tuple[ChangeRow, ...]
+    left_out: int
+
+
+def change_view(changes: Changes) -> ChangeView:
+    """Return what the page shows of the changes.
+
+    Edge case:
+        Counts by kind and by pair are of the samples that the details hold, the first thousand.
+
+    Example:
+        >>> changes = Changes(1, ("cat", "dog"), (ChangedSample(0, "a.png", 0, 0, 1),))
+        >>> view = change_view(changes)
+        >>> view.effects, view.pairs[0].before, view.rows[0].after
+        ((('lost', 1),), 'cat', 'dog')
+    """
+    samples, names = changes.samples, changes.class_names
+    effects = Counter(sample.effect for sample in samples)
+    listed = sorted(
+        samples, key=lambda sample: (EFFECTS.index(sample.effect), not sample.picture, sample.index)
+    )
+    return ChangeView(
+        changes.total,
+        tuple((effect, effects[effect]) for effect in EFFECTS if effects[effect]),
+        _pairs(samples, names),
+        tuple(_row(sample, names) for sample in listed[:MOST_SHOWN]),
+        changes.total - min(len(listed), MOST_SHOWN),
+    )
+
+
+def _pairs(samples: Sequence[ChangedSample], names: Sequence[str]) -> tuple[PairRow, ...]:
+    by_pair: dict[tuple[int, int], list[str]] = {}
+    for sample in samples:
+        by_pair.setdefault((sample.float_class, sample.quantized_class), []).append(sample.effect)
+    ordered = sorted(by_pair.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        PairRow(
+            _class(before, names),
+            _class(after, names),
+            len(found),
+            found.count("lost"),
+            found.count("gained"),
+        )
+        for (before, after), found in ordered[:MOST_SHOWN]
+    )
+
+
+def _row(sample: ChangedSample, names: Sequence[str]) -> ChangeRow:
+    label = _class(sample.label, names) if sample.label is not None else ""
+    before, after = _class(sample.float_class, names), _class(sample.quantized_class, names)
+    return ChangeRow(sample.name, sample.index, label, before, after, sample.effect, sample.picture)
+
+
+def _class(index: int, names: Sequence[str]) -> str:
+    return names[index] if index < len(names) else str(index)

@@ -1,0 +1,174 @@
+"""SQNR along the depth of the network, and sensitivity against multiply-accumulates, as geometry."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.html.axis_scale import Scale, Tick, format_tick, widened
+from ptq_cli.report.html.ranking import Ranking
+
+WIDTH, HEIGHT = 560.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
+LABELLED = 5
+"""Points that carry their layer's name: the most sensitive ones."""
+CUT = 26
+"""Letters of a name in a drawing; the whole of it is in the table."""
+LETTER, LINE, GAP = 6.6, 12.0, 6.0
+"""How much room a label's letter and line take, and a point beside it."""
+LABEL_TURN = 330.0
+"""Points beyond have their label on the left."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point: where it is, what it is of, and the row or card that it points to, 0 for none."""
+
+    x: float
+    y: float
+    text: str
+    anchor: int = 0
+    integer: bool = True
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the other's."""
+
+    label_x: str
+    label_y: str
+    ticks_x: tuple[Tick, ...]
+    ticks_y: tuple[Tick, ...]
+    points: tuple[Point, ...]
+    others: tuple[Point, ...] = ()
+    line: str = ""
+    second: str = ""
+    summary: str = ""
+
+
+def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
+    """Return the SQNR of each quantized activation in graph order, accumulated and isolated.
+
+    Args:
+        analysis: what was found out.
+        cards: names of the tensors that have a card, in the order of the cards.
+
+    Edge case:
+        None with fewer than two activations. A tensor without any error has no point.
+    """
+    tensors = [item for item in analysis.tensors if item.kind == "activation"]
+    values = [value for item in tensors for value in (item.sqnr_accumulated_db, item.sqnr_isolated_db)]
+    finite = [value for value in values if math.isfinite(value)]
+    if len(tensors) < 2 or not finite:
+        return None
+    along = Scale(1.0, float(len(tensors)), LEFT + 8, WIDTH - RIGHT - 8)
+    up = Scale(*widened(min(finite), max(finite)), HEIGHT - BOTTOM, TOP)
+    anchors = {name: index for index, name in enumerate(cards, 1)}
+
+    def points(kind: str, values: Iterable[float]) -> tuple[Point, ...]:
+        return tuple(
+            Point(
+                along.at(index),
+                up.at(value),
+                f"{item.name}: {kind} {value:.1f} dB",
+                anchors.get(item.name, 0),
+            )
+            for index, (item, value) in enumerate(zip(tensors, values, strict=True), 1)
+            if math.isfinite(value)
+        )
+
+    accumulated = points("accumulated", (item.sqnr_accumulated_db for item in tensors))
+    isolated = points("isolated", (item.sqnr_isolated_db for item in tensors))
+    worst = min(tensors, key=lambda item: item.sqnr_accumulated_db)
+    return Chart(
+        "quantized activations, from input to output",
+        "SQNR (dB)",
+        along.ticks(6),
+        up.ticks(5),
+        accumulated,
+        isolated,
+        _line(accumulated),
+        _line(isolated),
+        f"lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
+    )
+
+
+def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
+    """Return each layer's sensitivity over its multiply-accumulates, the worst on top.
+
+    Args:
+        analysis: what was found out.
+        rows: names of the layers in the order of the table's rows.
+
+    Edge case:
+        None with fewer than two layers that have both.
+    """
+    ranking = Ranking.of(analysis)
+    found = [(layer, ranking.value(layer), layer.multiply_accumulates) for layer in analysis.layers]
+    known = [
+        (layer, value, float(macs))
+        for layer, value, macs in found
+        if value is not None and math.isfinite(value) and macs
+    ]
+    if len(known) < 2:
+        return None
+    known.sort(key=lambda item: ranking.badness(item[1]), reverse=True)
+    works, values = [macs for *_, macs in known], [ranking.drawn(value) for _, value, _ in known]
+    along = Scale(min(works) / 1.5, max(works) * 1.5, LEFT + 4, WIDTH - RIGHT, log=True)
+    ends = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
+    up = Scale(*widened(min(values), max(values)), *ends)
+    anchors = {name: index for index, name in enumerate(rows, 1)}
+    points = tuple(
+        Point(
+            along.at(macs),
+            up.at(ranking.drawn(value)),
+            f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(macs)} MACs",
+            anchors.get(layer.name, 0),
+            layer.integer,
+            _cut(layer.name),
+        )
+        for layer, value, macs in known
+    )
+    return Chart(
+        "multiply-accumulates of one sample",
+        ranking.label,
+        along.ticks(5),
+        up.ticks(5),
+        _labelled(points),
+        summary=f"Most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
+    )
+
+
+def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return the points, the first few with their labels, where neither a label nor a point stands."""
+    taken = [(point.x, point.x, point.y) for point in points]
+    shown = []
+    for index, point in enumerate(points):
+        start = point.x + GAP if point.x < LABEL_TURN else point.x - GAP - LETTER * len(point.label)
+        end = start + LETTER * len(point.label)
+        free = not any(
+            abs(point.y - y) < LINE and left < end and start < right
+            for left, right, y in taken
+            if (left, right, y) != (point.x, point.x, point.y)
+        )
+        if index < LABELLED and free:
+            taken.append((start, end, point.y))
+            shown.append(point)
+        else:
+            shown.append(replace(point, label=""))
+    return tuple(shown)
+
+
+def _cut(name: str) -> str:
+    """Return the end of a name, which tells layers apart.
+
+    Example:
+        >>> _cut("stem/Conv"), _cut("encoder/layers.11/attention/query/MatMul")
+        ('stem/Conv', '…11/attention/query/MatMul')
+    """
+    return name if len(name) <= CUT else f"…{name[1 - CUT :]}"
+
+
+def _line(points: Sequence[Point]) -> str:
+    return "".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(points))

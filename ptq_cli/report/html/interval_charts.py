@@ -1,0 +1,205 @@
+"""Metrics and gates with their intervals drawn."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.html.axis_scale import Scale, widened
+from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.text.gate_summary import doubt_text, row_of
+from ptq_cli.report.text.summary import format_drop, format_interval, format_value
+
+STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
+MOST_CLASSES = 100
+Domain = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """An interval in a drawing that is 180 wide: where its ends, its value and a reference are.
+
+    Attributes:
+        value: of the measured value.
+        low, high: of the interval's ends; the value's own where there is no interval.
+        reference: of what it is held against: no drop, or a gate's limit; None without one.
+        allowed: from where to where a gate's limit allows; None for a metric.
+        text: all of it in words.
+    """
+
+    value: float
+    low: float
+    high: float
+    reference: float | None
+    allowed: tuple[float, float] | None
+    text: str
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A metric, or one class of it, as texts; what a comparison of the two models has not is empty."""
+
+    name: str
+    float_value: str
+    quantized_value: str
+    drop: str
+    interval: str
+    note: str
+    strip: Strip | None
+    pytorch_value: str = ""
+    made_by: str = ""
+    classes: tuple["MetricRow", ...] = ()
+    classes_left_out: int = 0
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """A gate as texts; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
+
+    what: str
+    limit: str
+    value: str
+    interval: str
+    result: str
+    state: str
+    doubt: str
+    strip: Strip | None
+
+
+def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow, ...]]:
+    """Return the metrics that both models have, and those that compare the two.
+
+    Drops of shares have one scale, on which no drop is marked; all else has a scale of its own.
+    """
+    paired = [metric for metric in report.metrics if metric.drop is not None]
+    shares = _drop_domain([metric for metric in paired if metric.unit == "share"])
+    compared = [metric for metric in report.metrics if metric.drop is None]
+    return (
+        tuple(
+            _paired_row(metric, shares if metric.unit == "share" else _drop_domain([metric]))
+            for metric in paired
+        ),
+        tuple(_compared_row(metric) for metric in compared),
+    )
+
+
+def gate_rows(report: Report) -> tuple[GateRow, ...]:
+    """Return each gate, with what its limit allows drawn beside the interval."""
+    return tuple(_gate_row(report, gate) for gate in report.gates)
+
+
+def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
+    drop, before = metric.drop, metric.float_value
+    if drop is None or before is None:
+        raise ValueError("a metric of both models is wanted")
+    interval = format_interval(metric.drop_interval, metric.unit)
+    pytorch = metric.pytorch_value
+    return MetricRow(
+        metric.name,
+        format_value(before, metric.unit),
+        format_value(metric.quantized_value, metric.unit),
+        format_drop(drop, metric.unit),
+        interval,
+        metric.no_interval if metric.flips is None else _flips_text(metric.flips),
+        _strip(drop, metric.drop_interval, domain, interval, reference=0.0),
+        format_value(pytorch, metric.unit) if pytorch is not None else "",
+        _made_by(metric),
+        _class_rows(metric),
+        max(len(metric.by_class) - MOST_CLASSES, 0),
+    )
+
+
+def _made_by(metric: Measurement) -> str:
+    """Say which class or function of the user's measured it, with its arguments."""
+    if metric.computed_by is None:
+        return ""
+    arguments = ", ".join(f"{name} = {value}" for name, value in sorted(metric.arguments.items()))
+    return f"{metric.computed_by} ({arguments})" if arguments else metric.computed_by
+
+
+def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
+    """Return the classes that lost most, the worst first."""
+    worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
+    found = [(one, one.drop_interval) for one in worst]
+    ends = [end for _, interval in found if interval is not None for end in (interval.low, interval.high)]
+    domain = _domain([0.0, *ends, *(one.drop for one, _ in found)])
+    return tuple(
+        MetricRow(
+            one.name or str(one.label),
+            format_value(one.float_value, "share"),
+            format_value(one.quantized_value, "share"),
+            format_drop(one.drop, "share"),
+            format_interval(interval, "share"),
+            f"{one.flips.samples:,}",
+            _strip(one.drop, interval, domain, format_interval(interval, "share"), reference=0.0),
+        )
+        for one, interval in found
+    )
+
+
+def _flips_text(flips: Flips) -> str:
+    return f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}"
+
+
+def _compared_row(metric: Measurement) -> MetricRow:
+    interval = format_interval(metric.quantized_interval, metric.unit)
+    found = metric.quantized_interval
+    domain = _domain([found.low, found.high, metric.quantized_value]) if found is not None else None
+    value = format_value(metric.quantized_value, metric.unit)
+    strip = _strip(metric.quantized_value, found, domain, interval)
+    return MetricRow(metric.name, "", value, "", interval, "", strip)
+
+
+def _gate_row(report: Report, gate: GateResult) -> GateRow:
+    what, limit, value, interval, result = row_of(report, gate)
+    undecided = gate.verdict == "undecided"
+    state = "undecided" if undecided and gate.passed else ("pass" if gate.passed else "fail")
+    ends = [gate.interval.low, gate.interval.high] if gate.interval is not None else []
+    # A size is seen against nothing at all, a drop against none.
+    from_zero = [] if gate.kind == "min" else [0.0]
+    domain = _domain([gate.limit, gate.value, *ends, *from_zero])
+    doubt = doubt_text(gate, report.evaluation.samples) if undecided else ""
+    strip = _strip(gate.value, gate.interval, domain, interval or value, reference=gate.limit)
+    return GateRow(what, limit, value, interval, result, state, doubt, _with_allowed(strip, gate))
+
+
+def _with_allowed(strip: Strip | None, gate: GateResult) -> Strip | None:
+    if strip is None or strip.reference is None:
+        return None
+    allowed = (strip.reference, STRIP_WIDTH) if gate.kind == "min" else (0.0, strip.reference)
+    return Strip(strip.value, strip.low, strip.high, strip.reference, allowed, strip.text)
+
+
+def _strip(
+    value: float, interval: Interval | None, domain: Domain | None, text: str, reference: float | None = None
+) -> Strip | None:
+    if domain is None:
+        return None
+    scale = Scale(*domain, STRIP_MARGIN, STRIP_WIDTH - STRIP_MARGIN)
+    low, high = (interval.low, interval.high) if interval is not None else (value, value)
+    place = scale.at(reference) if reference is not None else None
+    return Strip(scale.at(value), scale.at(low), scale.at(high), place, None, text)
+
+
+def _drop_domain(metrics: Sequence[Measurement]) -> Domain | None:
+    return _domain(_drop_ends(metrics))
+
+
+def _drop_ends(metrics: Sequence[Measurement]) -> Iterable[float]:
+    yield 0.0
+    for metric in metrics:
+        if metric.drop is not None:
+            yield metric.drop
+            if metric.drop_interval is not None:
+                yield from (metric.drop_interval.low, metric.drop_interval.high)
+
+
+def _domain(values: Iterable[float]) -> Domain | None:
+    """Return a range that holds the values; None where one is not finite: nothing could be drawn."""
+    found = list(values)
+    if not all(math.isfinite(value) for value in found):
+        return None
+    return widened(min(found), max(found))

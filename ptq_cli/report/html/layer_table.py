@@ -1,0 +1,187 @@
+"""The layers as a table that can be sorted and searched; a column that no layer fills is left out."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ptq_cli.core.tensors import format_shape
+from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.html.axis_scale import format_tick
+from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
+from ptq_cli.report.html.ranking import Ranking
+from ptq_cli.report.text.numbers import format_range, format_share
+
+DTYPE = "Dtype"
+LAST = 1e99
+"""Sorts what has no number behind all that have one."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, and the number that it is sorted by, None where the text is."""
+
+    text: str
+    key: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's title, what it means, and whether it holds numbers."""
+
+    title: str
+    meaning: str
+    is_number: bool
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer: its cells, the card of its tensor, 0 for none, and what stands behind its row.
+
+    Attributes:
+        reason: why it stays float.
+        finding: why it loses more than others.
+        remedy: flags to try.
+    """
+
+    anchor: int
+    name: str
+    integer: bool
+    reason: str
+    cells: tuple[Cell, ...]
+    card: int
+    finding: str
+    remedy: str
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Its reason and its finding, those that there are; a finding may say the reason again."""
+        said = self.reason in self.finding
+        return tuple(filter(None, ("" if said else self.reason, self.finding)))
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """Columns between the layer's name and its reason, and a row for each layer in the model's order."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[LayerRow, ...]
+
+    @property
+    def has_reasons(self) -> bool:
+        """Whether some layer has a reason, a finding, or something to try."""
+        return any(row.notes or row.remedy for row in self.rows)
+
+    @property
+    def dtype(self) -> int:
+        """Which column holds types, the only one beside the names that may wrap; -1 if none does."""
+        return next((index for index, column in enumerate(self.columns) if column.title == DTYPE), -1)
+
+
+@dataclass(frozen=True)
+class _Known:
+    layer: Layer
+    found: LayerEvidence | None
+    tensor: TensorEvidence | None
+    analysed: LayerAnalysis | None
+
+
+def layer_table(layers: Sequence[Layer], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
+    """Return the table of these layers."""
+    found = {item.name: item for item in evidence.layers}
+    by_name = {item.name: item for item in evidence.tensors}
+    cards = {item.name: index for index, item in enumerate(evidence.drawn, 1)}
+    analysed = {item.name: item for item in analysis.layers} if analysis is not None else {}
+    known = [_know(layer, found.get(layer.name), by_name, analysed) for layer in layers]
+    columns = _columns(analysis)
+    cells = [tuple(make(item) for _, make in columns) for item in known]
+    used = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
+    rows = tuple(
+        LayerRow(
+            anchor,
+            item.layer.name,
+            item.layer.integer,
+            item.layer.reason,
+            tuple(row[index] for index in used),
+            cards.get(item.tensor.name, 0) if item.tensor is not None else 0,
+            item.analysed.finding if item.analysed is not None else "",
+            item.analysed.remedy if item.analysed is not None else "",
+        )
+        for anchor, (item, row) in enumerate(zip(known, cells, strict=True), 1)
+    )
+    return LayerTable(tuple(columns[index][0] for index in used), rows)
+
+
+def _know(
+    layer: Layer,
+    found: LayerEvidence | None,
+    tensors: Mapping[str, TensorEvidence],
+    analysed: Mapping[str, LayerAnalysis],
+) -> _Known:
+    tensor = tensors.get(found.tensor) if found is not None else None
+    return _Known(layer, found, tensor, analysed.get(layer.name))
+
+
+def _columns(analysis: Analysis | None) -> list[tuple[Column, Callable[[_Known], Cell]]]:
+    ranked = Ranking.of(analysis)
+    return [
+        (Column("Op", "the operator", False), lambda item: Cell(item.layer.op)),
+        (Column("Runs on", "integers or floats", False), _runs_on),
+        (
+            Column("Dtype", "of its output, and of its weight if that is quantized", False),
+            lambda item: Cell(item.found.dtype if item.found else ""),
+        ),
+        (Column("Shape", "of its output", False), _shape),
+        (Column("Range", "that the integers of its output cover", True), _range),
+        (Column("Clipped", "share of its output's values beyond the range", True), _clipped),
+        (Column("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
+        (Column("SQNR isol.", "of its output's quantization alone", True), _isolated),
+        (Column("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
+        (Column("MACs", "multiply-accumulates of one sample", True), _macs),
+    ]
+
+
+def _runs_on(item: _Known) -> Cell:
+    return Cell("integer" if item.layer.integer else "float")
+
+
+def _shape(item: _Known) -> Cell:
+    return Cell(format_shape(item.found.shape) if item.found is not None else "")
+
+
+def _range(item: _Known) -> Cell:
+    if item.tensor is None:
+        return Cell("", LAST)
+    low, high = item.tensor.chosen.low, item.tensor.chosen.high
+    return Cell(format_range(low, high), high - low)
+
+
+def _clipped(item: _Known) -> Cell:
+    if item.tensor is None or item.tensor.chosen.clipped is None:
+        return Cell("", LAST)
+    clipped, values = item.tensor.chosen.clipped, item.tensor.values
+    return Cell(format_share(clipped, values), clipped / max(values, 1))
+
+
+def _accumulated(item: _Known) -> Cell:
+    return _decibels(item.analysed.sqnr_accumulated_db if item.analysed is not None else None)
+
+
+def _isolated(item: _Known) -> Cell:
+    return _decibels(item.analysed.sqnr_isolated_db if item.analysed is not None else None)
+
+
+def _decibels(value: float | None) -> Cell:
+    if value is None:
+        return Cell("", LAST)
+    return Cell(f"{value:.1f} dB" if math.isfinite(value) else "exact", min(value, LAST / 10))
+
+
+def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:
+    value = ranked.value(analysed)
+    return Cell("", LAST) if value is None else Cell(ranked.text(value), value)
+
+
+def _macs(item: _Known) -> Cell:
+    count = item.analysed.multiply_accumulates if item.analysed is not None else None
+    return Cell(format_tick(float(count)) if count else "", float(count) if count else LAST)

@@ -1,0 +1,185 @@
+"""The page: documents become a view, the view becomes HTML with every text escaped."""
+
+import hashlib
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.document.details import Changes
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.html.change_table import ChangeView, change_view
+from ptq_cli.report.html.depth_chart import Chart, depth_chart, sensitivity_chart
+from ptq_cli.report.html.evidence import Evidence
+from ptq_cli.report.html.facts import Figure, headline, origin_rows, time_rows
+from ptq_cli.report.html.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
+from ptq_cli.report.html.layer_table import LayerTable, layer_table
+from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
+from ptq_cli.report.text.summary import Row, format_bytes, placement_line, share_of_float, verdict_line
+
+MOST_LAYERS = 3000
+MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
+"""Letters that are shown; ONNX sets no limit to names, and the page has one."""
+NOT_ANALYSED = "Which layers lose how much is not known yet. This finds it out and writes this page again:"
+
+
+@dataclass(frozen=True)
+class PageInput:
+    """What a page is made of.
+
+    Attributes:
+        report: what was measured.
+        evidence: of the run's models and calibration.
+        changes: the samples that changed their class; None where that is not known.
+        analysis: where the model loses; None where ``ptq analyze`` has not been run.
+        analysis_note: why there is none, and what to do.
+    """
+
+    report: Report
+    evidence: Evidence
+    changes: Changes | None = None
+    analysis: Analysis | None = None
+    analysis_note: str = NOT_ANALYSED
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the template writes down."""
+
+    title: str
+    verdict: str
+    verdict_text: str
+    figures: tuple[Figure, ...]
+    placement: str
+    report: Report
+    gates: tuple[GateRow, ...]
+    paired: tuple[MetricRow, ...]
+    compared: tuple[MetricRow, ...]
+    float_size: str
+    quantized_size: str
+    size_share: str
+    size_percent: float
+    table: LayerTable
+    layers_left_out: int
+    cards: tuple[TensorCard, ...]
+    depth: Chart | None
+    sensitivity: Chart | None
+    analysed: bool
+    analysis_note: str
+    has_pytorch: bool
+    has_pictures: bool
+    changes: ChangeView | None
+    origin: tuple[Row, ...]
+    evidence: Evidence
+    times: tuple[Row, ...]
+
+
+def render_page(found: PageInput) -> str:
+    """Return the page: one HTML document that loads nothing.
+
+    The same documents make the same text; only the times in its footer differ between two runs on the same
+    input. Every text from a model or a file is escaped by the template engine; scripts and styles are allowed
+    by their hashes alone, so that what slipped through would still not run.
+
+    Raises:
+        ValueError: the documents do not belong together.
+    """
+    environment = _environment()
+    style, script = (_asset(environment, name) for name in ("style.css", "script.js"))
+    template = environment.get_template("page.html.jinja")
+    return template.render(
+        page=make_page(found),
+        style=Markup(style),  # noqa: S704 - the package's own file
+        script=Markup(script),  # noqa: S704
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
+def make_page(found: PageInput) -> Page:
+    """Return the view of the documents."""
+    report, evidence, analysis = found.report, found.evidence, found.analysis
+    files = report.model.float_model, report.model.quantized_model
+    paired, compared = metric_rows(report)
+    changes = change_view(found.changes) if found.changes is not None else None
+    drawn = evidence.drawn
+    layers = report.layers[:MOST_LAYERS]
+    return Page(
+        title=report.model.source,
+        verdict=report.verdict,
+        verdict_text=verdict_line(report),
+        figures=headline(report),
+        placement=placement_line(report),
+        report=report,
+        gates=gate_rows(report),
+        paired=paired,
+        compared=compared,
+        float_size=format_bytes(files[0].bytes),
+        quantized_size=format_bytes(files[1].bytes),
+        size_share=share_of_float(files[1].bytes, files[0].bytes),
+        size_percent=round(100 * files[1].bytes / max(files[0].bytes, files[1].bytes), 1),
+        table=layer_table(layers, evidence, analysis),
+        layers_left_out=len(report.layers) - len(layers),
+        cards=tensor_cards(drawn, analysis.tensors if analysis is not None else ()),
+        depth=depth_chart(analysis, [tensor.name for tensor in drawn]) if analysis is not None else None,
+        sensitivity=sensitivity_chart(analysis, [layer.name for layer in layers])
+        if analysis is not None
+        else None,
+        analysed=analysis is not None,
+        analysis_note=found.analysis_note,
+        has_pytorch=any(row.pytorch_value for row in paired),
+        has_pictures=changes is not None and any(row.picture for row in changes.rows),
+        changes=changes,
+        origin=origin_rows(report),
+        evidence=evidence,
+        times=time_rows(report, analysis),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ptq_cli.report.html", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_bounded,
+    )
+    environment.filters["breakable"] = breakable
+    environment.filters["whole"] = escape
+    return environment
+
+
+def breakable(name: str) -> Markup:
+    """Return a name, escaped, that may be broken into lines behind its dots and slashes.
+
+    Example:
+        >>> str(breakable("<b>/Conv"))
+        '&lt;b&gt;/<wbr>Conv'
+    """
+    return Markup("<wbr>").join(re.findall(r"[^./]*[./]|[^./]+", _cut(name, MOST_OF_A_NAME)))
+
+
+def _bounded(value: Any) -> Any:
+    """Cut a text; what is escaped already, as ``whole`` gives it, stays as it is."""
+    return _cut(value, MOST_OF_A_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _asset(environment: Environment, name: str) -> str:
+    loader: Any = environment.loader
+    text: str = loader.get_source(environment, name)[0]
+    return text.strip()
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

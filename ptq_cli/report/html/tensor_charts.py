@@ -1,0 +1,142 @@
+"""Tensors as small multiples: a histogram, the range that was chosen, and those that other methods choose."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.report.html.axis_scale import Scale, Tick
+from ptq_cli.report.html.evidence import MethodRange, TensorEvidence
+from ptq_cli.report.text.numbers import format_decibels, format_range, format_share
+
+WIDTH, HEIGHT = 360.0, 96.0
+CHOSEN_ROW, ROW, AXIS = 14.0, 14.0, 20.0
+LEFT = 76.0
+"""Room for the methods' names."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A method's range in the drawing, and as text."""
+
+    method: str
+    y: float
+    low: float
+    high: float
+    range: str
+    sqnr: str
+    clipped: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class TensorCard:
+    """A tensor's drawing and its texts.
+
+    Attributes:
+        anchor: its place among the cards, which layers point to.
+        bars: the histogram as an SVG path; empty where there is none.
+        spans: the range of the model first, then those of the methods.
+        is_log: whether counts are drawn on a log scale.
+        height: of the whole drawing.
+    """
+
+    anchor: int
+    name: str
+    format: str
+    range: str
+    chosen: Span
+    spans: tuple[Span, ...]
+    bars: str
+    is_log: bool
+    ticks: tuple[Tick, ...]
+    height: float
+    facts: tuple[str, ...]
+    finding: str
+    remedy: str
+
+
+def tensor_cards(
+    tensors: Sequence[TensorEvidence], analysed: Sequence[TensorAnalysis] = ()
+) -> tuple[TensorCard, ...]:
+    """Return a card for each tensor, in the order given."""
+    found = {item.name: item for item in analysed if item.kind == "activation"}
+    return tuple(_card(index, tensor, found.get(tensor.name)) for index, tensor in enumerate(tensors, 1))
+
+
+def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) -> TensorCard:
+    scale = Scale(*_drawn(tensor), LEFT, WIDTH - 8)
+    bars, is_log = _bars(tensor, scale)
+    first = HEIGHT + CHOSEN_ROW
+    spans = tuple(
+        _span(item, tensor.values, scale, first + index * ROW, chosen=item.method == tensor.chosen.method)
+        for index, item in enumerate(tensor.ranges, 1)
+    )
+    return TensorCard(
+        anchor,
+        tensor.name,
+        tensor.format,
+        format_range(tensor.low, tensor.high),
+        _span(tensor.chosen, tensor.values, scale, first, chosen=True),
+        spans,
+        bars,
+        is_log,
+        scale.ticks(5),
+        first + len(spans) * ROW + AXIS,
+        tuple(_facts(tensor, analysed)),
+        analysed.finding if analysed is not None else "",
+        analysed.remedy if analysed is not None else "",
+    )
+
+
+def _drawn(tensor: TensorEvidence) -> tuple[float, float]:
+    """Return what is drawn: the values seen, and the range if it does not dwarf them."""
+    low = min(tensor.low, max(tensor.chosen.low, 2 * tensor.low))
+    high = max(tensor.high, min(tensor.chosen.high, 2 * tensor.high))
+    return low, high
+
+
+def _facts(tensor: TensorEvidence, analysed: TensorAnalysis | None) -> list[str]:
+    facts = [f"{tensor.values:,} values"]
+    if tensor.zeros:
+        facts.append(f"{format_share(tensor.zeros, tensor.values)} zeros, not drawn")
+    if analysed is not None:
+        facts.append(f"SQNR accumulated {format_decibels(analysed.sqnr_accumulated_db)}")
+        facts.append(f"isolated {format_decibels(analysed.sqnr_isolated_db)}")
+    return facts
+
+
+def _span(item: MethodRange, values: int, scale: Scale, y: float, *, chosen: bool) -> Span:
+    return Span(
+        item.method,
+        y,
+        scale.at(item.low),
+        scale.at(item.high),
+        format_range(item.low, item.high),
+        format_decibels(item.sqnr_db) if item.sqnr_db is not None else "",
+        format_share(item.clipped, values) if item.clipped is not None else "",
+        chosen,
+    )
+
+
+def _bars(tensor: TensorEvidence, scale: Scale) -> tuple[str, bool]:
+    """Return the outline of the bars as a path, and whether their heights are logarithms."""
+    top = max(tensor.counts, default=0.0)
+    if top <= 0:
+        return "", False
+    held = [count for count in tensor.counts if count > 0]
+    # Where a linear scale would show a quarter of what is held as nothing.
+    is_log = 4 * sum(count < top / HEIGHT for count in held) >= len(held)
+    width = (tensor.high - tensor.low) / len(tensor.counts)
+    path = [f"M{scale.at(tensor.low):g} {HEIGHT:g}"]
+    for index, count in enumerate(tensor.counts, 1):
+        path.append(f"V{_y(count, top, is_log=is_log)}H{scale.at(tensor.low + index * width):g}")
+    return f"{''.join(path)}V{HEIGHT:g}Z", is_log
+
+
+def _y(count: float, top: float, *, is_log: bool) -> int:
+    if count <= 0:
+        return int(HEIGHT)
+    share = math.log1p(count) / math.log1p(top) if is_log else count / top
+    # What holds a value is seen.
+    return round(HEIGHT - max(share * (HEIGHT - 4), 1.0))

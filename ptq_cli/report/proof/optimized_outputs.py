@@ -1,0 +1,97 @@
+"""Outputs of the graph that ONNX Runtime runs against those of the graph as it is written."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.stored import StoredModel
+from ptq_cli.report.proof.verification import OutputDifference
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.turns import Batch, batch_size
+
+STEPS = 255
+"""Of an 8-bit grid."""
+
+
+def compare_optimized(
+    model: bytes | StoredModel,
+    batches: Iterable[Batch],
+    grids: Mapping[str, float],
+    *,
+    threads: int = 0,
+    progress: ProgressCallback = silent,
+) -> tuple[tuple[OutputDifference, ...], int]:
+    """Run a model with and without ONNX Runtime's optimizations; return differences and samples.
+
+    The graph as it is written computes each operator in float between its DequantizeLinear and its
+    QuantizeLinear; the optimized one in integers. They round differently, so that some values lie one step
+    apart; many steps are a kernel that computes something else.
+
+    Args:
+        model: serialized.
+        batches: inputs by name.
+        grids: the scale of each output that is quantized, by its name.
+        threads: of ONNX Runtime.
+        progress: is told after each batch.
+
+    Edge case:
+        NaN in both is no difference, in one of them an infinite one. Outputs of other integers than a
+        quantized output's, of booleans, and sequences are passed over.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    stage = "comparing outputs"
+    progress(Progress(stage, 0, None))
+    written, optimized = (
+        Session(model, threads=threads, optimize=False),
+        Session(model, threads=threads),
+    )
+    sums = {name: _Sums() for name in written.outputs}
+    samples = 0
+    for batch in batches:
+        for name, one, other in zip(written.outputs, written.run(batch), optimized.run(batch), strict=True):
+            if is_array(one) and (one.dtype.kind == "f" or name in grids):
+                sums[name].add(one, other)
+        samples += batch_size(batch)
+        progress(Progress(stage, samples, None))
+    differences = tuple(item.difference(name, grids.get(name)) for name, item in sums.items() if item.count)
+    return differences, samples
+
+
+class _Sums:
+    """What is kept of an output while batches pass."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._absolute = self._signal = self._noise = 0.0
+        self._low, self._high = math.inf, -math.inf
+
+    def add(self, written: Array, optimized: Array) -> None:
+        one, other = (np.atleast_1d(array).astype(np.float64) for array in (written, optimized))
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(one - other)
+        difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
+        difference[np.isnan(difference)] = math.inf
+        finite = one[np.isfinite(one)]
+        self.count += one.size
+        if difference.size:
+            self._absolute = max(self._absolute, float(difference.max()))
+            self._noise += float(np.sum(difference**2))
+        if finite.size:
+            self._signal += float(np.sum(finite**2))
+            self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
+
+    def difference(self, name: str, scale: float | None) -> OutputDifference:
+        width = self._high - self._low
+        step = scale if scale is not None else width / STEPS if math.isfinite(width) and width > 0 else 1.0
+        return OutputDifference(name, self._absolute, step, scale is not None, self._sqnr())
+
+    def _sqnr(self) -> float:
+        if self._noise == 0:
+            return math.inf
+        ratio = self._signal / self._noise
+        return 10 * math.log10(ratio) if ratio > 0 else -math.inf

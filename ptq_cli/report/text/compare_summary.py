@@ -1,0 +1,116 @@
+"""A comparison as tables of plain text."""
+
+from ptq_cli.report.comparison.report_changes import WORSE_BY_DB, Comparison, MetricChange
+from ptq_cli.report.intervals.interval import TOLERANCE
+from ptq_cli.report.text.summary import (
+    INTERVAL,
+    Row,
+    Table,
+    format_bytes,
+    format_drop,
+    format_interval,
+    format_value,
+)
+
+DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
+MOST_LAYERS = 20
+"""That a table shows; --json has all."""
+
+
+def change_table(comparison: Comparison) -> Table:
+    """Return each metric with both values, how much worse it became, the interval, and what that means."""
+    rows = tuple(_metric_row(metric) for metric in comparison.metrics)
+    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), rows)
+
+
+def size_line(comparison: Comparison) -> str:
+    """Say how the quantized file's size changed."""
+    return _size_text(comparison.bytes_before, comparison.bytes_after)
+
+
+def difference_table(comparison: Comparison) -> Table:
+    """Return what else differs, digests cut to their beginning."""
+    rows = ((found.what, _short(found.before), _short(found.after)) for found in comparison.changes)
+    return Table(("what", "before", "after"), tuple(rows))
+
+
+def moved_table(comparison: Comparison) -> Table:
+    """Return the layers that run elsewhere, or stay float for another reason."""
+    rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
+    return Table(("layer", "before", "after"), rows)
+
+
+def latency_line(comparison: Comparison) -> str:
+    """Say how the latency beside the float model's changed; empty where neither was measured."""
+    before, after = (
+        "not measured" if ratio is None else f"{ratio:.2f} times float's"
+        for ratio in (comparison.latency_before, comparison.latency_after)
+    )
+    return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
+
+
+def worse_table(comparison: Comparison) -> Table:
+    """Return the layers that lost most of their SQNR, twenty at the most."""
+    rows = tuple(
+        (
+            loss.name,
+            loss.op,
+            format_value(loss.before, "decibel"),
+            format_value(loss.after, "decibel"),
+            format_drop(loss.worse_by, "decibel"),
+        )
+        for loss in (comparison.worse_layers or ())[:MOST_LAYERS]
+    )
+    return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
+
+
+def worse_line(comparison: Comparison) -> str:
+    """Say whether layers got worse, or why that is not known."""
+    found = comparison.worse_layers
+    if found is None:
+        return "layers: an analysis.json beside each report would tell which got worse (ptq analyze)"
+    more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
+    return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
+
+
+def _metric_row(metric: MetricChange) -> Row:
+    values = (
+        "" if value is None else format_value(value, metric.unit) for value in (metric.before, metric.after)
+    )
+    worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
+    return (metric.name, *values, worse, format_interval(metric.interval, metric.unit), _result(metric))
+
+
+def _result(metric: MetricChange) -> str:
+    """Say whether it is better, and whether that could be chance.
+
+    Example:
+        >>> _result(MetricChange("sqnr_db", "decibel", True, before=30.0, after=31.0))
+        'better'
+    """
+    worse = metric.worse_by
+    if worse is None:
+        return "new" if metric.before is None else "gone"
+    if abs(worse) <= TOLERANCE or metric.before == metric.after:
+        return "same"
+    interval = metric.interval
+    is_chance = interval is not None and interval.low <= 0 <= interval.high
+    return ("worse" if worse > 0 else "better") + (", within chance" if is_chance else "")
+
+
+def _size_text(before: int, after: int) -> str:
+    """Write both sizes.
+
+    Example:
+        >>> _size_text(1_000_000, 900_000), _size_text(12, 12)
+        ('size: 1.00 MB before, 900.00 kB after (-10.00 %)', 'size: 12 bytes, as before')
+    """
+    if before == after:
+        return f"size: {format_bytes(after)}, as before"
+    change = f"{100 * (after / before - 1):+.2f} %"
+    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
+
+
+def _short(text: str) -> str:
+    is_digest = len(text) == DIGEST_LENGTH and not set(text) - set("0123456789abcdef")
+    return text[:SHOWN_DIGEST] if is_digest else text

@@ -1,0 +1,132 @@
+"""Gates as text: a table, and a line for each doubt."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.measurement import Unit
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.intervals.interval import TOLERANCE
+from ptq_cli.report.text.summary import (
+    INTERVAL,
+    MAX_DECIMALS,
+    Row,
+    Table,
+    format_bytes,
+    format_drop,
+    format_interval,
+    format_value,
+)
+
+SIGNIFICANT_DIGITS = 2
+"""Of a number of samples that is an estimate."""
+
+Write = Callable[..., str]
+
+
+def gate_table(report: Report) -> Table:
+    """Return each gate with what is limited, the limit, what was measured, its interval, and the result."""
+    rows = tuple(row_of(report, gate) for gate in report.gates)
+    return Table(("metric", "limit", "measured", INTERVAL, "result"), rows)
+
+
+def doubt_lines(report: Report) -> list[str]:
+    """Return a line for each gate with its limit inside the interval: how many samples would settle it."""
+    seen = report.evaluation.samples
+    return [doubt_text(gate, seen) for gate in report.gates if gate.verdict == "undecided"]
+
+
+def doubt_text(gate: GateResult, seen: int) -> str:
+    """Say how many samples would settle a gate that ``seen`` ones cannot decide.
+
+    Example:
+        >>> doubt_text(GateResult("top1", "max_drop", 0.01, 0.0, samples_needed=123), seen=50)
+        'undecided: drop of top1; about 120 samples would settle it, there were 50'
+    """
+    if gate.kind == "max_latency_ratio":
+        return f"undecided: {limited_text(gate)}; a quieter machine would settle it, not more samples"
+    return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
+
+
+def limited_text(gate: GateResult) -> str:
+    """Say what a gate limits.
+
+    Example:
+        >>> limited_text(GateResult("top1", "max_drop", 0.01, 0.0))
+        'drop of top1'
+    """
+    return {
+        "max_drop": f"drop of {gate.metric}",
+        "max_regression": f"regression of {gate.metric}",
+        "min": gate.metric,
+        "max_size": "size of the int8 file",
+        "max_latency_ratio": "latency beside float's",
+    }[gate.kind]
+
+
+def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
+    """Return the limit and what was measured, with as many digits as they take to differ."""
+    write = _writer(gate, unit)
+    limit, value = write(gate.limit), write(gate.value)
+    decimals = 2
+    # "1.00 points, at most 1.00 points: FAIL" explains nothing; show the digits in which they differ.
+    differs = math.isfinite(gate.value) and abs(gate.value - gate.limit) > TOLERANCE
+    while differs and limit == value and decimals < MAX_DECIMALS:
+        decimals += 1
+        limit, value = write(gate.limit, decimals=decimals), write(gate.value, decimals=decimals)
+    bound = "at least" if gate.kind == "min" else "at most"
+    of = "the baseline" if gate.kind == "max_regression" else "float"
+    relative = f" ({gate.percent:g} % of {of})" if gate.percent is not None else ""
+    return f"{bound} {limit}{relative}", value
+
+
+def result_text(gate: GateResult) -> str:
+    """Say what became of a gate.
+
+    Example:
+        >>> result_text(GateResult("top1", "max_drop", 0.01, 0.02))
+        'FAIL'
+    """
+    doubt = ", undecided" if gate.verdict == "undecided" else ""
+    return ("pass" if gate.passed else "FAIL") + doubt
+
+
+def row_of(report: Report, gate: GateResult) -> Row:
+    """Return what is limited, the limit, what was measured, its interval, and the result."""
+    unit = _unit(report, gate)
+    limit, value = limit_text(gate, unit)
+    return limited_text(gate), limit, value, format_interval(gate.interval, unit), result_text(gate)
+
+
+def _unit(report: Report, gate: GateResult) -> Unit:
+    return next((metric.unit for metric in report.metrics if metric.name == gate.metric), "number")
+
+
+def _writer(gate: GateResult, unit: Unit) -> Write:
+    if gate.kind == "max_size":
+        return _write_size
+    if gate.kind == "max_latency_ratio":
+        return _write_ratio
+    return partial(format_value if gate.kind == "min" else format_drop, unit=unit)
+
+
+def _write_ratio(ratio: float, decimals: int = 2) -> str:
+    return f"{ratio:.{decimals}f} times"
+
+
+def _write_size(size: float, decimals: int | None = None) -> str:
+    return format_bytes(int(size)) if decimals is None else f"{int(size):,} bytes"
+
+
+def _needed_text(needed: int | None, seen: int) -> str:
+    """Say how many samples would settle it.
+
+    Example:
+        >>> _needed_text(9123, 2000), _needed_text(None, 2000)
+        ('about 9,100 samples would settle it, there were 2,000', 'no number of samples would settle it')
+    """
+    if needed is None:
+        return "no number of samples would settle it"
+    rounded = round(needed, SIGNIFICANT_DIGITS - len(str(needed))) if needed > 99 else needed
+    return f"about {rounded:,} samples would settle it, there were {seen:,}"

@@ -1,0 +1,122 @@
+"""A report as Markdown for a pull-request comment."""
+
+import re
+from collections.abc import Iterable
+
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.summary import (
+    Table,
+    class_table,
+    comparison_table,
+    label_table,
+    no_interval_lines,
+    origin_table,
+    placement_line,
+    placement_table,
+    size_table,
+    verdict_line,
+)
+
+MAX_LAYERS = 200
+"""A comment on GitHub holds 65,536 characters; 200 rows of cells cut to 120 fit what models are called."""
+
+MAX_CELL = 120
+
+# Letters and digits of any script, and marks that start nothing in Markdown inside a table's cell.
+_PLAIN = re.compile(r"[\w ./,;%+()=-]")
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_WWW = re.compile(r"www\.", re.IGNORECASE)
+
+
+def report_to_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown: verdict, metrics, size, placement, origin.
+
+    Edge case:
+        Names from the model are shown, never obeyed: see ``escape``. Of more than 200 layers, the first 200
+        are listed, those that stay float before the others.
+    """
+    parts = ["### ptq report", f"**{verdict_line(report)}**"]
+    if report.gates:
+        parts.append(gates_to_markdown(report))
+    for table in (label_table(report), comparison_table(report), size_table(report)):
+        if table.rows:
+            parts.append(_table(table))
+    parts += [escape(line) for line in no_interval_lines(report)]
+    if (classes := class_table(report)).rows:
+        parts.append(_details("Classes", _table(classes)))
+    parts.append(f"{placement_line(report)}.")
+    if report.layers:
+        parts.append(_details("Layers", _placement(report)))
+    parts.append(_details("How this report was made", _table(origin_table(report))))
+    return "\n\n".join(parts) + "\n"
+
+
+def gate_to_markdown(report: Report) -> str:
+    """Return what ``ptq gate`` decided: the verdict and the gates alone."""
+    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{gates_to_markdown(report)}\n"
+
+
+def gates_to_markdown(report: Report) -> str:
+    """Return the table of the gates, and their doubts as a list."""
+    parts = [_table(gate_table(report))]
+    if doubts := doubt_lines(report):
+        parts.append("\n".join(f"- {escape(line)}" for line in doubts))
+    return "\n\n".join(parts)
+
+
+def escape(text: str) -> str:
+    r"""Return Markdown that shows ``text`` and does nothing: no markup, HTML, link or mention.
+
+    Every character that Markdown or HTML could read as more than itself becomes a numeric reference, which
+    CommonMark never takes for structure. ``@`` and ``#`` also get a zero-width space, since GitHub looks for
+    mentions and issues in the rendered text.
+
+    Edge case:
+        Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD; texts
+        longer than 120 characters are cut.
+
+    Source:
+        CommonMark 0.31.2, section 2.5 (entity and numeric character references).
+
+    Example:
+        >>> escape("a|b"), escape("<script>")
+        ('a&#124;b', '&#60;script&#62;')
+        >>> escape("/conv_1/Conv"), escape("two\nlines")
+        ('/conv_1/Conv', 'two lines')
+    """
+    line = " ".join(text.split())
+    if len(line) > MAX_CELL:
+        line = line[: MAX_CELL - 1] + "…"
+    escaped = "".join(_escape_letter(letter) for letter in line)
+    escaped = _OUTER_UNDERSCORE.sub("&#95;", escaped)
+    return _WWW.sub(lambda match: f"{match[0][:3]}&#46;", escaped)
+
+
+def _escape_letter(letter: str) -> str:
+    if not letter.isprintable():
+        return "\ufffd"
+    if _PLAIN.match(letter) or not letter.isascii():
+        return letter
+    return f"&#{ord(letter)};" + ("\u200b" if letter in "@#" else "")
+
+
+def _table(table: Table) -> str:
+    rule = tuple("---" for _ in table.header)
+    return "\n".join([_row(table.header), _row(rule), *(_row(map(escape, row)) for row in table.rows)])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _placement(report: Report) -> str:
+    table = placement_table(report)
+    text = _table(Table(table.header, table.rows[:MAX_LAYERS]))
+    left_out = len(table.rows) - MAX_LAYERS
+    return f"{text}\n\n{left_out} more in report.json." if left_out > 0 else text
+
+
+def _details(title: str, body: str) -> str:
+    # The empty lines around the body make GitHub read it as Markdown inside the HTML block.
+    return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"

@@ -1,0 +1,248 @@
+"""A report as tables of plain text, which the terminal, Markdown and later renderers share.
+
+Every number becomes text here and nowhere else. Texts from the model are as they came: who renders them
+escapes them.
+"""
+
+from dataclasses import dataclass
+
+from ptq_cli.report.document.measurement import Unit
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
+
+Row = tuple[str, ...]
+
+MAX_DECIMALS = 9
+MOST_CLASSES = 20
+"""That a table shows; report.json has all."""
+INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
+"""Header of a column of intervals."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of as many cells."""
+
+    header: Row
+    rows: tuple[Row, ...]
+
+
+def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
+    """Write a metric's value.
+
+    Units:
+        a share becomes a percentage, decibels stay, a number keeps four significant digits.
+
+    Args:
+        value: the value; inf, -inf and NaN are written as such.
+        unit: the metric's unit.
+        decimals: digits after the point; None for two, or four significant ones of a bare number.
+
+    Example:
+        >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
+        ('82.13 %', '31.52 dB', '0.01235')
+    """
+    if unit == "number":
+        if decimals is not None:
+            return f"{value:.{decimals}f}"
+        # A cosine of 0.99998 is not 1, and the difference is what one looks for.
+        return f"{value:.4g}" if f"{value:.4g}" != "1" or value == 1 else f"{value:.6f}"
+    shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
+    return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
+
+
+def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
+    """Write a drop; that of a share is in percentage points, and a gain has a minus sign.
+
+    Example:
+        >>> format_drop(0.0102, "share"), format_drop(-0.002, "share"), format_drop(0.5, "number")
+        ('1.02 points', '-0.20 points', '0.5')
+    """
+    return format_value(drop, unit, decimals).replace(" %", " points")
+
+
+def format_interval(interval: Interval | None, unit: Unit) -> str:
+    """Write both ends of an interval; the unit, which stands beside it, is left out.
+
+    Edge case:
+        An empty text where there is none. A bare number gets as many digits as its ends take to differ.
+
+    Example:
+        >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
+        ('-0.20 to 0.51', '')
+        >>> format_interval(Interval(0.99871, 0.99874, "bootstrap"), "number")
+        '0.99871 to 0.99874'
+    """
+    if interval is None:
+        return ""
+    ends = (interval.low, interval.high)
+    if unit != "number":
+        low, high = (format_value(end, unit).partition(" ")[0] for end in ends)
+        return f"{low} to {high}"
+    digits = 4
+    while digits < MAX_DECIMALS and ends[0] != ends[1] and f"{ends[0]:.{digits}g}" == f"{ends[1]:.{digits}g}":
+        digits += 1
+    return f"{ends[0]:.{digits}g} to {ends[1]:.{digits}g}"
+
+
+def format_bytes(size: int) -> str:
+    """Write a file's size in decimal units, as disks and package registries count.
+
+    Example:
+        >>> format_bytes(999), format_bytes(1_234_567), format_bytes(5_000_000_000)
+        ('999 bytes', '1.23 MB', '5.00 GB')
+    """
+    for factor, suffix in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.2f} {suffix}"
+    return f"{size} byte{'' if size == 1 else 's'}"
+
+
+def share_of_float(size: int, float_size: int) -> str:
+    """Write how large the quantized file is beside the float one.
+
+    Example:
+        >>> share_of_float(25, 100)
+        '25.0 % of float'
+    """
+    return f"{100 * size / float_size:.1f} % of float"
+
+
+def verdict_line(report: Report) -> str:
+    """Say the verdict, and how many limits were missed.
+
+    Example:
+        >>> _verdict_text("fail", missed=1, total=2)
+        'FAIL: 1 of 2 gates missed'
+    """
+    missed = sum(not gate.passed for gate in report.gates)
+    doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
+    return _verdict_text(report.verdict, missed, len(report.gates), doubtful)
+
+
+def label_table(report: Report) -> Table:
+    """Return the metrics of each model, with the drop and its interval; PyTorch's where it was evaluated."""
+    with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
+    rows = []
+    for metric in report.metrics:
+        if metric.float_value is not None and metric.drop is not None:
+            values = (metric.float_value, metric.quantized_value)
+            texts = [format_value(value, metric.unit) for value in values]
+            if with_pytorch:
+                value = metric.pytorch_value
+                texts.insert(0, "" if value is None else format_value(value, metric.unit))
+            interval = format_interval(metric.drop_interval, metric.unit)
+            rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit), interval))
+    models = ("PyTorch", "float", "int8") if with_pytorch else ("float", "int8")
+    return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
+
+
+def no_interval_lines(report: Report) -> list[str]:
+    """Return a line for each metric whose drop has no interval, with the reason."""
+    return [
+        f"note: the drop of {metric.name} has no interval: {metric.no_interval}"
+        for metric in report.metrics
+        if metric.no_interval
+    ]
+
+
+def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
+    """Return the classes of a metric that has them, those that lost most first, so many at the most."""
+    classes = [found for metric in report.metrics for found in metric.by_class]
+    rows = tuple(
+        (
+            f"{found.label} {found.name}".rstrip(),
+            str(found.flips.samples),
+            format_value(found.float_value, "share"),
+            format_value(found.quantized_value, "share"),
+            format_drop(found.drop, "share"),
+            format_interval(found.drop_interval, "share"),
+        )
+        for found in sorted(classes, key=lambda found: -found.drop)[:most]
+    )
+    return Table(("class", "samples", "float", "int8", "drop", INTERVAL), rows)
+
+
+def comparison_table(report: Report) -> Table:
+    """Return the metrics that compare the two models' outputs, with their intervals."""
+    rows = tuple(
+        (
+            metric.name,
+            format_value(metric.quantized_value, metric.unit),
+            format_interval(metric.quantized_interval, metric.unit),
+        )
+        for metric in report.metrics
+        if metric.float_value is None
+    )
+    return Table(("int8 against float", "value", INTERVAL), rows)
+
+
+def size_table(report: Report) -> Table:
+    """Return both files with their sizes, the quantized one with its share of the float one."""
+    files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
+    ratios = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
+    rows = tuple(
+        (kind, file.name, format_bytes(file.bytes), ratio)
+        for (kind, file), ratio in zip(files, ratios, strict=True)
+    )
+    return Table(("model", "file", "size", "ratio"), rows)
+
+
+def placement_line(report: Report) -> str:
+    """Say how many layers compute on integers and how many stay float.
+
+    Example:
+        >>> _placement_text(1, 3)
+        '1 layer runs on integers, 3 stay float'
+    """
+    return _placement_text(report.quantized_layers, report.float_layers)
+
+
+def placement_table(report: Report) -> Table:
+    """Return every layer with where it runs and why; float ones first, else in the model's order."""
+    layers = sorted(report.layers, key=lambda layer: layer.integer)
+    rows = ((layer.name, layer.op, "integer" if layer.integer else "float", layer.reason) for layer in layers)
+    return Table(("layer", "op", "runs on", "reason"), tuple(rows))
+
+
+def origin_table(report: Report) -> Table:
+    """Return what one needs to make the report again: versions, settings, data, hashes."""
+    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
+    rows = (
+        ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
+        ("quantized", _short(report.model.quantized_model.sha256)),
+        ("target", report.target),
+        ("amax", f"{report.amax.method}{settings}"),
+        (
+            "calibration",
+            f"{report.calibration.method}, {report.calibration.samples} samples, "
+            f"data {_short(report.calibration.data_digest)}",
+        ),
+        (
+            "evaluation",
+            f"{report.evaluation.source}, {report.evaluation.samples} samples, "
+            f"data {_short(report.evaluation.data_digest)}",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
+        ("created", report.created),
+    )
+    return Table(("what", "which"), rows)
+
+
+def _short(digest: str) -> str:
+    return digest[:12]
+
+
+def _verdict_text(verdict: str, missed: int, total: int, doubtful: int = 0) -> str:
+    gates = f"gate{'' if total == 1 else 's'}"
+    text = {
+        "pass": f"PASS: {total} {gates} held",
+        "fail": f"FAIL: {missed} of {total} {gates} missed",
+        "no gate": "no gate: no limit was set",
+    }[verdict]
+    return f"{text}, {doubtful} of them undecided" if doubtful else text
+
+
+def _placement_text(integer: int, stay_float: int) -> str:
+    runs = "layer runs" if integer == 1 else "layers run"
+    return f"{integer} {runs} on integers, {stay_float} stay{'s' if stay_float == 1 else ''} float"

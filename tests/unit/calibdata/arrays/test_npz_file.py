@@ -1,0 +1,164 @@
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
+
+BOTH = pytest.mark.parametrize("compressed", [False, True], ids=["stored", "compressed"])
+
+
+def npy_bytes(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@BOTH
+def test_batches_are_the_rows_of_every_array(save_npz, rng, compressed):
+    ids = rng.integers(0, 100, size=(10, 300))
+    mask = rng.random((10, 5, 2)).astype(np.float32)
+    label = np.arange(10, dtype=np.int16)
+    dataset = NpzDataset(save_npz(compressed, ids=ids, mask=mask, label=label))
+    batches = list(dataset.batches(4))
+    assert [batch.size for batch in batches] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate([b.inputs["ids"] for b in batches]), ids)
+    np.testing.assert_array_equal(np.concatenate([b.inputs["mask"] for b in batches]), mask)
+    np.testing.assert_array_equal(np.concatenate([b.labels for b in batches]), label)
+    assert all(batch.labels.dtype == np.int64 for batch in batches)
+    assert batches[2].names == ("calib.npz[8]", "calib.npz[9]")
+
+
+def test_specs_leave_out_labels(save_npz):
+    dataset = NpzDataset(save_npz(x=np.zeros((3, 2)), labels=np.zeros(3, int)))
+    assert [str(spec) for spec in dataset.specs.values()] == ["x: float64[?, 2]"]
+    assert (dataset.has_labels, dataset.class_names, dataset.count) == (True, (), 3)
+
+
+@BOTH
+def test_two_iterations_at_once_do_not_disturb_each_other(save_npz, rng, compressed):
+    x = rng.normal(size=(6, 50_000))
+    dataset = NpzDataset(save_npz(compressed, x=x))
+    for row, (one, two) in enumerate(zip(dataset.batches(1), dataset.batches(1), strict=True)):
+        np.testing.assert_array_equal(one.inputs["x"][0], x[row])
+        np.testing.assert_array_equal(two.inputs["x"][0], x[row])
+
+
+@BOTH
+def test_truncated_archive(save_npz, tmp_path, compressed):
+    path = tmp_path / "calib.npz"
+    save_npz(compressed, x=np.zeros((10, 10)))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataFormatError, match=r"calib\.npz' is damaged or truncated"):
+        NpzDataset(str(path))
+
+
+def test_flipped_value_fails_the_checksum(save_npz, tmp_path):
+    path = tmp_path / "calib.npz"
+    save_npz(x=np.zeros((100, 10)))
+    content = bytearray(path.read_bytes())
+    content[4000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataFormatError, match=r"array 'x' of .* is damaged or truncated: Bad CRC-32"):
+        list(NpzDataset(str(path)).batches(8))
+
+
+def test_objects_are_refused(tmp_path):
+    path = tmp_path / "calib.npz"
+    np.savez(path, x=np.array([{"a": 1}, None], dtype=object))
+    with pytest.raises(
+        DataFormatError, match=r"array 'x' of .* holds Python objects, which ptq never unpickles"
+    ):
+        NpzDataset(str(path))
+
+
+def test_fortran_order_names_the_array(save_npz):
+    with pytest.raises(DataFormatError, match=r"array 'x' of .* is stored in Fortran order"):
+        NpzDataset(save_npz(x=np.asfortranarray(np.zeros((2, 3)))))
+
+
+def test_arrays_must_agree_on_the_samples(save_npz):
+    with pytest.raises(DataShapeError, match="differ in the number of samples: 'a' has 4, 'b' has 5"):
+        NpzDataset(save_npz(a=np.zeros((4, 1)), b=np.zeros((5, 1))))
+
+
+LABELS = {
+    "count": (np.zeros(3, int), "array 'label' of .* has 3 labels, there are 4 samples"),
+    "bool": (np.zeros(4, bool), "has dtype bool, numbers are wanted"),
+}
+
+
+@pytest.mark.parametrize(("label", "message"), LABELS.values(), ids=LABELS.keys())
+def test_labels_of_a_wrong_kind(save_npz, label, message):
+    with pytest.raises(LabelError, match=message):
+        NpzDataset(save_npz(x=np.zeros((4, 1)), label=label))
+
+
+def test_two_label_arrays(save_npz):
+    with pytest.raises(LabelError, match="has both 'label' and 'labels', one is wanted"):
+        NpzDataset(save_npz(x=np.zeros((1, 1)), label=np.zeros(1, int), labels=np.zeros(1, int)))
+
+
+@pytest.mark.parametrize("arrays", [{}, {"label": np.zeros(2, int)}], ids=["nothing", "labels_only"])
+def test_no_input_array(save_npz, arrays):
+    with pytest.raises(EmptyDataError, match="holds no input array"):
+        NpzDataset(save_npz(**arrays))
+
+
+def archive_of(path, members, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return str(path)
+
+
+def test_other_members_are_refused(tmp_path):
+    source = archive_of(tmp_path / "model.pt", [("model/data.pkl", b"x")])
+    with pytest.raises(
+        DataFormatError, match=r"a zip archive with 'model/data\.pkl', only \.npy members"
+    ) as error:
+        NpzDataset(source)
+    assert "a PyTorch file is a model" in error.value.hint
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name(tmp_path):
+    members = [("x.npy", npy_bytes(np.zeros((1, 1))))] * 2
+    with pytest.raises(DataFormatError, match="has two arrays named 'x'"):
+        NpzDataset(archive_of(tmp_path / "a.npz", members))
+
+
+def test_member_that_is_no_array(tmp_path):
+    with pytest.raises(
+        DataFormatError, match=r"array 'x' of .* is no npy array: its first bytes are b'hello'"
+    ):
+        NpzDataset(archive_of(tmp_path / "a.npz", [("x.npy", b"hello")]))
+
+
+def test_compression_without_a_bound_is_refused(tmp_path):
+    source = archive_of(tmp_path / "a.npz", [("x.npy", npy_bytes(np.zeros((9, 9))))], zipfile.ZIP_BZIP2)
+    with pytest.raises(DataFormatError, match="compressed by zip method 12, stored or deflated is wanted"):
+        NpzDataset(source)
+
+
+def test_member_shorter_than_its_shape(tmp_path):
+    content = npy_bytes(np.zeros((9, 9)))
+    with pytest.raises(DataFormatError, match=r"array 'x' of .* is truncated: found 768 bytes"):
+        NpzDataset(archive_of(tmp_path / "a.npz", [("x.npy", content[:-8])]))
+
+
+def test_changed_archive_is_noticed(save_npz):
+    dataset = NpzDataset(save_npz(x=np.zeros((3, 2))))
+    save_npz(x=np.zeros((4, 2)))
+    with pytest.raises(DataFormatError, match="changed since it was opened"):
+        next(dataset.batches(1))
+    save_npz(y=np.zeros((3, 2)))
+    with pytest.raises(DataFormatError, match="changed since it was opened"):
+        next(dataset.batches(1))
+
+
+def test_name_with_slashes_is_kept(tmp_path):
+    source = archive_of(tmp_path / "a.npz", [("encoder/ids.npy", npy_bytes(np.zeros((1, 1))))])
+    assert list(NpzDataset(source).specs) == ["encoder/ids"]

@@ -1,0 +1,128 @@
+import os
+
+import pytest
+
+from ptq_cli.calibdata.dataset import shard_files
+from ptq_cli.calibdata.dataset.shard_files import (
+    digest_files,
+    expand_ranges,
+    has_range,
+    list_shards,
+    require_files,
+)
+from ptq_cli.core.errors import DataFormatError, InputFileError
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make empty files; return their folder."""
+
+    def build(*names):
+        for name in names:
+            (tmp_path / "shards" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "shards" / name).touch()
+        return str(tmp_path / "shards")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("t-{0..2}.tar", ["t-0.tar", "t-1.tar", "t-2.tar"]),
+        ("t-{08..11}.tar", ["t-08.tar", "t-09.tar", "t-10.tar", "t-11.tar"]),
+        ("{9..10}", ["9", "10"]),
+        ("{0..1}/{1..2}", ["0/1", "0/2", "1/1", "1/2"]),
+        ("t-{3..3}.tar", ["t-3.tar"]),
+        ("t.tar", ["t.tar"]),
+    ],
+)
+def test_patterns(pattern, names):
+    assert expand_ranges(pattern) == names
+
+
+@pytest.mark.parametrize("name", ["t-{a..b}.tar", "t-{1,2}.tar", "../t.tar", "t-{1..}.tar", "t-{1.2}.tar"])
+def test_what_is_no_pattern(name):
+    assert not has_range(name)
+
+
+def test_patterns_that_count_downwards_or_for_ever():
+    with pytest.raises(InputFileError, match="counts downwards: 3 to 1"):
+        expand_ranges("t-{3..1}.tar")
+    with pytest.raises(InputFileError, match="more than 1000000 files"):
+        expand_ranges("{0..9999}{0..9999}")
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tgz", ".TAR", ".parquet"])
+def test_suffixes(make, suffix):
+    root = make(f"b{suffix}", f"a{suffix}", "readme.md", f".hidden{suffix}", "sub/1.jpg")
+    assert list_shards(root) == [f"{root}/a{suffix}", f"{root}/b{suffix}"]
+
+
+def test_folder_of_images_is_left_to_others(make):
+    assert list_shards(make("1.jpg", "2.jpg")) == []
+
+
+@pytest.mark.parametrize("names", [("a.tar", "b.parquet"), ("a.tar", "b.jpg"), ("b.jpg", "a.parquet")])
+def test_folders_of_two_kinds(make, names):
+    with pytest.raises(DataFormatError, match=r"has data of two kinds: 'a\..*' and 'b\..*'"):
+        list_shards(make(*names))
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(InputFileError, match="cannot be listed: No such file"):
+        list_shards(str(tmp_path / "missing"))
+
+
+def test_a_file_that_is_no_file(make, tmp_path):
+    root = make("a.tar")
+    os.mkfifo(tmp_path / "shards/b.tar")
+    with pytest.raises(InputFileError, match=r"b\.tar' is no regular file"):
+        require_files(list_shards(root))
+
+
+class TestDigest:
+    @pytest.fixture
+    def files(self, tmp_path):
+        paths = [tmp_path / "a", tmp_path / "b"]
+        for number, path in enumerate(paths):
+            path.write_bytes(bytes([number]) * 3_000_000)
+        return paths
+
+    def digest(self, *paths):
+        return digest_files([str(path) for path in paths])
+
+    def test_names_do_not_matter_but_order_does(self, files, tmp_path):
+        before = self.digest(*files)
+        assert self.digest(*reversed(files)) != before
+        files[0].rename(tmp_path / "c")
+        assert self.digest(tmp_path / "c", files[1]) == before
+
+    @pytest.mark.parametrize("place", [0, 1_500_000, 2_999_999])
+    def test_every_byte_of_small_sets_counts(self, files, place):
+        before = self.digest(*files)
+        self.change(files[0], place)
+        assert self.digest(*files) != before
+
+    def test_of_large_sets_a_part_is_read(self, files, monkeypatch):
+        monkeypatch.setattr(shard_files, "_WHOLE_BYTES", 5_000_000)
+        before = self.digest(*files)
+        self.change(files[0], 100_000)  # between two pieces
+        assert self.digest(*files) == before
+        self.change(files[0], 0)
+        changed = self.digest(*files)
+        assert changed != before
+        self.change(files[1], 2_999_999)
+        assert self.digest(*files) != changed
+        files[1].write_bytes(files[1].read_bytes() + b"x")
+        assert len({self.digest(*files), changed, before}) == 3
+
+    def test_a_file_that_is_gone(self, files):
+        files[1].unlink()
+        with pytest.raises(InputFileError, match=r"b' cannot be read: No such file"):
+            self.digest(*files)
+
+    def change(self, path, place):
+        content = bytearray(path.read_bytes())
+        content[place] ^= 0xFF
+        path.write_bytes(bytes(content))

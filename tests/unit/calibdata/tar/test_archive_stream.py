@@ -1,0 +1,190 @@
+"""Members of tar archives, as Python's writer and GNU tar make them, and as nobody should."""
+
+import gzip
+import io
+import shutil
+import subprocess
+import tarfile
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.tar.archive_stream import MAX_NAME_BYTES, tar_members
+from ptq_cli.core.errors import DataFormatError
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+MEMBERS = [("a/1.cls", b"1"), ("b", bytes(512)), ("c", b""), ("d", b"x" * 700)]
+
+
+def tar(members=MEMBERS, form="ustar"):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=FORMATS[form]) as archive:
+        for name, content in members:
+            info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def read(content):
+    return [(member.name, member.read()) for member in tar_members(io.BytesIO(content), "data 'x.tar'")]
+
+
+def of_type(kind, name="a.jpg"):
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    return info
+
+
+def refused(content, message):
+    with pytest.raises(DataFormatError, match=message) as error:
+        read(content)
+    assert error.value.message.startswith(("data 'x.tar'", "'"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_members_are_those_that_were_written(form):
+    members = [*MEMBERS, ("long/" * 30 + "1.jpg", b"y"), ("große.npy", b"z")]
+    assert read(tar(members, form)) == members
+
+
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_very_long_names(form):
+    members = [("x" * 300 + ".cls", b"1"), ("short.cls", b"2")]
+    assert read(tar(members, form)) == members
+
+
+def test_what_is_not_read_is_passed_over():
+    names = []
+    for member in tar_members(io.BytesIO(tar()), "it"):
+        names.append(member.name)
+        member.read(3)
+    assert names == [name for name, _ in MEMBERS]
+
+
+def test_folders_are_passed_over():
+    assert read(tar([(of_type(tarfile.DIRTYPE, "a"), b""), ("old/", b""), ("a/1.cls", b"1")])) == [
+        ("a/1.cls", b"1")
+    ]
+
+
+def test_size_of_a_pax_header():
+    info = tarfile.TarInfo("a.cls")
+    info.pax_headers = {"comment": "größer", "size": "1"}
+    assert read(tar([(info, b"1")], "pax")) == [("a.cls", b"1")]
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="there is no tar program")
+@pytest.mark.parametrize("form", ["ustar", "gnu", "pax", "v7"])
+def test_archives_of_the_tar_program(tmp_path, form):
+    (tmp_path / "data").mkdir()
+    for name, content in (("1.cls", b"1"), ("1.jpg", b"xyz" * 999)):
+        (tmp_path / "data" / name).write_bytes(content)
+    words = ["tar", f"--format={form}", "--sort=name", "-cf", "x.tar", "data"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert read((tmp_path / "x.tar").read_bytes()) == [("data/1.cls", b"1"), ("data/1.jpg", b"xyz" * 999)]
+
+
+def test_base_256_sizes():
+    block = bytearray(tar([("a.cls", b"123")])[:512])
+    block[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    assert read(bytes(block) + b"123".ljust(512, b"\0") + bytes(1024)) == [("a.cls", b"123")]
+    block[124:136] = b"\x80" + (2**60).to_bytes(11, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    refused(bytes(block), "declares 1152921504606846976 bytes for 'a.cls'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (tarfile.SYMTYPE, "a symbolic link"),
+        (tarfile.LNKTYPE, "a link"),
+        (tarfile.CHRTYPE, "a device"),
+        (tarfile.BLKTYPE, "a device"),
+        (tarfile.FIFOTYPE, "a pipe"),
+        (tarfile.GNUTYPE_SPARSE, "a sparse file"),
+        (b"M", "of unknown type b'M'"),
+    ],
+)
+def test_what_is_no_regular_file_is_refused(kind, says):
+    refused(tar([("1.cls", b"1"), (of_type(kind), b"")]), f"holds 'a.jpg', which is {says}")
+
+
+def test_sparse_files_of_pax_are_refused():
+    info = tarfile.TarInfo("a.jpg")
+    info.pax_headers = {"GNU.sparse.major": "1"}
+    refused(tar([(info, b"")], "pax"), "holds a sparse file")
+
+
+def test_an_archive_that_was_cut_is_never_taken_for_a_shorter_one():
+    content = tar()
+    whole = content.rstrip(b"\0")
+    for end in range(0, len(whole), 64):
+        with pytest.raises(DataFormatError):
+            read(content[:end])
+
+
+def test_a_damaged_header_is_not_the_end():
+    content = bytearray(tar())
+    content[1024] ^= 1
+    refused(bytes(content), "a header has a wrong checksum")
+
+
+def test_joined_archives_are_refused():
+    refused(tar() + tar(), "goes on after its end")
+
+
+def test_an_endless_end_is_refused():
+    stream = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(tar() + bytes(1 << 25))))
+    with pytest.raises(DataFormatError, match="goes on after its end"):
+        list(tar_members(stream, "it"))
+
+
+def test_a_name_that_claims_gigabytes():
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, MAX_NAME_BYTES + 1
+    refused(info.tobuf(), "declares 65537 bytes for a member's extended header")
+
+
+@pytest.mark.parametrize("records", [b"nonsense", b"99 path=a\n", b"0 path=a\n", b"9 path=ab", b"7 =abc\n"])
+def test_damaged_extended_headers(records):
+    refused(tar([(of_type(tarfile.XHDTYPE), records), ("1.cls", b"1")]), "damaged extended header")
+
+
+@pytest.mark.parametrize("size", ["-1", "1e9", "9" * 30])
+def test_damaged_extended_sizes(size):
+    record = f" size={size}\n"
+    record = f"{len(record) + 2}{record}".encode()
+    refused(tar([(of_type(tarfile.XHDTYPE), record), ("1.cls", b"1")]), "damaged extended header: a size")
+
+
+def test_one_name_for_all_is_refused():
+    refused(tar([(of_type(tarfile.XGLTYPE), b"12 path=abc\n"), ("1.cls", b"1")]), "one name or size for all")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "crc"])
+def test_damaged_gzip(damage):
+    rng = np.random.default_rng(0)
+    content = bytearray(gzip.compress(tar([("a.jpg", rng.bytes(5000))])))
+    if damage == "cut":
+        del content[3000:]
+    else:
+        content[-8 if damage == "crc" else 12] ^= 0xFF
+    stream = gzip.GzipFile(fileobj=io.BytesIO(bytes(content)))
+    with pytest.raises(DataFormatError, match=r"damaged|truncated|wrong checksum"):
+        for member in tar_members(stream, "data 'x.tar'"):
+            member.read()
+
+
+def test_memory_follows_what_is_there_and_not_what_is_claimed():
+    info = tarfile.TarInfo("a.npy")
+    info.size = 2**34
+    tracemalloc.start()
+    refused(info.tobuf() + bytes(1024), r"'a\.npy' of data 'x\.tar' is truncated: 1024 of 17179869184 bytes")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6

@@ -1,0 +1,63 @@
+"""Channels on the terminal: more of them than columns, dead ones, and none that says anything."""
+
+import numpy as np
+import pytest
+
+from ptq_cli.amax.decide import decide_channels
+from ptq_cli.cli.shown.channel_tables import channel_lines, decided_values, measured_values
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.core.formats import UINT8
+from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
+from ptq_cli.recipe.schema import AmaxSettings
+
+
+def view_of(values):
+    collector = ChannelCollector(1)
+    collector.update(np.asarray(values, np.float32))
+    channels = collector.statistics()
+    return ChannelsView(
+        channels, "max", decide_channels(channels, AmaxSettings("max"), UINT8, symmetric=False)
+    )
+
+
+def test_bars_are_as_high_as_the_channels():
+    lines = channel_lines(view_of([[8.0, 4.0, 0.0, -1.0, 1e-9]]), "ort-cpu", 80)
+
+    assert lines[0] == "channels:   5 along axis 1, amax by max: 1e-09 … 8, median 2.5"
+    assert lines[1] == "imbalance:  3.2, the largest amax over the median one"
+    assert lines[2] == " " * 12 + "█▄ ▁▁"
+    assert lines[3] == "dead:       2: 0 in every sample"
+
+
+@pytest.mark.parametrize("width", [21, 40, 80])
+def test_many_channels_share_bars(width):
+    values = np.ones((1, 1000))
+    values[0, 500] = 16
+
+    bars = channel_lines(view_of(values), "ort-cpu", width)[2]
+
+    assert len(bars) <= width and bars.count("█") == 1
+    assert set(bars.strip()) == {"█", "▁"}
+
+
+def test_dead_channels_are_named_as_far_as_one_reads():
+    lines = channel_lines(view_of(np.zeros((2, 20))), "ort-cpu", 80)
+
+    assert lines[0] == "channels:   20 along axis 1, amax by max"
+    assert lines[1] == "dead:       0, 1, 2, 3, 4, 5, 6, 7 and 12 more: 0 in every sample"
+    assert imbalance_of(np.zeros(3)) is None
+
+
+def test_channels_without_a_finite_value_have_no_range():
+    view = view_of([[np.nan, 1.0], [np.inf, -2.0]])
+
+    found = decided_values(view)
+
+    assert "not finite: 0: without any finite value" in channel_lines(view, "ort-cpu", 80)
+    assert found["min"] == [None, -2.0] and found["max"] == [None, 1.0]
+    assert found["without_finite_value"] == [0] and found["dead"] == []
+    assert found["amax"] == [0.0, 2.0] and found["scale"][0] == 1.0
+
+
+def test_without_channels_there_is_nothing_to_say():
+    assert measured_values(None) is None

@@ -1,0 +1,46 @@
+"""Text from elsewhere, before a terminal sees it."""
+
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.cli.shown.printable import as_typed, printable
+
+HOSTILE = {
+    "an escape": ("a\x1b[2Jb", "a?[2Jb"),
+    "a bell": ("a\x07", "a?"),
+    "a carriage return": ("safe\rforged", "safe?forged"),
+    "a direction mark": ("a\u202eb", "a?b"),
+    "half of a surrogate pair": ("a\udcff", "a?"),
+    "a newline": ("a\nb", "a\nb"),
+    "letters of the world": ("größe 量子 é", "größe 量子 é"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_control_characters_are_replaced(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+PATHS = {
+    "quoted": ("data '/work/c/a.npz' is", "data 'a.npz' is"),
+    "in a subfolder": ("/work/c/run/a", "run/a"),
+    "twice": ("'/work/c/a' and '/work/c/b'", "'a' and 'b'"),
+    "a folder that begins alike": ("/work/cc/a", "/work/cc/a"),
+    "a longer path that ends alike": ("/mnt/work/c/a", "/mnt/work/c/a"),
+    "the folder itself": ("'/work/c' is", "'/work/c' is"),
+    "with a sample": ("sample '/work/c/a.npz[3]'", "sample 'a.npz[3]'"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), PATHS.values(), ids=PATHS.keys())
+def test_paths_below_the_folder_become_relative(text: str, shown: str) -> None:
+    assert as_typed(text, Path("/work/c")) == shown
+
+
+def test_at_the_root_paths_stay_absolute() -> None:
+    assert as_typed("'/a/b'", Path("/")) == "'/a/b'"
+
+
+def test_a_folder_s_name_is_no_pattern() -> None:
+    assert as_typed("'/a+b/x' '/aab/x'", Path("/a+b")) == "'x' '/aab/x'"

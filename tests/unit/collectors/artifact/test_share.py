@@ -1,0 +1,81 @@
+"""Which shards a calibration holds: in words, written, and read back from files that may hold anything."""
+
+import json
+
+import pytest
+
+from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
+
+SHARES = [
+    Share(8, {2: 4}, 32),
+    Share(8, {5: 3, 1: 4}, 32),
+    Share(1, {1: 7}, 4, finished=False),
+    Share(3, {3: 0}, 1),
+]
+
+
+@pytest.mark.parametrize("share", [*SHARES, None], ids=repr)
+def test_what_is_read_is_what_was_written(share):
+    assert table_to_share(json.loads(json.dumps(share_to_table(share)))) == share
+
+
+def test_the_order_of_shards_does_not_show():
+    one, two = (Share(4, dict(pairs), 2) for pairs in (((1, 5), (3, 4)), ((3, 4), (1, 5))))
+    assert json.dumps(share_to_table(one)) == json.dumps(share_to_table(two))
+
+
+@pytest.mark.parametrize(
+    ("share", "holds", "misses"),
+    [
+        (Share(2, {1: 1}, 1), "shard 1 of 2", "shard 2 of 2"),
+        (Share(4, {3: 1, 1: 1}, 1), "shards 1 and 3 of 4", "shards 2 and 4 of 4"),
+        (Share(2, {1: 1, 2: 1}, 1), "shards 1 and 2 of 2", "no shard of 2"),
+        (Share(10**9, {2: 1}, 1), f"shard 2 of {10**9}", f"{10**9 - 9} more of {10**9}"),
+    ],
+    ids=["one", "two", "all", "a billion"],
+)
+def test_words(share, holds, misses):
+    assert share.describe() == holds
+    assert share.describe_missing().endswith(misses)
+
+
+@pytest.mark.parametrize(
+    ("share", "whole"),
+    [
+        (Share(2, {1: 1, 2: 1}, 1), True),
+        (Share(2, {1: 1}, 1), False),
+        (Share(1, {1: 1}, 1, finished=False), False),
+    ],
+)
+def test_whole(share, whole):
+    assert share.is_whole is whole
+
+
+GOOD = share_to_table(Share(3, {1: 2, 3: 1}, 8))
+DAMAGED = {
+    "a list": [],
+    "a key too few": {key: GOOD[key] for key in GOOD if key != "count"},
+    "a key too many": {**GOOD, "more": 1},
+    "no shards": {**GOOD, "count": 0},
+    "too many shards": {**GOOD, "count": 10**9 + 1},
+    "half a shard": {**GOOD, "count": 2.5},
+    "shards that are true": {**GOOD, "count": True},
+    "batches of nothing": {**GOOD, "batch_size": 0},
+    "a word for finished": {**GOOD, "finished": "yes"},
+    "no shard": {**GOOD, "batches": []},
+    "a table of shards": {**GOOD, "batches": {"1": 2}},
+    "no pair": {**GOOD, "batches": [1, 3]},
+    "three in a pair": {**GOOD, "batches": [[1, 2, 3]]},
+    "shard 0": {**GOOD, "batches": [[0, 2]]},
+    "a shard beyond the last": {**GOOD, "batches": [[4, 2]]},
+    "negative batches": {**GOOD, "batches": [[1, -1]]},
+    "batches that are text": {**GOOD, "batches": [[1, "2"]]},
+    "a shard twice": {**GOOD, "batches": [[1, 2], [1, 2]]},
+    "shards out of order": {**GOOD, "batches": [[3, 1], [1, 2]]},
+}
+
+
+@pytest.mark.parametrize("table", DAMAGED.values(), ids=DAMAGED)
+def test_what_cannot_have_been_written_is_refused(table):
+    with pytest.raises(ValueError, match=r"shards|holds"):
+        table_to_share(table)

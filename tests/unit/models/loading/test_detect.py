@@ -1,0 +1,110 @@
+"""A file is told by its content, never by its name."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from safetensors.torch import save_file
+
+from ptq_cli.core.errors import InputFileError, ModelFormatError
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.quiet import quiet_exporter
+from tests.unit.models.loading.sources import SmallNet
+
+
+def write_onnx(path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    onnx.save(
+        helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])), path
+    )
+
+
+def write_program(path: Path) -> None:
+    with quiet_exporter():
+        torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)), path)
+
+
+def write_script(path: Path) -> None:
+    with quiet_exporter():
+        torch.jit.save(torch.jit.script(torch.nn.ReLU()), path)
+
+
+WRITERS = {
+    ModelKind.ONNX: write_onnx,
+    ModelKind.EXPORTED_PROGRAM: write_program,
+    ModelKind.TORCHSCRIPT: write_script,
+    ModelKind.SAFETENSORS: lambda path: save_file({"w": torch.zeros(2)}, path),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS, ids=lambda kind: kind.name.lower())
+@pytest.mark.parametrize("name", ["model.pt", "model.onnx", "model", "model.pt2"])
+def test_kind_is_told_by_content_whatever_the_name(tmp_path, kind, name):
+    path = tmp_path / "content.pt2"
+    WRITERS[kind](path)
+    assert detect_kind(path.rename(tmp_path / name)) is kind
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (SmallNet().state_dict(), {}),
+        (SmallNet(), {}),
+        (SmallNet().state_dict(), {"_use_new_zipfile_serialization": False}),
+    ],
+    ids=["state_dict", "pickled_module", "old_serialization"],
+)
+def test_what_torch_save_writes_is_a_checkpoint(tmp_path, content, options):
+    torch.save(content, tmp_path / "model.pt", **options)
+    assert detect_kind(tmp_path / "model.pt") is ModelKind.CHECKPOINT
+
+
+def zip_of(names: list[str]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"x" * 100)
+    return stream.getvalue()
+
+
+BAD_CONTENT = {
+    "empty": (b"", "is empty"),
+    "text": (b"import torch\n", "is a text file"),
+    "utf8_text_cut_in_a_character": (("ä" * 300).encode()[:511], "is a text file"),
+    "truncated_zip": (
+        zip_of(["m/data.pkl"])[:-40],
+        "is a truncated or damaged archive: File is not a zip file",
+    ),
+    "zip_of_no_model": (zip_of(["m/readme.txt"]), "is a zip archive, but of no model"),
+    "random_bytes": (np.random.default_rng(5).bytes(600), "has an unknown format"),
+    "zeros": (bytes(600), "has an unknown format"),
+    "image": (b"\x89PNG\r\n\x1a\n" + bytes(100), "has an unknown format"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONTENT)
+def test_a_file_of_no_model_is_refused_with_what_it_is(tmp_path, case):
+    content, message = BAD_CONTENT[case]
+    path = tmp_path / "model.pt"
+    path.write_bytes(content)
+    with pytest.raises(ModelFormatError) as caught:
+        detect_kind(path)
+    assert caught.value.message == f"model 'model.pt' {message}"
+    assert caught.value.code == "PTQ-MODEL-001"
+    assert caught.value.hint
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(InputFileError, match=r"model '.*nowhere\.pt' does not exist") as caught:
+        detect_kind(tmp_path / "nowhere.pt")
+    assert caught.value.code == "PTQ-FILE-001"
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+        detect_kind(tmp_path)

@@ -1,0 +1,136 @@
+"""Each pass, as text: the graph before and after, and the same numbers.
+
+Run with ``PTQ_WRITE_GRAPHS=1`` to write the texts again, and look at what changed.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx_ir.passes import common
+
+from ptq_cli.models.preparing.passes.pass_registry import PASSES
+from ptq_cli.models.preparing.prepare_graph import prepare_model
+from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
+from tests.unit.models.loading.sources import operators
+from tests.unit.models.preparing.passes.axes_cases import AXES
+from tests.unit.models.preparing.passes.cases import REWRITTEN as FOLDED
+from tests.unit.models.preparing.passes.cases import Case
+from tests.unit.models.preparing.passes.near_cases import LEFT_ALONE
+from tests.unit.models.preparing.passes.product_cases import PRODUCTS
+from tests.unit.plan.graphs import run, sample
+from tests.unit.qdq.printer import graph_text
+
+GRAPHS = Path(__file__).parents[4] / "golden" / "passes"
+REWRITTEN = FOLDED | PRODUCTS | AXES
+BY_NAME = {item.name: item for item in PASSES}
+
+
+def with_initializers(case: Case) -> ir.Model:
+    """What a pass is given: constants are initializers."""
+    model = case.model()
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    return model
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_graph_before_and_after(name: str):
+    case = REWRITTEN[name]
+    model = with_initializers(case)
+    before = graph_text(model)
+    run_passes(model, [BY_NAME[case.name]])
+    text = f"before\n\n{before}\nafter {case.name}\n\n{graph_text(model)}"
+    path = GRAPHS / f"{name}.txt"
+    if os.environ.get("PTQ_WRITE_GRAPHS"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_graph_computes_the_same(name: str):
+    case = REWRITTEN[name]
+    model = with_initializers(case)
+    inputs = sample(model, seed=1)
+    expected = run(model, inputs, optimize=False)
+    times = run_passes(model, [BY_NAME[case.name]])
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    assert tuple(operators(model)) == case.left
+    assert times[case.name] >= 1
+    assert [value.name for value in model.graph.outputs] == ["y"]
+    np.testing.assert_allclose(run(model, inputs, optimize=False)[0], expected[0], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_preparation_applies_it_and_a_second_one_finds_nothing(name: str):
+    case = REWRITTEN[name]
+    model = case.model()
+    inputs = sample(model, seed=2)
+    expected = run(model, inputs, optimize=False)
+    once = prepare_model(model, "m.onnx")
+    assert once.applied[case.name] >= 1 and once.is_changed
+    np.testing.assert_allclose(run(once.model, inputs, optimize=False)[0], expected[0], rtol=1e-5, atol=2e-6)
+    assert not any(prepare_model(once.model, "m.onnx").applied.values())
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_what_is_near_and_not_the_same_stays(name: str):
+    case = LEFT_ALONE[name]
+    model = with_initializers(case)
+    before = graph_text(model)
+    assert not any(run_passes(model, PASSES).values())
+    assert tuple(operators(model)) == case.left
+    assert graph_text(model) == before
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_preparation_computes_the_same_where_nothing_is_rewritten(name: str):
+    model = LEFT_ALONE[name].model()
+    inputs = sample(model, seed=3)
+    expected = run(model, inputs, optimize=False)
+    prepared = prepare_model(model, "m.onnx")
+    assert not prepared.is_changed
+    for found, wanted in zip(run(prepared.model, inputs, optimize=False), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
+
+
+def test_every_pass_has_a_case():
+    assert {case.name for case in REWRITTEN.values()} == set(BY_NAME)
+
+
+def test_a_chain_becomes_one_layer():
+    chain = Case(
+        "chain",
+        """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4,1,1] b, float[4] s, float[4] v,
+            float[1,4,1,1] k> {
+            c = Conv(x, w)
+            d = Add(c, b)
+            e = BatchNormalization(d, s, s, s, v)
+            f = Mul(e, k)
+            y = Sub(f, b) }""",
+        ("Conv",),
+        {"v": [0.5, 1.0, 2.0, 3.0]},
+    )
+    model = chain.model()
+    inputs = sample(model)
+    expected = run(model, inputs, optimize=False)[0]
+    prepared = prepare_model(model, "m.onnx")
+    assert operators(prepared.model) == ["Conv"]
+    assert {name: times for name, times in prepared.applied.items() if times} == {
+        "batch_norm": 1,
+        "bias_add": 2,
+        "factor": 1,
+    }
+    np.testing.assert_allclose(run(prepared.model, inputs, optimize=False)[0], expected, rtol=1e-5, atol=2e-6)
+
+
+def test_a_tied_weight_that_nothing_scales_stays_tied():
+    text = """(float[N,4,6,6] x) => (float[] y) <float[4,4,1,1] w, float[4,1,1] b> {
+        c = Conv(x, w)
+        d = Add(c, b)
+        y = Conv(d, w) }"""
+    prepared = prepare_model(Case("tied", text, ()).model(), "m.onnx").model
+    first, second = prepared.graph
+    assert first.inputs[1] is second.inputs[1]

@@ -1,0 +1,106 @@
+"""Parts of a weight, and weights that are sliced at a size of an input, are constants before planning."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+
+from ptq_cli.models import stored
+from ptq_cli.models.preparing.fold_known import fold_known
+from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from tests.unit.models.loading.sources import noise, operators, prepared, source_of
+from tests.unit.plan.graphs import build, run
+
+PARTS = {
+    "sizes": "s = Constant<value = int64[2] {2, 6}>()\n a, b = Split<axis=-1>(w, s)",
+    "equal": "a, b = Split<axis=1, num_outputs=2>(w)",
+    "rest": "a, b, c = Split<axis=1, num_outputs=3>(w)",
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_parts_of_a_weight_are_weights(case):
+    text = f"""(float[N,4] x) => (float[N,K] y, float[N,L] z) <float[4,8] w> {{
+        {PARTS[case]}\n y = MatMul(x, a)\n z = MatMul(x, b) }}"""
+    model = build(text)
+    expected = run(model, {"x": noise(3, 4)})
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["MatMul", "MatMul"]
+    assert len(make_plan(after, load_target("ort-cpu")).weights) == 2
+    for found, wanted in zip(run(after, {"x": noise(3, 4)}), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_part_that_is_left_out_is_no_constant():
+    text = "(float[N,4] x) => (float[N,K] y) <float[4,8] w> { a, b = Split<axis=1, num_outputs=2>(w)\n"
+    model = build(text + " y = MatMul(x, b) }")
+    model.graph.node("a").outputs[0].name = None
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["MatMul"]
+    assert len(after.graph.initializers) == 1
+
+
+LEFT = {
+    "an_output": "(float[2,4] a, float[2,4] b) <float[4,4] w> { a, b = Split<num_outputs=2>(w) }",
+    "computed_sizes": "(float[K,4] a, float[L,4] b) <float[4,4] w> { t = Shape(x)\n a, b = Split(w, t) }",
+    "an_unknown_size": "(int64[1] a) { s = Shape(x)\n a = Slice(s, zero, one) }",
+    "another_step": "(int64[M] a) { s = Shape(x)\n a = Slice(s, zero, two, zero, two) }",
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_not_known_stays(case):
+    constants = "zero = Constant<value = int64[1] {0}>()\n one = Constant<value = int64[1] {1}>()\n"
+    constants += " two = Constant<value = int64[1] {2}>()\n"
+    model = build(f"(float[N,2] x) => {LEFT[case].replace('{ ', '{ ' + constants)}")
+    assert fold_known(model) == 0
+
+
+def test_known_sizes_beside_unknown_ones_are_constants():
+    text = """(float[N,2,6] x) => (float[M,6] y) { s = Shape(x)
+        i = Constant<value = int64[1] {-1}>()\n k = Gather(s, i)\n m = Constant<value = int64[1] {-1}>()
+        t = Concat<axis=0>(m, k)\n y = Reshape(x, t) }"""
+    after = prepare(build(text), "m.onnx")
+    assert operators(after) == ["Reshape"]
+    np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 6)})[0], noise(3, 2, 6).reshape(-1, 6))
+
+
+def test_a_constant_on_disk_is_split_unread(tmp_path, monkeypatch):
+    model = build(
+        "(float[N,4] x) => (float[N,4] y) <float[4,8] w> { a, b = Split<axis=1, num_outputs=2>(w)\n"
+        " c = MatMul(x, a)\n d = MatMul(x, b)\n y = Add(c, d) }"
+    )
+    expected = run(model, {"x": noise(3, 4)})[0]
+    monkeypatch.setattr(stored, "LARGEST_BYTES", 1)
+    monkeypatch.setattr(stored, "SMALLEST_EXTERNAL", 1)
+    kept = stored.store_model(model, tmp_path, "model.onnx")  # with it the file would go
+    assert kept.data
+    assert isinstance(model.graph.initializers["w"].const_value, ir.ExternalTensor)
+    assert fold_known(model) == 1
+    assert all(isinstance(model.graph.initializers[name].const_value, ir.LazyTensor) for name in "ab")
+    np.testing.assert_allclose(
+        run(prepare(model, "m.onnx"), {"x": noise(3, 4)})[0], expected, rtol=1e-5, atol=1e-6
+    )
+
+
+class CrossAttention(torch.nn.Module):
+    """Queries from one sequence, keys and values from another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, memory, memory, need_weights=False)[0]
+
+
+def test_the_weights_of_an_exported_cross_attention_are_stored_as_integers():
+    torch.manual_seed(0)
+    module, inputs = CrossAttention(), {"x": noise(2, 5, 8), "memory": noise(2, 7, 8)}
+    model = prepared(module, **inputs)
+    plan = make_plan(model, load_target("ort-cpu"))
+    computed = [layer for layer in plan.layers if layer.op in ("MatMul", "Gemm") and layer.quantized]
+    assert (len(computed), len(plan.weights)) == (5, 3)  # Two products have no weight.
+    np.testing.assert_allclose(run(model, inputs)[0], source_of(module).run(inputs)[0], rtol=1e-4, atol=1e-5)

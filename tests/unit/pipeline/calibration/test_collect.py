@@ -1,0 +1,308 @@
+"""A tiny ONNX model, run through sessions and taps, and counted."""
+
+import threading
+import weakref
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
+from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
+from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.calibration import collect as collect_module
+from ptq_cli.pipeline.calibration.collect import collect
+from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.taps import tap
+
+RNG = np.random.default_rng(23)
+IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)
+WEIGHT = RNG.normal(size=(3, 2, 3, 3)).astype(np.float32)
+
+
+def make_model():
+    """x → Conv → conv → Relu → relu → Log → log, where log of a zero is -inf."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2, 6, 6])
+    y = helper.make_tensor_value_info("log", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv"]),
+        helper.make_node("Relu", ["conv"], ["relu"]),
+        helper.make_node("Log", ["relu"], ["log"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+
+
+def batches(images, size):
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        yield Batch({"x": part}, None, tuple(f"s{start + index}" for index in range(len(part))))
+
+
+def run_collect(images=IMAGES, size=4, taps=("conv", "relu"), method="histogram", threads=1, **rest):
+    session = Session(tap(make_model(), taps), threads=threads)
+    return collect(
+        session.run, batches(images, size), inputs=["x"], taps=taps, method=method, threads=threads, **rest
+    )
+
+
+def direct_conv(images):
+    windows = np.lib.stride_tricks.sliding_window_view(images.astype(np.float64), (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, WEIGHT.astype(np.float64))
+
+
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_statistics_are_those_of_the_tensors(method):
+    statistics, samples = run_collect(method=method)
+
+    conv = direct_conv(IMAGES)
+    assert samples == 12
+    assert list(statistics) == ["x", "conv", "relu"]
+    assert statistics["x"].count == IMAGES.size
+    assert (statistics["x"].low, statistics["x"].high) == (IMAGES.min(), IMAGES.max())
+    assert (statistics["conv"].low, statistics["conv"].high) == pytest.approx(
+        (conv.min(), conv.max()), rel=1e-5
+    )
+    assert statistics["relu"].low == 0
+    assert statistics["relu"].high == statistics["conv"].high
+    assert statistics["relu"].count == statistics["conv"].count == conv.size
+
+
+def test_histogram_holds_each_tensor():
+    statistics, _ = run_collect()
+
+    collector = make_collector("histogram")
+    collector.update(IMAGES)
+    assert statistics["x"] == collector.statistics()
+    assert statistics["relu"].zeros == np.count_nonzero(direct_conv(IMAGES) <= 0)
+
+
+class Always:
+    """Wants the statistics after each batch."""
+
+    def __init__(self):
+        self.taken = []
+
+    def is_due(self):
+        return True
+
+    def write(self, batches, samples, snapshot):
+        self.taken.append((batches, samples, snapshot()))
+
+
+def saved(result):
+    statistics, samples = result
+    return calibration_bytes(Calibration(Provenance("", "", "", {}, {}, "", samples), statistics))
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 12], ids=lambda size: f"batches of {size}")
+@pytest.mark.parametrize("threads", [1, 3], ids=lambda threads: f"{threads} threads")
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_batch_size_and_threads_leave_the_bytes_as_they_are(method, size, threads):
+    assert saved(run_collect(size=size, threads=threads, method=method)) == saved(run_collect(method=method))
+
+
+def test_order_of_samples_leaves_the_bytes_as_they_are():
+    assert saved(run_collect(images=IMAGES[::-1].copy())) == saved(run_collect())
+
+
+def test_message_names_the_first_tensor_and_the_sample():
+    first = int(np.argmax((direct_conv(IMAGES) <= 0).any(axis=(1, 2, 3))))
+
+    with pytest.raises(NonFiniteActivationError) as caught:
+        run_collect(taps=("conv", "relu", "log"), size=5)
+
+    assert caught.value.code == "PTQ-CALIB-001"
+    assert caught.value.message.startswith(f"tensor 'log' is -inf at [{first}, ")
+    assert caught.value.message.endswith(f"for sample 's{first}'")
+    assert "mend the model or leave the sample out" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_message_says_which_value_stands_where(value):
+    def run(inputs):
+        found = np.zeros((len(inputs["x"]), 3), np.float32)
+        found[inputs["x"][:, 0, 0, 0] == IMAGES[7, 0, 0, 0], 2] = value
+        return [np.zeros(1, np.float32), found]
+
+    with pytest.raises(NonFiniteActivationError) as caught:
+        collect(run, batches(IMAGES, 5), inputs=["x"], taps=["fine", "bad"], method="max", threads=2)
+
+    assert caught.value.message == f"tensor 'bad' is {value} at [2, 2] for sample 's7'"
+
+
+def test_tensor_without_a_sample_axis_names_the_batch():
+    def run(inputs):
+        return [np.full((), np.nan if inputs["x"][0, 0, 0, 0] == IMAGES[5, 0, 0, 0] else 0, np.float32)]
+
+    with pytest.raises(NonFiniteActivationError) as caught:
+        collect(run, batches(IMAGES, 5), inputs=[], taps=["scalar"], method="histogram", threads=1)
+
+    assert caught.value.message == "tensor 'scalar' is nan at [] for the batch of 's5'"
+
+
+def test_value_that_only_float64_holds_is_reported():
+    def run(inputs):
+        return [np.full(len(inputs["x"]), 1e39)]
+
+    with pytest.raises(NonFiniteActivationError, match=r"tensor 'wide' is 1e\+39 at \[0\] for sample 's0'"):
+        collect(run, batches(IMAGES, 5), inputs=[], taps=["wide"], method="histogram", threads=1)
+
+
+def test_no_samples_give_the_statistics_of_no_values():
+    statistics, samples = run_collect(images=IMAGES[:0])
+
+    assert samples == 0
+    assert [item.count for item in statistics.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_what_was_counted_before_is_merged(method):
+    whole, _ = run_collect(method=method)
+    first, _ = run_collect(images=IMAGES[:8], method=method)
+    rest, samples = run_collect(images=IMAGES[8:], method=method, initial=first)
+
+    assert rest == whole
+    assert samples == 4
+
+
+@pytest.mark.parametrize("start", [0, 4], ids=["from the start", "after earlier batches"])
+def test_a_snapshot_holds_all_batches_so_far(start):
+    initial = run_collect(images=IMAGES[:start])[0] if start else None
+    checkpoints = Always()
+    run_collect(images=IMAGES[start:], initial=initial, checkpoints=checkpoints)
+
+    sizes = range(4, len(IMAGES) - start + 1, 4)
+    expected = [run_collect(images=IMAGES[: start + size])[0] for size in sizes]
+    assert checkpoints.taken == [(size // 4, size, item) for size, item in zip(sizes, expected, strict=True)]
+
+
+def test_unknown_method_is_refused_before_anything_runs():
+    def run(inputs):
+        raise AssertionError("the model ran")
+
+    with pytest.raises(UnknownNameError, match="unknown method 'median'"):
+        collect(run, batches(IMAGES, 4), inputs=[], taps=["a"], method="median", threads=1)
+
+
+@pytest.mark.parametrize("total", [12, None])
+def test_progress_is_told_after_each_batch(total):
+    told = []
+
+    run_collect(size=5, total=total, progress=told.append)
+
+    assert told == [Progress("calibrate", done, total) for done in (0, 5, 10, 12)]
+
+
+def test_only_the_named_inputs_are_measured():
+    statistics, _ = collect(
+        lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=[], method="max", threads=1
+    )
+
+    assert statistics == {}
+
+
+def test_one_batch_of_tensors_is_held_at_a_time():
+    alive = []
+
+    def run(inputs):
+        assert [reference() for reference in alive] == [None] * len(alive)
+        arrays = [np.ones((4, 10), np.float32), np.ones((4, 20), np.float32)]
+        alive.extend(weakref.ref(array) for array in arrays)
+        return arrays
+
+    collect(run, batches(IMAGES, 4), inputs=[], taps=["a", "b"], method="histogram", threads=1)
+
+    assert len(alive) == 6
+
+
+def test_tensors_are_counted_side_by_side(monkeypatch):
+    together = threading.Barrier(2, timeout=200)
+
+    class Waiting:
+        def update(self, array):
+            together.wait()  # Breaks, and so fails, if the other tensor is not being counted meanwhile.
+            return True
+
+        def statistics(self):
+            return None
+
+    monkeypatch.setattr(collect_module, "make_collector", lambda method, **_rest: Waiting())
+
+    collect(
+        lambda inputs: [np.ones(4, np.float32)] * 2,
+        batches(IMAGES[:1], 1),
+        inputs=[],
+        taps=["a", "b"],
+        method="max",
+        threads=2,
+    )
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize("piece", [1, 2, 4])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(at_once, piece, prefetch):
+    def split(batch):
+        return [cut(batch, start, min(start + piece, batch.size)) for start in range(0, batch.size, piece)]
+
+    session, told, checkpoints = Session(tap(make_model(), ("conv", "relu")), threads=1), [], Always()
+    found = collect(
+        Forward((Pass(("conv", "relu"), session.run),), at_once, split),
+        batches(IMAGES, 5),
+        inputs=["x"],
+        taps=("conv", "relu"),
+        method="histogram",
+        threads=2,
+        prefetch=prefetch,
+        progress=told.append,
+        checkpoints=checkpoints,
+    )
+
+    assert saved(found) == saved(run_collect())
+    assert told == [Progress("calibrate", done, None) for done in (0, 5, 10, 12)]
+    # A snapshot holds the batches that were told of, and nothing of later ones.
+    counts = [(number, samples, statistics["x"].count) for number, samples, statistics in checkpoints.taken]
+    assert counts == [(1, 5, 5 * 72), (2, 10, 10 * 72), (3, 12, 12 * 72)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
+    sessions = {name: Session(tap(make_model(), (name,)), threads=1) for name in ("conv", "relu")}
+    passes, told = tuple(Pass((name,), session.run) for name, session in sessions.items()), []
+
+    found = collect(
+        Forward(passes, at_once),
+        batches(IMAGES, 5),
+        inputs=["x"],
+        taps=("conv", "relu"),
+        method="histogram",
+        threads=2,
+        progress=told.append,
+    )
+
+    assert saved(found) == saved(run_collect())
+    assert [progress.done for progress in told] == [0, 5, 10, 12]
+
+
+def test_message_counts_samples_from_the_start_of_the_batch():
+    def run(inputs):
+        return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
+
+    forward = Forward(
+        (Pass(("bad",), run),), 2, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]
+    )
+    with pytest.raises(NonFiniteActivationError) as caught:
+        collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)
+
+    assert caught.value.message == "tensor 'bad' is inf at [2, 0] for sample 's7'"
+
+
+def test_missing_tensors_are_not_passed_over():
+    with pytest.raises(ValueError, match="zip"):
+        collect(lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=["a"], method="max", threads=1)

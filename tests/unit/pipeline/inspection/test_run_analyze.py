@@ -1,0 +1,280 @@
+"""``analyze`` in a folder with a run: what it finds, what it writes, what it refuses."""
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ptq_cli.core.errors import (
+    LabelError,
+    MetricError,
+    MissingStageError,
+    NonFiniteActivationError,
+    NonFiniteDataError,
+    StaleCalibrationError,
+    UnknownNameError,
+)
+from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
+from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
+from ptq_cli.pipeline.exporting.run_export import run_export
+from ptq_cli.pipeline.inspection.analysis_subject import Question
+from ptq_cli.pipeline.inspection.run_analyze import run_analyze
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+
+LAYERS = 4
+
+
+@pytest.fixture
+def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run of four MatMuls in a row, the third of them with a weight that 8 bits cannot hold."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((8, 8)).astype(np.float32) / 3 for _ in range(LAYERS)]
+    # What the large values are multiplied with is always 0: they do nothing, but take the range.
+    weights[1][:, 0], weights[2][0] = 0.0, 100.0
+    make_run(weights, random.standard_normal((24, 8)).astype(np.float32))
+    return RunDirectory(Path("ptq-run"))
+
+
+def make_run(weights: list[np.ndarray], x: np.ndarray, *, batch: int | str = "n", **settings: object) -> None:
+    names = [f"h{index}" for index in range(len(weights))]
+    nodes = [
+        onnx.helper.make_node("MatMul", [before, f"w{index}"], [name], f"layer{index}")
+        for index, (before, name) in enumerate(zip(["x", *names], names, strict=False))
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "deep",
+        [value("x", onnx.TensorProto.FLOAT, [batch, x.shape[1]])],
+        [value(names[-1], onnx.TensorProto.FLOAT, [batch, weights[-1].shape[1]])],
+        [numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(weights)],
+    )
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
+    labels = np.arange(len(x)) % weights[-1].shape[1]
+    np.savez("calib.npz", x=x.astype(np.float32), label=labels)
+    request = Request({"data": "calib.npz", "eval_data": "calib.npz", **settings}, Path("model.onnx"))
+    run = RunDirectory(Path("ptq-run"))
+    run_calibrate(request, run)
+    run_export(request, run)
+
+
+def analyze(run: RunDirectory, question: Question | None = None, **settings: object) -> Analysis:
+    return run_analyze(Request({"eval_data": "calib.npz", **settings}), run, None, question).analysis
+
+
+def test_a_ruined_layer_ranks_first(deep: RunDirectory) -> None:
+    analysis = analyze(deep)
+    worst = analysis.ranked()[0]
+    assert worst.name == "layer2"
+    assert worst.sensitivity is not None and analysis.metric is not None
+    others = [layer.sensitivity for layer in analysis.ranked()[1:]]
+    assert all(
+        other is not None and other.sqnr_only_quantized_db > worst.sensitivity.sqnr_only_quantized_db + 6
+        for other in others
+    )
+    # All others quantized cost little: without the ruined layer the whole model is as good as float.
+    assert worst.sensitivity.sqnr_left_float_db > analysis.metric.sqnr_db + 6
+
+
+def test_what_is_written_is_what_is_returned(deep: RunDirectory) -> None:
+    returned = analyze(deep)
+    assert read_analysis(deep.analysis) == returned
+
+
+def test_the_values_are_those_of_evaluate(deep: RunDirectory) -> None:
+    analysis = analyze(deep)
+    report = run_evaluate(Request({"eval_data": "calib.npz"}), deep).report
+    found = {metric.name: metric for metric in report.metrics}
+    assert analysis.metric is not None
+    assert analysis.metric.float_value == found["top1"].float_value
+    assert analysis.metric.quantized_value == found["top1"].quantized_value
+    assert analysis.metric.sqnr_db == pytest.approx(found["sqnr_db"].quantized_value)
+    assert analysis.samples.data_digest == report.evaluation.data_digest
+    assert analysis.models.quantized_model == report.model.quantized_model
+
+
+def test_every_tensor_and_layer_has_a_row(deep: RunDirectory) -> None:
+    analysis = analyze(deep)
+    kinds = [(tensor.kind, tensor.name) for tensor in analysis.tensors]
+    assert kinds == [
+        ("activation", "x"), ("activation", "h0"), ("activation", "h1"), ("activation", "h2"),
+        ("weight", "w0"), ("weight", "w1"), ("weight", "w2"), ("weight", "w3"),
+    ]  # fmt: skip
+    assert [layer.name for layer in analysis.layers] == [f"layer{index}" for index in range(LAYERS)]
+    x, weight = analysis.tensors[0], analysis.tensors[4]
+    assert (x.shape, x.dtype, x.layers, x.op) == ((None, 8), "uint8", ("layer0",), "")
+    assert (weight.shape, weight.axis, weight.dtype, weight.op) == ((8, 8), 1, "int8", "MatMul")
+    assert {layer.multiply_accumulates for layer in analysis.layers} == {64}
+    assert analysis.layers[-1].sqnr_isolated_db is None, "the model's output stays float"
+    assert analysis.layers[-1].sqnr_accumulated_db == pytest.approx(analysis.metric.sqnr_db)  # type: ignore[union-attr]
+
+
+def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    weights = [random.standard_normal((8, 8)).astype(np.float32) / 3 for _ in range(2)]
+    make_run(weights, random.standard_normal((6, 8)), batch=2, batch_size=2)
+    found = analyze(RunDirectory(Path("ptq-run")))
+    assert found.samples.count == 6
+    assert {layer.multiply_accumulates for layer in found.layers} == {64}
+
+
+def test_the_cost_is_in_forward_passes(deep: RunDirectory) -> None:
+    # Both models once; of each layer two models, which begin at that layer: 4/4 + 3/4 + 2/4 + 1/4, twice.
+    cost = analyze(deep).cost
+    assert (cost.variants, cost.forward_passes) == (8, 7.0)
+    assert analyze(deep, Question(sensitivity=False)).cost.forward_passes == 2.0
+
+
+def test_batches_threads_and_order_change_nothing(deep: RunDirectory) -> None:
+    one = analyze(deep)
+    other = analyze(deep, batch_size=5, threads=2)
+    assert other.layers == one.layers
+    assert other.tensors == one.tensors
+
+
+def test_layers_can_be_chosen(deep: RunDirectory) -> None:
+    analysis = analyze(deep, Question(layers=("layer[01]", "layer3")))
+    assert {layer.name for layer in analysis.ranked()} == {"layer0", "layer1", "layer3"}
+    assert sorted(layer.sensitivity.rank for layer in analysis.ranked() if layer.sensitivity) == [1, 2, 3]
+    with pytest.raises(UnknownNameError, match="no quantized layer is called 'laier1'") as caught:
+        analyze(deep, Question(layers=("laier1",)))
+    assert "layer1" in caught.value.message
+
+
+def test_without_sensitivity_tensors_are_measured_alone(deep: RunDirectory) -> None:
+    analysis = analyze(deep, Question(sensitivity=False))
+    assert analysis.metric is None
+    assert not analysis.ranked()
+    assert analysis.tensors == analyze(deep).tensors
+
+
+def test_layers_can_be_ranked_by_the_metric(deep: RunDirectory) -> None:
+    analysis = analyze(deep, Question(order="metric"))
+    values = [item.sensitivity.metric_only_quantized for item in analysis.ranked() if item.sensitivity]
+    assert values == sorted(values)
+    assert analysis.order == "metric"
+
+
+def test_the_metric_can_be_one_that_compares_both_models(deep: RunDirectory) -> None:
+    metric = analyze(deep, metric=["cosine"]).metric
+    assert metric is not None
+    assert (metric.name, metric.needs_labels, metric.float_value) == ("cosine", False, None)
+
+
+def test_samples_are_at_most_256_unless_said(deep: RunDirectory) -> None:
+    np.savez("many.npz", x=np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32))
+    assert analyze(deep, eval_data="many.npz").samples.count == 256
+    assert analyze(deep, eval_data="many.npz", eval_samples=270).samples.count == 270
+    told: list[Progress] = []
+    request = Request({"eval_data": "many.npz", "batch_size": 100})
+    run_analyze(request, deep, None, Question(sensitivity=False), told.append)
+    assert [(step.done, step.total) for step in told if step.stage == "analyze"] == [
+        (0, 256), (100, 256), (200, 256), (256, 256),
+    ]  # fmt: skip
+
+
+def test_without_labels_the_sqnr_is_the_metric(deep: RunDirectory) -> None:
+    np.savez("bare.npz", x=np.ones((3, 8), np.float32))
+    analysis = analyze(deep, eval_data="bare.npz")
+    assert analysis.metric is not None and analysis.metric.name == "sqnr_db"
+    assert all(
+        layer.sensitivity.drop_only_quantized is None for layer in analysis.ranked() if layer.sensitivity
+    )
+    with pytest.raises(LabelError, match="top1"):
+        analyze(deep, eval_data="bare.npz", metric=["top1"])
+
+
+def test_memory_does_not_grow_with_the_samples(deep: RunDirectory) -> None:
+    np.savez("many.npz", x=np.random.default_rng(2).standard_normal((2000, 8)).astype(np.float32))
+    request = Request({"eval_data": "many.npz", "eval_samples": 2000, "batch_size": 50, "threads": 1})
+    held, peaks = [], []
+
+    def watch(step: Progress) -> None:
+        if step.stage == "analyze":
+            now, peak = tracemalloc.get_traced_memory()
+            held.append(now)
+            peaks.append(peak - now)
+            tracemalloc.reset_peak()
+
+    tracemalloc.start()
+    run_analyze(request, deep, None, None, watch)
+    tracemalloc.stop()
+    assert len(held) == 41
+    one_activation = 50 * 8 * 4
+    # What comparisons keep of each sample, 5 numbers, is all that grows: activations are several times that.
+    assert held[-1] - held[5] < 36 * 50 * 8 * 5 * 1.5
+    assert max(peaks[5:]) < 1.2 * max(peaks[1:5]) + one_activation
+
+
+def test_what_does_not_belong_together_is_refused(deep: RunDirectory) -> None:
+    before = deep.quantized_model.read_bytes()
+    run_calibrate(Request({"data": "calib.npz", "samples": 5}, Path("model.onnx")), deep)
+    with pytest.raises(StaleCalibrationError):
+        analyze(deep)
+    assert not deep.analysis.exists()
+    assert deep.quantized_model.read_bytes() == before
+
+
+def test_nothing_to_look_at_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingStageError):
+        analyze(RunDirectory(Path("ptq-run")))
+
+
+def test_nan_in_the_data_is_refused_and_an_earlier_analysis_stays(deep: RunDirectory) -> None:
+    analyze(deep)
+    before = deep.analysis.read_bytes()
+    x = np.ones((4, 8), np.float32)
+    x[2, 3] = np.nan
+    np.savez("nan.npz", x=x)
+    with pytest.raises(NonFiniteDataError, match=r"sample 'nan.npz\[2\]'"):
+        analyze(deep, eval_data="nan.npz")
+    assert deep.analysis.read_bytes() == before
+
+
+def test_names_from_the_model_stay_text(deep: RunDirectory) -> None:
+    text = deep.path / "analysis.json"
+    analyze(deep)
+    assert json.loads(text.read_text(encoding="ascii"))["format"] == "ptq.analysis"
+
+
+def test_ones_own_metric_judges_the_variants(deep: RunDirectory) -> None:
+    Path("own.py").write_text("def close(output, labels):\n    return (output.argmax(1) == labels) * 0.5\n")
+    analysis = analyze(deep, metric=["own.py:close"])
+    top1 = analyze(deep, metric=["top1"])
+    assert analysis.metric is not None and top1.metric is not None
+    assert analysis.metric.name == "close"
+    assert analysis.metric.quantized_value == pytest.approx(top1.metric.quantized_value / 2)
+    found = [layer.sensitivity for layer in analysis.layers if layer.sensitivity]
+    expected = [layer.sensitivity for layer in top1.layers if layer.sensitivity]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.metric_left_float == pytest.approx(theirs.metric_left_float / 2)
+
+
+def test_nan_in_an_output_names_the_sample(deep: RunDirectory) -> None:
+    x = np.ones((4, 8), np.float32)
+    x[3] = 3e38
+    np.savez("large.npz", x=x)
+    with pytest.raises((MetricError, NonFiniteActivationError), match=r"large.npz\[3\]"):
+        analyze(deep, eval_data="large.npz")
+    assert not deep.analysis.exists()
+
+
+@pytest.mark.parametrize(("named", "name"), [("sqnr_db[h3]", "sqnr_db"), ("cosine[h3]", "cosine")])
+def test_a_comparison_may_name_its_output(deep: RunDirectory, named: str, name: str) -> None:
+    metric = analyze(deep, metric=[named]).metric
+    assert metric is not None and metric.name == name
+    with pytest.raises(MetricError, match="no output 'h9'"):
+        analyze(deep, metric=["cosine[h9]"])

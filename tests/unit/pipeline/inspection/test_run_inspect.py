@@ -1,0 +1,102 @@
+"""inspect reads a float model and a quantized one, with the work and the formats of each layer."""
+
+import numpy as np
+import onnx
+import pytest
+
+from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
+from ptq_cli.pipeline.exporting.run_export import run_export
+from ptq_cli.pipeline.inspection.run_inspect import run_inspect
+from ptq_cli.pipeline.run.resolve import Request
+
+
+def test_a_float_model_shows_what_would_be_quantized(folder, request_with):
+    found = run_inspect(request_with())
+    (layer,) = found.plan.layers
+    assert (found.quantized, layer.quantized, found.parameters) == (False, True, 24)
+    assert str(found.formats[layer.name]) == "uint8 x int8"
+    assert (found.work.counts[layer.name], found.work.total) == (24, 24)
+    assert found.work.assumed == {"x[0]": 1}
+
+
+def test_a_quantized_model_shows_what_is_quantized(finished):
+    found = run_inspect(Request({}, finished.quantized_model))
+    (layer,) = found.plan.layers
+    assert (found.quantized, layer.op, layer.quantized, layer.parameters) == (True, "Gemm", True, 24)
+    assert str(found.formats[layer.name]) == "uint8 x int8"
+    assert found.work.total == 24
+
+
+def test_what_unpacks_a_weight_of_4_bits_is_no_layer(run, request_with):
+    run_calibrate(request_with(), run)
+    run_export(request_with(weight_bits=4), run)
+    found = run_inspect(Request({}, run.quantized_model))
+    (layer,) = found.plan.layers
+    assert (layer.op, layer.parameters, str(found.formats[layer.name])) == ("Gemm", 24, "uint8 x int4")
+
+
+def test_the_shape_that_was_given_is_counted(folder, request_with):
+    found = run_inspect(request_with(input_shape={"x": [7, 4]}))
+    assert (found.work.total, found.work.assumed) == (24, {})
+
+
+FLATTENED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,2,2] x) => (float[N,6] y)
+    <int64[2] k = {0, 4}> {
+    f = Reshape(x, k) y = Gemm(f, w) }"""
+
+
+@pytest.fixture
+def flattened(folder):
+    def save(batch):
+        model = onnx.parser.parse_model(FLATTENED.replace("N", batch))
+        weight = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        onnx.save(model, folder / "flattened.onnx")
+        np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((12, 2, 2)).astype(np.float32))
+        return folder / "flattened.onnx"
+
+    return save
+
+
+def test_a_model_that_fixes_its_batch_is_counted_for_one_sample(flattened):
+    path = flattened("3")
+    assert run_inspect(Request({}, path)).work.total == 24
+    assert run_inspect(Request({"input_shape": {"x": [3, 2, 2]}}, path)).work.total == 24
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target": "tensorrt"},
+        {"weight_bits": 4},
+        {"weight_quantizer": "dorefa"},
+        {"weight_quantizer": "centers"},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())) or "default",
+)
+def test_parameters_are_those_of_the_float_model_however_they_are_stored(flattened, run, settings):
+    request = Request({"data": "x.npy", **settings}, flattened("N"))
+    assert run_inspect(request).parameters == 24  # The shape that a Reshape reads is none.
+    run_calibrate(request, run)
+    run_export(request, run)
+    found = run_inspect(Request({}, run.quantized_model))
+    assert found.parameters == 24
+    assert [layer.parameters for layer in found.plan.layers if layer.op == "Gemm"] == [24]
+
+
+def test_a_model_of_which_nothing_can_be_quantized_is_shown_with_its_reasons(folder, request_with):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[S,N,8] x) => (float[S,1,N,6] y)
+        { [rnn] y = LSTM<hidden_size=6>(x, w, r) }"""
+    model = onnx.parser.parse_model(text)
+    for name, width in (("w", 8), ("r", 6)):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.ones((1, 24, width), np.float32), name)
+        )
+    onnx.save(model, folder / "lstm.onnx")
+    found = run_inspect(Request({"input_shape": {"x": [1, 1, 8]}}, folder / "lstm.onnx"))
+    (layer,) = found.plan.layers
+    assert (layer.quantized, found.parameters, found.work.total) == (False, 336, 336)
+    assert layer.reason.startswith("target ort-cpu has no integer LSTM")
+    everything = run_inspect(request_with(exclude=["*"]))
+    assert [item.reason for item in everything.plan.layers] == ["kept in float: exclude match = '*'"]

@@ -1,0 +1,106 @@
+"""What the model is traced and compared on: the data's first samples, or made-up ones of a known shape."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, UsageError
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.torch_sources import ModuleSource
+from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
+
+Make = Callable[..., FloatModel]
+
+
+class FixedBatch(torch.nn.Module):
+    """Works for a batch of one alone, as models with a hard-coded reshape do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.fc(x.reshape(1, 4))
+        return result
+
+
+class Random(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x)
+
+
+def linear() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Linear(4, 2).eval()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def call(module: torch.nn.Module, array: np.ndarray | None = None, **shapes: Any) -> FloatModel:
+        source = ModuleSource(ModelFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, ""), module)
+        dataset = None
+        if array is not None:
+            np.save(tmp_path / "x.npy", array)
+            dataset = open_dataset(str(tmp_path / "x.npy"), ImageSettings())
+        return make_float_model(source, Recipe(model=ModelSettings(input_shape=shapes)), dataset)
+
+    return call
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_batch_axis_is_dynamic_whatever_the_data_hold(make: Make, count: int) -> None:
+    model = make(linear(), np.ones((count, 4), np.float32))
+    assert [spec.shape for spec in model.inputs] == [(None, 4)]
+    assert model.parity is not None and model.parity < 1e-5
+
+
+def test_a_shape_takes_the_place_of_data(make: Make) -> None:
+    assert [str(spec) for spec in make(linear(), input=[2, 4]).inputs] == ["input: float32[?, 4]"]
+
+
+def test_a_shape_may_stand_beside_data_that_agree(make: Make) -> None:
+    make(linear(), np.ones((3, 4), np.float32), input=[1, 4])
+    with pytest.raises(DataShapeError, match=r"input 'input' is \[\?, 4\] in .* says \[1, 5\]"):
+        make(linear(), np.ones((3, 4), np.float32), input=[1, 5])
+
+
+def test_a_model_for_one_sample_keeps_its_fixed_batch(make: Make) -> None:
+    model = make(
+        FixedBatch().eval(),
+        np.ones((1, 4), np.float32),
+    )
+    assert [spec.shape for spec in model.inputs] == [(1, 4)]
+
+
+REFUSED: dict[str, tuple[dict[str, list[int]], str]] = {
+    "no shape": ({}, r"what the inputs of 'm.pt' look like is not known \(input\)"),
+    "of another name": ({"x": [1, 4]}, "--input-shape does not name the input 'input'"),
+    "one too many": (
+        {"input": [1, 4], "inputs": [1]},
+        r"'inputs', which is no input \(did you mean 'input'\?\)",
+    ),
+    "that the model does not take": ({"input": [1, 5]}, "'m.pt' does not take"),
+}
+
+
+@pytest.mark.parametrize(("shapes", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_shapes_that_do_not_fit(make: Make, shapes: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(ModelInputError, match=message):
+        make(linear(), **shapes)
+
+
+def test_a_model_that_is_random_is_refused(make: Make) -> None:
+    with pytest.raises(ParityError, match="differs from PyTorch's by"):
+        make(Random().eval(), np.ones((2, 4), np.float32))
+
+
+def test_no_model_was_named() -> None:
+    with pytest.raises(UsageError, match="no model was named"):
+        open_source(Recipe())

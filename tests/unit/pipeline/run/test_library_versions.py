@@ -1,0 +1,33 @@
+"""The versions in a report, whichever build of ONNX Runtime is installed."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+from ptq_cli.pipeline.run import library_versions as versions
+from ptq_cli.pipeline.run.library_versions import DISTRIBUTIONS, library_versions
+
+
+def without(*missing):
+    def find(name):
+        if name in missing:
+            raise PackageNotFoundError(name)
+        return "1.31.0" if name == "onnxruntime-gpu" else version(name)
+
+    return find
+
+
+def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
+    monkeypatch.setattr(versions, "version", without("onnxruntime"))
+
+    found = library_versions()
+
+    assert found["onnxruntime"] == "1.31.0" and set(found) == set(DISTRIBUTIONS)
+    assert found["torch"] == version("torch")
+
+
+def test_a_library_that_is_not_installed_is_no_version(monkeypatch):
+    monkeypatch.setattr(versions, "version", without("onnx"))
+
+    with pytest.raises(PackageNotFoundError):
+        library_versions()

@@ -1,0 +1,90 @@
+"""Outputs are checked before the work: writable, and nobody's input."""
+
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.core.errors import OutputFileError, UsageError
+from ptq_cli.pipeline.run.output_checks import arch_file, require_outputs
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ModelSettings, Recipe
+
+RUN = RunDirectory(Path("run"))
+RECIPE = Recipe(
+    model=ModelSettings(path="model.onnx", arch="model.py:build"),
+    calibration=CalibrationSettings(data="calib.npz"),
+    evaluation=EvaluationSettings(data="eval.npz"),
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.onnx", "model.py", "calib.npz", "eval.npz"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("output", [None, "out.onnx", "new/folder/out.onnx", "run/model.int8.onnx"])
+def test_outputs_that_can_be_written(folder: Path, output: str | None) -> None:
+    before = sorted(folder.iterdir())
+    require_outputs(RUN, RECIPE, Path(output) if output else None)
+    assert sorted(folder.iterdir()) == before
+
+
+TAKEN = {
+    "the model": ("model.onnx", "the model that it is made from"),
+    "the architecture": ("model.py", "the architecture's file"),
+    "the calibration data": ("calib.npz", "the calibration data"),
+    "the evaluation data": ("eval.npz", "the evaluation data"),
+    "another output": ("run/recipe.toml", "the run's own recipe.toml"),
+    "by a way round": ("run/../model.onnx", "the model that it is made from"),
+}
+
+
+@pytest.mark.parametrize(("output", "what"), TAKEN.values(), ids=TAKEN.keys())
+def test_an_input_is_never_overwritten(output: str, what: str) -> None:
+    with pytest.raises(UsageError, match=f"'{output}' would overwrite {what}"):
+        require_outputs(RUN, RECIPE, Path(output))
+
+
+def test_a_link_to_an_input_is_that_input(folder: Path) -> None:
+    (folder / "link.onnx").symlink_to("model.onnx")
+    with pytest.raises(UsageError, match=r"'link.onnx' would overwrite the model"):
+        require_outputs(RUN, RECIPE, Path("link.onnx"))
+
+
+def test_an_input_in_the_run_directory_is_protected_too() -> None:
+    recipe = Recipe(model=ModelSettings(path="run/model.float.onnx"))
+    with pytest.raises(UsageError, match=r"'run/model.float.onnx' would overwrite the model"):
+        require_outputs(RUN, recipe)
+
+
+def test_a_folder_in_the_place_of_an_output(folder: Path) -> None:
+    (folder / "run/report.md").mkdir(parents=True)
+    with pytest.raises(OutputFileError, match=r"'run/report.md': it is a folder"):
+        require_outputs(RUN, RECIPE)
+
+
+@pytest.mark.parametrize("run", ["model.py", "model.py/below"])
+def test_a_file_in_the_place_of_a_folder(run: str) -> None:
+    with pytest.raises(OutputFileError, match=r"'model.py' is a file, a folder is wanted"):
+        require_outputs(RunDirectory(Path(run)), Recipe())
+
+
+def test_a_read_only_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(OutputFileError, match=r"the folder '\.' is read-only"):
+        require_outputs(RUN, RECIPE)
+
+
+def test_a_name_that_is_too_long() -> None:
+    with pytest.raises(OutputFileError, match="too long"):
+        require_outputs(RunDirectory(Path("x" * 300)), Recipe())
+
+
+@pytest.mark.parametrize(
+    ("arch", "file"), [("/a/model.py:build", "/a/model.py"), ("package.module:build", None), (None, None)]
+)
+def test_the_architecture_s_file(arch: str | None, file: str | None) -> None:
+    assert arch_file(Recipe(model=ModelSettings(arch=arch))) == file

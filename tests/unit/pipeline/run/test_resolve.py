@@ -1,0 +1,98 @@
+"""From a request to one recipe: the order of the layers, and what is looked up before any work."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptq_cli.core.errors import GateError, InputFileError, PtqError, UnknownNameError, UsageError
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.recipe.recipe_layers import Layer, table_layer
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def batch_size(size: int, where: str) -> Layer:
+    return table_layer({"calibration": {"batch_size": size}}, Path(), where)
+
+
+def write(name: str, size: int) -> Path:
+    path = Path(name)
+    path.write_text(f"[calibration]\nbatch_size = {size}\n")
+    return path
+
+
+def test_the_preset_lies_beneath_everything() -> None:
+    assert resolve(Request({})).calibration.batch_size == 32
+
+
+def test_each_layer_overrides_the_one_beneath() -> None:
+    write("ptq.toml", 1)
+    assert resolve(Request({})).calibration.batch_size == 1
+    recipe = write("recipe.toml", 2)
+    assert resolve(Request({}, recipe_file=recipe)).calibration.batch_size == 2
+    earlier = batch_size(3, "earlier flags")
+    assert resolve(Request({}, recipe_file=recipe), earlier=earlier).calibration.batch_size == 3
+    flags = Request({"batch_size": 4}, recipe_file=recipe)
+    assert resolve(flags, earlier=earlier).calibration.batch_size == 4
+
+
+def test_the_run_s_own_recipe_counts_only_where_there_is_no_other() -> None:
+    own = batch_size(9, "the run")
+    assert resolve(Request({}), otherwise=own).calibration.batch_size == 9
+    recipe = write("recipe.toml", 2)
+    assert resolve(Request({}, recipe_file=recipe), otherwise=own).calibration.batch_size == 2
+    write("ptq.toml", 1)
+    assert resolve(Request({}), otherwise=own).calibration.batch_size == 1
+
+
+def test_a_model_named_as_an_argument_overrides_the_recipe() -> None:
+    Path("ptq.toml").write_text('[model]\npath = "a.pt"\n')
+    assert resolve(Request({}, Path("b.pt"))).model.path == str(Path("b.pt").absolute())
+
+
+def test_relative_paths_start_where_they_were_named(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    recipe = Path("recipes/r.toml")
+    recipe.write_text('[model]\npath = "m.pt"\narch = "m.py:build"\n')
+    resolved = resolve(Request({"data": "calib.npz"}, recipe_file=recipe))
+    assert resolved.model.path == str(tmp_path / "recipes/m.pt")
+    assert resolved.model.arch == f"{tmp_path}/recipes/m.py:build"
+    assert resolved.calibration.data == str(tmp_path / "calib.npz")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[PtqError], str]] = {
+    "method": ({"method": "nope"}, UnknownNameError, "unknown method 'nope'"),
+    "target": ({"target": "nope"}, UnknownNameError, "unknown target 'nope'"),
+    "amax": ({"amax": "nope"}, UnknownNameError, "'nope'"),
+    "metric": ({"metric": ["nope"]}, UnknownNameError, "'nope'"),
+    "limit on an unknown metric": ({"min": {"nope": 1.0}}, UnknownNameError, "'nope'"),
+    "limit on an unknown metric of an output": ({"min": {"nope[a]": 1.0}}, UnknownNameError, "'nope'"),
+    "negative drop": ({"max_drop": {"top1": -1.0}}, GateError, "is negative"),
+    "drop of a comparison": ({"max_drop": {"cosine": 0.1}}, GateError, "cosine has no drop"),
+    "drop of an error": ({"max_drop": {"max_abs_error[a]": 0.1}}, GateError, "max_abs_error has no drop"),
+    "minimum of an error": ({"min": {"max_abs_error": 0.1}}, GateError, "would pass the worse model"),
+    "unknown setting": ({"methd": "max"}, UsageError, r"no setting 'methd' \(did you mean 'method'\?\)"),
+}
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_names_are_looked_up_before_any_work(
+    settings: dict[str, Any], error: type[PtqError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        resolve(Request(settings))
+
+
+@pytest.mark.parametrize("limit", ["sqnr_db", "sqnr_db[second output]", "top1"])
+def test_a_limit_on_any_output_is_allowed(limit: str) -> None:
+    assert resolve(Request({"min": {limit: 0.5}})).gate.min == {limit: 0.5}
+
+
+def test_ptq_toml_that_is_no_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "ptq.toml").mkdir()
+    with pytest.raises(InputFileError, match=r"recipe 'ptq.toml' is a folder"):
+        resolve(Request({}))

@@ -1,0 +1,177 @@
+"""Targets are tables, read strictly."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.core.errors import (
+    InputFileError,
+    RecipeKeyError,
+    RecipeSyntaxError,
+    RecipeValueError,
+    UnknownNameError,
+)
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target import target_file as target_module
+from ptq_cli.plan.target.onnx_operators import operator_mistakes
+from ptq_cli.plan.target.rules import WeightRule
+from ptq_cli.plan.target.target_file import load_target, target_names
+from tests.unit.plan.cases.tables import CASES
+from tests.unit.plan.graphs import build
+
+TABLE = """
+name = "own"
+description = "for tests"
+opset = 13
+[activation]
+format = "uint8"
+[weight]
+format = "int8"
+[op.Conv]
+kind = "compute"
+activations = [0]
+weight = 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Writes a table, and loads it."""
+    monkeypatch.setattr(target_module, "TARGETS", tmp_path)
+
+    def load(text: str):
+        Path(tmp_path / "own.toml").write_text(text)
+        return load_target("own")
+
+    return load
+
+
+def test_the_targets_that_there_are():
+    assert "ort-cpu" in target_names()
+
+
+def test_an_unknown_target_is_told_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"unknown target 'ort-gpu' \(did you mean 'ort-cpu'\?\)"):
+        load_target("ort-gpu")
+
+
+def test_formats_of_ort_cpu(target):
+    assert target.activation_format.name == "uint8"
+    assert (target.weight_format.qmin, target.weight_format.qmax) == (-127, 127)
+    assert not target.activation.symmetric
+
+
+def test_a_table_is_read(own):
+    assert own(TABLE).op["Conv"].weight == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "message"),
+    [
+        (
+            "weight = 1",
+            "wieght = 1",
+            RecipeKeyError,
+            r"own\.toml: unknown key 'op\.Conv\.wieght' \(did you mean 'weight'\?\)",
+        ),
+        (
+            'kind = "compute"',
+            'kind = "integer"',
+            RecipeValueError,
+            r"own\.toml: 'op\.Conv\.kind' is 'integer', one of 'compute', 'join', 'same', 'clamp', 'apart'",
+        ),
+        (
+            "weight = 1",
+            'output = "never"',
+            RecipeValueError,
+            r"'op\.Conv\.output' is 'never', one of 'always'",
+        ),
+        ("weight = 1", 'weight = "1"', RecipeValueError, "weight"),
+        ("uint8", "uint9", RecipeValueError, r"'activation\.format' is 'uint9' \(did you mean 'uint8'\?\)"),
+        ("opset = 13\n", "", RecipeValueError, "'opset' is missing"),
+    ],
+    ids=["key", "kind", "output", "type", "format", "missing"],
+)
+def test_a_faulty_table_is_refused(own, old, new, error, message):
+    with pytest.raises(error, match=message):
+        own(TABLE.replace(old, new, 1))
+
+
+def test_a_target_without_scales_per_channel_gets_none(target):
+    plan = make_plan(build(CASES["conv"].graph), replace(target, weight=WeightRule(per_axis=False)))
+    assert [site.axis for site in plan.weights] == [None]
+
+
+FILE = TABLE.replace('name = "own"', 'name = "mine"')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "message"),
+    [
+        ('name = "mine"', 'name = " "', RecipeValueError, "'name' is empty"),
+        ("opset = 13", "opset = 12", RecipeValueError, "'opset' is 12, 13 or later is wanted"),
+        ('format = "uint8"', 'format = "int16"', RecipeValueError, "int16, which needs opset 21"),
+        ('format = "int8"', 'format = "int8"\nbits = 9', RecipeValueError, "'weight.bits' is 9, 2 to 8"),
+        ('format = "int8"', 'format = "int8"\nblocks = true', RecipeValueError, "blocks' needs packed"),
+        ("activations = [0]", "", RecipeValueError, "'op.Conv.activations' is missing"),
+        ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' is for kind 'join'"),
+        ("weight = 1", "weight = -1", RecipeValueError, "counts an input below 0"),
+        ("weight = 1", "integer_kernel = false", RecipeValueError, "'op.Conv.note' is missing"),
+        ("opset = 13", 'opset = 13\nextends = "ort-cqu"', UnknownNameError, "did you mean 'ort-cpu'"),
+        ("opset = 13", "opset = [", RecipeSyntaxError, "is no valid TOML"),
+        ("opset = 13", "opset = 13\n[bias]\nformat = 'int16'", RecipeValueError, "'bias.format' is 'int16'"),
+    ],
+)  # fmt: skip
+def test_a_faulty_file_of_a_user_is_refused(tmp_path, old, new, error, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(FILE.replace(old, new, 1))
+    with pytest.raises(error, match=message) as caught:
+        load_target(str(path))
+    assert "mine.toml" in caught.value.message or error is UnknownNameError
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputFileError, match=r"target '.*none\.toml' does not exist"):
+        load_target(str(tmp_path / "none.toml"))
+
+
+def test_a_table_that_extends_another_has_its_keys_but_those_it_changes(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\nextends = "tensorrt"\n[weight]\nstored = "integers"\n[op.Mul]\nties = true\n'
+    )
+    target, base = load_target(str(path)), load_target("tensorrt")
+    assert (target.name, target.weight.stored, target.op["Mul"].ties) == ("mine", "integers", True)
+    assert target.op.keys() == base.op.keys() and target.op["Conv"] == base.op["Conv"]
+    assert target.description == base.description
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("op.Conv", "op.Cnov", r"'op.Cnov' is no operator of ONNX \(did you mean 'Conv'\?\)"),
+        (
+            "[weight]",
+            "[floats]\nsoftmax = 'why'\n[weight]",
+            r"'floats.softmax' .* \(did you mean 'Softmax'\?\)",
+        ),
+        ("opset = 13", "opset = 99", r"'opset' is 99, ONNX [0-9.]+ has [0-9]+"),
+        ("[0]", "[3]", "'op.Conv.activations' counts input 3, Conv has 3"),
+        ("weight = 1", "weight = 1\nbias = 5", "'op.Conv.bias' counts input 5, Conv has 3"),
+        ("weight = 1", "weight = 1\nweight_axis = 1", "is 1, Conv has its output channels along 0"),
+    ],
+)
+def test_a_users_table_is_held_against_onnx(tmp_path, old, new, message):
+    path = tmp_path / "own.toml"
+    path.write_text(TABLE)
+    assert load_target(str(path)).name == "own"
+    assert old in TABLE
+    path.write_text(TABLE.replace(old, new))
+    with pytest.raises(RecipeValueError, match=message):
+        load_target(str(path))
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_ptqs_own_tables_are_as_onnx_has_it(name):
+    assert list(operator_mistakes(load_target(name))) == []

@@ -1,0 +1,80 @@
+"""Faults that no quantized graph may have are found, whatever made it."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.qdq.proof.structure import structure_faults
+from tests.quantized import quantize_model
+from tests.unit.plan.graphs import build
+
+PAIR = """(float[N,4] x) => (float[] y) <float s = {0.5}, uint8 z = {3}, float t = {0.25}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    y = Relu(d) }"""
+
+
+def test_a_right_graph_has_no_fault():
+    assert list(structure_faults(build(PAIR))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("(q, s, z)", "(q, t, z)", "'d' has other parameters than 'q'"),
+        (
+            "y = Relu(d)",
+            "e = Cast<to=1>(q)\n y = Add(d, e)",
+            "'q' is read by Cast 'e', not by a DequantizeLinear",
+        ),
+        ("y = Relu(d)", "y = Relu(x)", "'d' is read by nobody"),
+        ("d = DequantizeLinear(q, s, z)\n    y = Relu(d)", "y = Relu(x)", "'q' is read by nobody"),
+        (
+            "q = QuantizeLinear(x, s, z)",
+            "q = Cast<to=2>(x)",
+            "'d' reads neither a QuantizeLinear nor a constant",
+        ),
+        ("s = {0.5}", "s = {0}", "'d' has a scale that is not positive and finite"),
+        ("s = {0.5}", "s = {-1}", "'d' has a scale that is not positive and finite"),
+    ],
+)
+def test_faults(old, new, fault):
+    assert old in PAIR
+    assert list(structure_faults(build(PAIR.replace(old, new)))) == [fault]
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf])
+def test_a_scale_that_is_not_finite(scale):
+    text = PAIR.replace("float s = {0.5}", "float s")
+    model = build(text, constants={"s": np.array(scale, np.float32)})
+    assert list(structure_faults(model)) == ["'d' has a scale that is not positive and finite"]
+
+
+def test_names_of_nested_graphs_are_taken():
+    model = build(
+        """(float[N,4] x, bool c) => (float[N,4] y) {
+            y = If(c) <then_branch = t () => (float[N,4] p) { p = Relu(x) },
+                       else_branch = e () => (float[N,4] q) { q = Neg(x) }> }"""
+    )
+    names = FreshNames.of(model.graph)
+    assert [names.claim(name) for name in ("p", "x", "y", "new")] == ["p_2", "x_2", "y_2", "new"]
+
+
+def test_a_bug_in_ptq_is_no_error_of_the_user(monkeypatch):
+    monkeypatch.setattr(
+        "ptq_cli.qdq.write.quantize_graph.structure_faults", lambda model: iter(["'q' is read by nobody"])
+    )
+    from ptq_cli.plan.sites import Plan
+    from ptq_cli.qdq.write.site_parameters import Parameters
+
+    model: ir.Model = build("(float[N,4] x) => (float[] y) { y = Relu(x) }")
+    with pytest.raises(RuntimeError, match="the quantized graph is malformed: 'q' is read by nobody"):
+        quantize_model(model, Plan("ort-cpu", {}, (), (), ()), Parameters({}, {}, {}))
+
+
+def test_a_zero_point_of_0_may_be_left_out_behind():
+    text = PAIR.replace("uint8 z = {3}", "int8 z = {0}").replace("(q, s, z)", "(q, s)")
+    assert list(structure_faults(build(text))) == []
+    text = PAIR.replace("uint8 z = {3}", "int8 z = {3}").replace("(q, s, z)", "(q, s)")
+    assert list(structure_faults(build(text))) == ["'d' has other parameters than 'q'"]

@@ -1,0 +1,59 @@
+"""The parameters of a pair are read in any form that the standard allows."""
+
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.read.pair_grids import float_reader, grid_of, quantizers_behind, restored_by
+from tests.unit.plan.graphs import build
+
+PAIR = """(float[N,4] x) => (float[4,N] y) <
+    float s = {0.5}, float[1] t = {0.5}, uint8 z = {3}, uint8[1] u = {3}> {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, t, u) y = Transpose<perm=[1,0]>(d) }"""
+
+
+def nodes(text: str) -> dict[str, ir.Node]:
+    return {node.name: node for node in build(text).graph}
+
+
+def test_one_number_is_the_same_with_an_axis_and_without():
+    found = nodes(PAIR)
+    assert grid_of(found["q"]).equals(grid_of(found["d"]))
+    assert grid_of(found["q"]).ends == (-1.5, 126.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("t = {0.5}", "t = {0.25}"), ("u = {3}", "u = {4}"), ("x, s, z)", "x, s)")]
+)
+def test_grids_that_differ_are_not_the_same(old, new):
+    found = nodes(PAIR.replace(old, new))
+    assert not grid_of(found["q"]).equals(grid_of(found["d"]))
+
+
+def test_a_zero_point_that_is_left_out_is_0_and_of_uint8():
+    grid = grid_of(nodes(PAIR.replace("x, s, z)", "x, s)").replace("q, t, u)", "q, t)"))["q"])
+    assert (grid.dtype, grid.ends) == (ir.DataType.UINT8, (0.0, 127.5))
+
+
+@pytest.mark.parametrize("zeros", [", u)", ")"])
+def test_the_integers_of_a_file_without_types_are_those_of_the_zero_point(zeros):
+    model = build(PAIR.replace("uint8", "int8").replace(", t, u)", ", t" + zeros))
+    for node in model.graph:
+        node.outputs[0].type = None
+    assert [grid_of(node).dtype for node in model.graph][:2] == [ir.DataType.INT8, ir.DataType.INT8]
+
+
+@pytest.mark.parametrize(("op", "carried"), [("Transpose<perm=[1,0]>(x)", True), ("Expand(x, k)", False)])
+def test_onnx_runtime_carries_pairs_past_some_operators_only(op, carried):
+    text = f"""(float[2,2] x) => (float[2,2] y) <float s = {{0.5}}, uint8 z = {{3}}, int64[2] k = {{2, 2}}> {{
+        m = {op} q = QuantizeLinear(m, s, z) y = DequantizeLinear(q, s, z) }}"""
+    value = build(text).graph.inputs[0]
+    target = load_target("ort-cpu")
+    assert any(quantizers_behind(value, target)) == carried
+    assert (float_reader(value, target) == "") == carried
+
+
+def test_a_value_is_restored_past_what_moves_it():
+    found = nodes(PAIR)
+    assert restored_by(found["y"].outputs[0], load_target("ort-cpu")) is found["d"]
+    assert restored_by(found["q"].inputs[0], load_target("ort-cpu")) is None

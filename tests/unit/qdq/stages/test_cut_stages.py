@@ -1,0 +1,108 @@
+"""Stages: where both models are cut, and that they are the models."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
+from tests.unit.plan.graphs import build, run, sample
+from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
+
+
+def shown(stages: tuple[Stage, ...]) -> list[str]:
+    return [
+        f"{', '.join(stage.inputs)} -> {' '.join(stage.nodes)} -> {', '.join(stage.outputs)}"
+        + (f" [{stage.layer}]" if stage.layer else "")
+        for stage in stages
+    ]
+
+
+def test_a_chain_is_cut_at_its_pairs() -> None:
+    assert shown(make_twins(CHAIN).stages) == [
+        "x -> first r1 -> r1 [first]",
+        "r1 -> second r2 -> r2 [second]",
+        "r2 -> third -> c3 [third]",
+        "c3, r1 -> join -> sum [join]",
+        "sum -> pool -> pool [pool]",
+        "pool -> flat -> flat [flat]",
+        "flat -> last -> y [last]",
+    ]
+
+
+def test_a_stream_of_floats_is_cut_where_several_read_it() -> None:
+    assert shown(make_twins(RESIDUAL).stages) == [
+        "x -> norm -> norm",
+        "norm -> up up_bias -> a1 [up]",
+        "a1 -> act -> act",
+        "act -> down -> m2 [down]",
+        "m2, x -> stream -> stream",
+        "stream -> norm2 -> norm2",
+        "norm2 -> out -> m3 [out]",
+        "m3, stream -> y -> y",
+    ]
+
+
+@pytest.mark.parametrize("text", [CHAIN, RESIDUAL], ids=["chain", "residual"])
+def test_stages_in_turn_are_the_models(text: str) -> None:
+    twins = make_twins(text)
+    inputs = sample(build(text), seed=3)
+    output = twins.floats.graph.output[0].name
+    floats = twins.staged.run(inputs, quantized=False)[output]
+    integers = twins.staged.run(inputs, quantized=True)[output]
+    wanted = run(twins.floats.SerializeToString(), inputs)[0]
+    np.testing.assert_allclose(twins.staged.floats(output, floats), wanted, rtol=1e-4, atol=1e-5)
+    # Integer kernels leave no room for another order of additions.
+    assert np.array_equal(
+        twins.staged.floats(output, integers), run(twins.quantized.SerializeToString(), inputs)[0]
+    )
+
+
+def test_an_integer_stage_passes_integers() -> None:
+    stage = make_twins(CHAIN).stages[1]
+    assert stage.quantized is not None
+    assert [port.integers for port in (*stage.quantized.inputs, *stage.quantized.outputs)] == [True, True]
+    assert not any(port.integers for port in (*stage.floating.inputs, *stage.floating.outputs))
+
+
+def test_what_nobody_reads_is_no_stage() -> None:
+    text = """(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w> {
+        unread = Relu (x)
+        [fc] y = MatMul (x, w)
+    }"""
+    assert shown(make_twins(text).stages) == ["x -> fc -> y [fc]"]
+
+
+def test_two_outputs_of_one_node_are_of_one_stage() -> None:
+    text = """(float[n, 8] x) => (float[n, 4] y, float[n, 4] z) <float[4, 4] w1, float[4, 4] w2> {
+        a, b = Split <axis=1, num_outputs=2> (x)
+        [left] y = MatMul (a, w1)
+        [right] z = MatMul (b, w2)
+    }"""
+    twins = make_twins(text)
+    assert shown(twins.stages)[0].endswith("-> a, b [a]")
+    found = twins.staged.run(sample(build(text)), quantized=True)
+    assert {"y", "z"} <= set(found)
+
+
+def test_a_model_of_other_operators_is_refused() -> None:
+    twins, other = make_twins(CHAIN), make_twins(RESIDUAL)
+    with pytest.raises(InvalidOnnxError, match="not the operators of the float model"):
+        cut_stages(other.floats, twins.quantized, Reading(other.floats, twins.quantized), set())
+
+
+def test_a_stage_takes_any_number_of_samples() -> None:
+    twins = make_twins(CHAIN)
+    for batch in (1, 7):
+        found = twins.staged.run(sample(build(CHAIN), batch=batch), quantized=True)
+        assert twins.staged.floats("y", found["y"]).shape == (batch, 5)
+
+
+def test_a_weight_is_stored_in_the_forms_that_read_it_alone() -> None:
+    twins = make_twins(CHAIN)
+    stage = replace(twins.stages[0])
+    held = {item.name for item in onnx.load_from_string(stage.floating.content).graph.initializer}
+    assert held == {"w1", "b1"}

@@ -1,0 +1,126 @@
+"""Biases that overflow int32, channels of zeros, weights that are not finite."""
+
+import numpy as np
+import pytest
+
+from ptq_cli.core.arithmetic import parameters_from_range
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.tensors import Array
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
+from tests.unit.plan.graphs import build, quantized, run, sample, weight_noise
+
+GRAPHS = {
+    "conv": ("(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w, float[4] b> { y = Conv(x, w, b) }", 0),
+    "gemm": ("(float[N,8] x) => (float[] y) <float[4,8] w, float[4] b> { y = Gemm<transB=1>(x, w, b) }", 0),
+    "matmul": (
+        "(float[N,8] x) => (float[] y) <float[8,4] w, float[4] b> { m = MatMul(x, w)\n y = Add(m, b) }",
+        1,
+    ),
+}
+SHAPES = {"conv": [4, 3, 3, 3], "gemm": [4, 8], "matmul": [8, 4]}
+
+
+def with_channel(name: str, factor: float, bias: float) -> dict[str, Array]:
+    """Weights whose channel 1 is multiplied by ``factor``, and a bias of ``bias`` there."""
+    weight = weight_noise("w", SHAPES[name])
+    channels = np.moveaxis(weight, GRAPHS[name][1], 0)
+    channels[1] *= factor
+    return {"w": weight, "b": np.array([0.5, bias, -0.25, 0.0], np.float32)}
+
+
+def parameters_of(name: str, constants: dict[str, Array]) -> Parameters:
+    model = build(GRAPHS[name][0], constants=constants)
+    plan = make_plan(model, load_target("ort-cpu"))
+    return decide_all(model, plan, lambda site: parameters_from_range(-2.0, 2.0, site.format))
+
+
+def errors(name: str, constants: dict[str, Array]) -> Array:
+    """Largest error of each channel."""
+    model = build(GRAPHS[name][0], constants=constants)
+    inputs = sample(model, seed=9)
+    difference = np.abs(run(model, inputs)[0] - run(quantized(model), inputs)[0])
+    return np.max(np.moveaxis(difference, 1, 0).reshape(4, -1), axis=1)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("bias", [3.0, -40.0, 1000.0])
+def test_a_large_bias_beside_tiny_weights_does_not_overflow(name, bias):
+    constants = with_channel(name, 1e-6, bias)
+    found = parameters_of(name, constants)
+    assert found.widened == {"w": 1}
+    # Conv's output is quantized as a whole, in steps of its range.
+    step = abs(bias) / 255 if name == "conv" else 1e-6 * abs(bias)
+    assert errors(name, constants)[1] <= step
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_only_the_channel_that_needs_it_is_widened(name):
+    wide = parameters_of(name, with_channel(name, 1e-6, 3.0))
+    plain = parameters_of(name, with_channel(name, 1e-6, 0.0))
+    ratio = next(iter(wide.weights.values())).scale / next(iter(plain.weights.values())).scale
+    assert ratio[1] > 1.0
+    assert ratio[[0, 2, 3]].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("bias", [0.3, 1e-3, 1e-6, 1e-15, -250.0])
+def test_a_channel_of_zeros_keeps_its_bias(name, bias):
+    constants = with_channel(name, 0.0, bias)
+    assert parameters_of(name, constants).widened == {}
+    if name != "conv":
+        assert errors(name, constants)[1] <= 1e-6 * abs(bias)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_channel_of_zeros_without_bias_has_scale_one(name):
+    found = parameters_of(name, with_channel(name, 0.0, 0.0))
+    assert next(iter(found.weights.values())).scale[1] == 1.0
+
+
+def test_a_bias_of_one_element_stands_for_all_channels():
+    text = "(float[N,8] x) => (float[] y) <float[8,4] w, float[1] b> { y = Gemm(x, w, b) }"
+    weight = weight_noise("w", [8, 4])
+    weight[:, 1] *= 1e-6
+    model = build(text, constants={"w": weight, "b": np.array([25.0], np.float32)})
+    inputs = sample(model, seed=9)
+    np.testing.assert_allclose(run(quantized(model), inputs)[0][:, 1], 25.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
+@pytest.mark.parametrize("tensor", ["w", "b"])
+def test_a_constant_that_is_not_finite_is_named(tensor, value):
+    constants = with_channel("conv", 1.0, 0.5)
+    constants[tensor].reshape(-1)[1] = value
+    with pytest.raises(InvalidOnnxError) as caught:
+        parameters_of("conv", constants)
+    assert caught.value.message == f"the constant '{tensor}' holds NaN or Inf, which no integer stands for"
+
+
+def test_one_scale_serves_a_weight_without_channels():
+    text = "(float[2,5,8] x) => (float[] y) <float[2,8,4] w> { y = MatMul(x, w) }"
+    model = build(text)
+    plan = make_plan(model, load_target("ort-cpu"))
+    found = decide_all(model, plan, lambda site: parameters_from_range(-2.0, 2.0, site.format))
+    scale = next(iter(found.weights.values())).scale
+    assert scale.shape == ()
+    assert scale == np.float32(np.max(np.abs(weight_noise("w", [2, 8, 4]))) / 127)
+
+
+def test_tensors_that_share_parameters_are_decided_once():
+    text = """(float[N,8] x) => (float[] y) <float[8,8] w, int64[3] s = {-1,2,4}, float[4,4] v> {
+        g = Gemm(x, w)
+        r = Reshape(g, s)
+        y = MatMul(r, v) }"""
+    model = build(text)
+    plan = make_plan(model, load_target("ort-cpu"))
+    asked = []
+
+    def decide(site):
+        asked.append(site.tensor)
+        return parameters_from_range(-2.0, 2.0, site.format)
+
+    found = decide_all(model, plan, decide)
+    assert asked == ["x", "g"]
+    assert found.activations["r"] is found.activations["g"]

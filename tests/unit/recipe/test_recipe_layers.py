@@ -1,0 +1,212 @@
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.core.errors import (
+    InputFileError,
+    RecipeKeyError,
+    RecipeSyntaxError,
+    RecipeValueError,
+    UnknownNameError,
+)
+from ptq_cli.recipe.check import check_recipe
+from ptq_cli.recipe.flags import settings_to_table
+from ptq_cli.recipe.recipe_layers import (
+    DEFAULT_PRESET,
+    PRESETS,
+    Layer,
+    file_layer,
+    merge_layers,
+    preset_layer,
+    preset_names,
+    table_layer,
+)
+from ptq_cli.recipe.schema import Recipe
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def layer(where, **sections):
+    return table_layer(sections, Path("/nowhere"), where)
+
+
+PRESET = layer("preset", amax={"percentile": 1.0}, calibration={"method": "a", "batch_size": 1, "samples": 1})
+FOLDER = layer("ptq.toml", amax={"percentile": 2.0}, calibration={"method": "b", "batch_size": 2})
+FILE = layer("recipe", amax={"percentile": 3.0}, calibration={"method": "c"})
+FLAGS = layer("flags", amax={"percentile": 4.0})
+
+
+def test_each_key_comes_from_the_highest_layer_that_has_it():
+    recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS])
+
+    assert recipe.amax.percentile == 4.0
+    assert recipe.calibration.method == "c"
+    assert recipe.calibration.batch_size == 2
+    assert recipe.calibration.samples == 1
+    assert recipe.runtime == Recipe().runtime
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_lower_layers_alone_decide_where_higher_ones_are_missing(count):
+    recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS][:count])
+
+    assert recipe.amax.percentile == [99.999, 1.0, 2.0, 3.0, 4.0][count]
+
+
+def test_limits_of_different_metrics_add_up_and_lists_are_replaced():
+    low = layer(
+        "low", gate={"max_drop": {"top1": 0.1, "top5": 0.1}}, evaluation={"metrics": ["top1", "top5"]}
+    )
+    high = layer("high", gate={"max_drop": {"top1": 0.01}}, evaluation={"metrics": ["top5"]})
+
+    recipe = merge_layers([low, high])
+
+    assert recipe.gate.max_drop == {"top1": 0.01, "top5": 0.1}
+    assert recipe.evaluation.metrics == ["top5"]
+
+
+def test_merging_does_not_change_the_layers():
+    low, high = layer("low", gate={"min": {"a": 1.0}}), layer("high", gate={"min": {"b": 2.0}})
+
+    merge_layers([low, high])
+
+    assert low.table == {"gate": {"min": {"a": 1.0}}}
+
+
+def test_no_layer_is_all_defaults():
+    assert merge_layers([]) == Recipe()
+
+
+LOCATIONS = """
+[model]
+path = "models/m.pt"
+arch = "../src/model.py:build"
+[calibration]
+data = "calib.npz"
+[evaluation]
+data = "package.module:batches"
+"""
+
+
+def test_locations_start_at_the_folder_of_their_file(save, tmp_path):
+    table = file_layer(save("a/b/ptq.toml", LOCATIONS)).table
+
+    assert table == {
+        "model": {"path": f"{tmp_path}/a/b/models/m.pt", "arch": f"{tmp_path}/a/src/model.py:build"},
+        "calibration": {"data": f"{tmp_path}/a/b/calib.npz"},
+        "evaluation": {"data": "package.module:batches"},
+    }
+
+
+def test_layers_of_different_folders_keep_their_own_locations(save, tmp_path):
+    low = file_layer(save("a/ptq.toml", "[model]\npath = 'm.pt'\n[calibration]\ndata = 'c.npz'"))
+    high = table_layer({"model": {"path": "m.pt"}}, tmp_path / "b", "flags")
+
+    recipe = merge_layers([low, high])
+
+    assert recipe.model.path == f"{tmp_path}/b/m.pt"
+    assert recipe.calibration.data == f"{tmp_path}/a/c.npz"
+
+
+def test_relative_recipe_has_absolute_locations(save, tmp_path, monkeypatch):
+    save("ptq.toml", "[model]\npath = 'm.pt'")
+    monkeypatch.chdir(tmp_path)
+
+    assert file_layer(Path("ptq.toml")).table["model"]["path"] == f"{tmp_path}/m.pt"
+
+
+NO_TOML = {
+    "text": "method: max",
+    "cut": "[calibration\n",
+    "no UTF-8": b"[model]\npath = '\xff'",
+    "key twice": "[amax]\nmethod = 'a'\nmethod = 'b'",
+    "impossible date": "x = 2026-13-45",
+    "brackets within brackets": "x = " + "[" * 5000,
+    "thousands of digits": "[runtime]\nthreads = " + "1" * 5000,
+    "control character": "[model]\npath = 'a\x00b'",
+}
+
+
+@pytest.mark.parametrize("text", NO_TOML.values(), ids=NO_TOML)
+def test_file_that_is_no_toml_is_refused(save, text):
+    path = save("ptq.toml", text)
+
+    with pytest.raises(RecipeSyntaxError) as caught:
+        file_layer(path)
+
+    assert caught.value.code == "PTQ-RECIPE-001"
+    assert caught.value.message.startswith(f"{path} is no valid TOML: ")
+    assert caught.value.hint == "see https://toml.io"
+
+
+def test_syntax_error_says_where(save):
+    with pytest.raises(RecipeSyntaxError, match=r"\(at line 2, column 10\)"):
+        file_layer(save("ptq.toml", "[amax]\nmethod = max"))
+
+
+def test_missing_file_and_folder_are_input_errors(tmp_path):
+    with pytest.raises(InputFileError, match=r"recipe '.*no\.toml' does not exist"):
+        file_layer(tmp_path / "no.toml")
+    with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+        file_layer(tmp_path)
+
+
+def test_messages_name_the_file_or_what_it_is_called(save):
+    path = save("ptq.toml", "[amax]\nmthod = 'max'")
+
+    with pytest.raises(RecipeKeyError) as caught:
+        file_layer(path)
+    assert caught.value.message == f"{path}: unknown key 'amax.mthod' (did you mean 'method'?)"
+    with pytest.raises(RecipeKeyError, match="PTQ-RECIPE-002: my recipe: unknown key"):
+        file_layer(path, "my recipe")
+
+
+def test_wrong_value_names_the_layer():
+    with pytest.raises(RecipeValueError, match=r"the command line: 'runtime\.threads' is 'x'"):
+        table_layer({"runtime": {"threads": "x"}}, Path("/"), "the command line")
+
+
+def test_layers_by_hand_are_checked_when_they_are_merged():
+    with pytest.raises(RecipeValueError, match=r"^PTQ-RECIPE-003: high over low: 'runtime\.threads' is 'x'"):
+        merge_layers([Layer({}, "low"), Layer({"runtime": {"threads": "x"}}, "high")])
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PRESETS.glob("*.toml")])
+def test_every_preset_loads_alone(name):
+    assert name in preset_names()
+    check_recipe(merge_layers([preset_layer(name)]))
+
+
+def test_default_preset_exists():
+    assert DEFAULT_PRESET in preset_names()
+
+
+def test_unknown_preset_names_the_nearest():
+    with pytest.raises(UnknownNameError) as caught:
+        preset_layer("int8_ort")
+
+    assert caught.value.message == "unknown preset 'int8_ort' (did you mean 'int8_ort_cpu'?)"
+    assert "int8_ort_cpu" in caught.value.hint
+
+
+def test_preset_cannot_be_a_path():
+    with pytest.raises(UnknownNameError):
+        preset_layer("../configs/int8_ort_cpu")
+
+
+def test_flags_override_all_else():
+    flags = table_layer(settings_to_table({"percentile": 99.0, "batch_size": 7}), Path("/"), "flags")
+
+    recipe = merge_layers([PRESET, FOLDER, FILE, flags])
+
+    assert (recipe.amax.percentile, recipe.amax.method) == (99.0, "percentile")
+    assert recipe.calibration.batch_size == recipe.evaluation.batch_size == 7

@@ -1,0 +1,163 @@
+"""The page: whole, small, the same each time, and deaf to what a name says."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from ptq_cli.report.document.times import Times
+from ptq_cli.report.html.evidence import Evidence, Origin
+from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
+from tests.pages import Network
+
+LIMIT = 2_000_000
+VOID = {"meta", "link", "br", "wbr", "input", "img"}
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'` onload=alert(3) {{ 7 * 7 }} & \u202e"
+)
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text; elements must nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.found)
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, attributes in self.found if (value := attributes.get(attribute)) is not None]
+
+
+def test_a_page_of_300_layers_is_small() -> None:
+    text = render_page(Network(300).page_input())
+    assert text.count('class="sheet card"') == 300
+    assert text.count('data-kind="') == 300
+    assert 300_000 < len(text.encode()) <= LIMIT
+
+
+def test_names_without_an_end_do_not_make_the_page_large() -> None:
+    text = render_page(Network(300, name=lambda index: f"{index}/" + "x" * 20_000).page_input())
+    assert len(text.encode()) <= LIMIT
+    assert f"299/<wbr>{'x' * 155}…" in text
+
+
+def test_long_texts_of_its_own_are_whole() -> None:
+    found = Network(300).page_input()
+    text = render_page(found)
+    assert max(map(len, re.findall(' d="([^"]*)"', text))) > 2_000, "the line along the depth"
+    long = replace(found, evidence=replace(found.evidence, origin=Origin("ptq " + "a" * 500, "b" * 5_000)))
+    assert "a" * 500 in render_page(long) and "b" * 5_000 in render_page(long)
+
+
+@pytest.mark.parametrize("analysed", [True, False])
+def test_no_text_of_a_model_becomes_markup(analysed: bool) -> None:
+    plain = Elements(
+        render_page(
+            Network(text="harmless", name=lambda index: f"layer {index}").page_input(analysed=analysed)
+        )
+    )
+    page = Elements(
+        render_page(
+            Network(text=HOSTILE, name=lambda index: f"{HOSTILE} {index}").page_input(analysed=analysed)
+        )
+    )
+    # The same elements, but for places where a long name may be broken.
+    tags = [[tag for tag, _ in item.found if tag != "wbr"] for item in (page, plain)]
+    assert tags[0] == tags[1]
+    attributes = [{name for _, found in item.found for name in found} for item in (page, plain)]
+    assert attributes[0] == attributes[1]
+    assert HOSTILE in page.text
+
+
+def test_the_page_loads_nothing_and_allows_only_its_own_script() -> None:
+    text = render_page(Network().page_input())
+    page = Elements(text)
+    addresses = page.values("src") + page.values("href")
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert "url(" not in text and "@import" not in text
+    assert page.values("style") == [] and not any(
+        name.startswith("on") for _, found in page.found for name in found
+    )
+    (policy,) = [found["content"] for tag, found in page.found if found.get("http-equiv")]
+    assert policy is not None and policy.startswith("default-src 'none'; ")
+    for tag in ("script", "style"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_links_lead_to_parts_of_the_page() -> None:
+    page = Elements(render_page(Network().page_input()))
+    names = page.values("id")
+    assert len(names) == len(set(names))
+    assert {address[1:] for address in page.values("href") if address.startswith("#")} <= set(names)
+    for _, attributes in page.found:
+        for name in (attributes.get("aria-labelledby") or "").split():
+            assert name in names
+
+
+def test_only_the_times_differ_and_they_stand_in_one_place() -> None:
+    first = Network().page_input()
+    later = replace(first.report, times=Times("2027-02-03T04:05:06Z"))
+    assert render_page(first) == render_page(Network().page_input())
+    texts = [render_page(found) for found in (first, replace(first, report=later))]
+    cut = [
+        re.sub(r'<div class="sheet pad" id="times">.*?</div>', "", text, flags=re.DOTALL) for text in texts
+    ]
+    assert texts[0] != texts[1]
+    assert cut[0] == cut[1]
+
+
+def test_without_an_analysis_the_page_says_how_to_get_it_and_draws_no_chart() -> None:
+    text = render_page(Network().page_input(analysed=False))
+    assert NOT_ANALYSED in text and "ptq analyze" in text
+    assert 'id="depth-title"' not in text and 'id="sens-title"' not in text
+    assert "Sensitivity</button>" not in text and "SQNR acc." not in text
+
+
+def test_a_report_alone_makes_a_page() -> None:
+    found = Network().page_input()
+    bare = replace(found.report, metrics=(), gates=(), layers=())
+    page = Elements(render_page(PageInput(bare, Evidence(Origin("ptq evaluate")))))
+    assert "no gate: no limit was set" in page.text
+    assert page.count("th") == 1, "the one empty table of layers"
+
+
+def test_the_verdict_stands_at_the_top_in_words() -> None:
+    text = render_page(Network().page_input())
+    page = Elements(text)
+    assert "FAIL: 1 of 3 gates missed" in page.text
+    assert text.index("FAIL: 1 of 3") < text.index('id="gates"') < text.index('id="metrics"')
+
+
+def test_every_table_of_figures_says_what_a_column_is() -> None:
+    page = Elements(render_page(Network().page_input()))
+    scopes = [attributes.get("scope") for tag, attributes in page.found if tag == "th"]
+    assert set(scopes) == {"col", "row"}
+    sorts = [attributes["aria-sort"] for tag, attributes in page.found if "aria-sort" in attributes]
+    assert sorts and set(sorts) == {"none"}

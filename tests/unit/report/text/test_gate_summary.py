@@ -1,0 +1,82 @@
+"""Gates read well, with the digits that decide and the doubt."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.summary import verdict_line
+
+
+def test_gates_say_what_was_limited(report: Report) -> None:
+    assert gate_table(report).rows == (
+        ("drop of top1", "at most 1.00 points", "0.40 points", "-0.50 to 1.34", "pass, undecided"),
+        ("sqnr_db", "at least 25.00 dB", "31.50 dB", "31.20 to 31.90", "pass"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "row"),
+    [
+        (
+            GateResult("top1", "max_drop", 0.01, 0.01002),
+            ("drop of top1", "at most 1.000 points", "1.002 points", "", "FAIL"),
+        ),
+        (
+            GateResult("top1", "max_drop", 0.01, 0.83 - 0.82),
+            ("drop of top1", "at most 1.00 points", "1.00 points", "", "pass"),
+        ),
+        (
+            GateResult("sqnr_db", "min", 25.0, math.inf),
+            ("sqnr_db", "at least 25.00 dB", "inf dB", "", "pass"),
+        ),
+        (
+            GateResult("cosine", "min", 0.99999, 0.999985),
+            ("cosine", "at least 0.999990", "0.999985", "", "FAIL"),
+        ),
+        (
+            GateResult("top1", "max_drop", 0.0083, 0.02, percent=1.0),
+            ("drop of top1", "at most 0.83 points (1 % of float)", "2.00 points", "", "FAIL"),
+        ),
+        (
+            GateResult("size", "max_size", 1e6, 1_000_001.0),
+            ("size of the int8 file", "at most 1,000,000 bytes", "1,000,001 bytes", "", "FAIL"),
+        ),
+        (
+            GateResult("top1", "max_regression", 0.002, -0.001, percent=0.25),
+            (
+                "regression of top1",
+                "at most 0.20 points (0.25 % of the baseline)",
+                "-0.10 points",
+                "",
+                "pass",
+            ),
+        ),
+    ],
+    ids=["just-above", "rounding-error", "infinite", "bare-number", "percent", "size", "regression"],
+)
+def test_a_gate_shows_the_digits_that_decide(report: Report, gate: GateResult, row: tuple[str, ...]) -> None:
+    assert gate_table(replace(report, gates=(gate,))).rows == (row,)
+
+
+def test_a_doubt_says_how_many_samples_would_settle_it(report: Report) -> None:
+    assert doubt_lines(report) == [
+        "undecided: drop of top1; about 2,200 samples would settle it, there were 1,000"
+    ]
+    assert verdict_line(report) == "PASS: 2 gates held, 1 of them undecided"
+
+
+def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
+    strict = replace(report, gates=tuple(replace(gate, strict=True) for gate in report.gates))
+    assert [row[-1] for row in gate_table(strict).rows] == ["FAIL, undecided", "pass"]
+    assert verdict_line(strict) == "FAIL: 1 of 2 gates missed, 1 of them undecided"
+
+
+def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:
+    at_limit = GateResult("top1", "max_drop", 0.01, 0.01, Interval(0.0, 0.02, "score"), None)
+    (line,) = doubt_lines(replace(report, gates=(at_limit,)))
+    assert line.endswith("no number of samples would settle it")

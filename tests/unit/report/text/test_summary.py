@@ -1,0 +1,121 @@
+"""Numbers become text in one place."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.measurement import Unit
+from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.text.summary import (
+    comparison_table,
+    format_bytes,
+    format_drop,
+    format_value,
+    label_table,
+    origin_table,
+    placement_line,
+    placement_table,
+    size_table,
+    verdict_line,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.8213, "share", "82.13 %"),
+        (1.0, "share", "100.00 %"),
+        (31.517, "decibel", "31.52 dB"),
+        (math.inf, "decibel", "inf dB"),
+        (-math.inf, "decibel", "-inf dB"),
+        (0.99871234, "number", "0.9987"),
+        (12345.678, "number", "1.235e+04"),
+        (math.nan, "number", "nan"),
+    ],
+)
+def test_values(value: float, unit: Unit, text: str) -> None:
+    assert format_value(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("drop", "unit", "text"),
+    [(0.0102, "share", "1.02 points"), (-0.002, "share", "-0.20 points"), (0.5, "decibel", "0.50 dB")],
+)
+def test_drops(drop: float, unit: Unit, text: str) -> None:
+    assert format_drop(drop, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1000, "1.00 kB"),
+        (1_500_000, "1.50 MB"),
+        (2_000_000_000, "2.00 GB"),
+    ],
+)
+def test_sizes(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+def test_label_metrics_have_both_values_and_the_drop(report: Report) -> None:
+    table = label_table(report)
+    assert table.header == ("metric", "float", "int8", "drop", "95 % interval")
+    assert table.rows == (("top1", "83.00 %", "82.60 %", "0.40 points", "-0.50 to 1.34"),)
+
+
+def test_comparisons_have_one_value(report: Report) -> None:
+    assert comparison_table(report).rows == (
+        ("sqnr_db", "31.50 dB", "31.20 to 31.90"),
+        ("cosine", "0.9987", "0.99868 to 0.99872"),
+        ("top1_agreement", "98.50 %", "97.55 to 99.10"),
+        ("max_abs_error", "0.125", ""),
+    )
+
+
+def test_sizes_have_the_ratio(report: Report) -> None:
+    assert size_table(report).rows == (
+        ("float", "model.float.onnx", "4.00 MB", ""),
+        ("int8", "model.int8.onnx", "1.00 MB", "25.0 % of float"),
+    )
+
+
+def test_placement_lists_float_layers_first(report: Report) -> None:
+    assert placement_line(report) == "2 layers run on integers, 1 stays float"
+    assert placement_table(report).rows == (
+        ("/act/HardSwish", "HardSwish", "float", "ort-cpu has no integer HardSwish"),
+        ("/conv1/Conv", "Conv", "integer", ""),
+        ("/fc/Gemm", "Gemm", "integer", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "line"),
+    [
+        ([], "no gate: no limit was set"),
+        ([1.0], "PASS: 1 gate held"),
+        ([1.0, 1.0], "PASS: 2 gates held"),
+        ([1.0, 0.0], "FAIL: 1 of 2 gates missed"),
+    ],
+    ids=["none", "one", "two", "missed"],
+)
+def test_the_verdict_line_counts(report: Report, limits: list[float], line: str) -> None:
+    gates = tuple(GateResult("top1", "max_drop", limit, 0.5) for limit in limits)
+    assert verdict_line(replace(report, gates=gates)) == line
+
+
+def test_the_origin_names_what_one_needs_to_repeat_it(report: Report) -> None:
+    assert dict(origin_table(report).rows) == {
+        "model": "model.pt, float aaaaaaaaaaaa",
+        "quantized": "bbbbbbbbbbbb",
+        "target": "ort-cpu",
+        "amax": "percentile, percentile = 99.999",
+        "calibration": "histogram, 512 samples, data cccccccccccc",
+        "evaluation": "eval.npz, 1000 samples, data dddddddddddd",
+        "versions": "onnxruntime 1.23.0, ptq 0.1.0",
+        "created": "2026-01-31T12:00:00Z",
+    }
