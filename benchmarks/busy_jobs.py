@@ -13,7 +13,7 @@ import onnxruntime
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading import torch_sources
-from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
@@ -46,7 +46,7 @@ def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Re
 def _calibrate(model: Path, data: str, samples: int | None) -> Job:
     recipe = resolve(_request(model, data, samples))
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    subject = Subject(make_float_model(open_source(recipe), recipe, dataset), dataset)
+    subject = CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset)
 
     def job() -> Moment:
         start = Moment()

@@ -24,7 +24,7 @@ from ptq_cli.core.progress import silent
 from ptq_cli.core.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.collect import Snapshot
-from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.recipe.schema import CalibrationSettings, Recipe
@@ -106,11 +106,11 @@ def rows(scratch: Path) -> Iterator[str]:
     yield often(*subjects["CNN sample"], path)
 
 
-def open_case(request: Request) -> tuple[Subject, Recipe]:
+def open_case(request: Request) -> tuple[CalibrationSubject, Recipe]:
     """Return a model with its data, and the recipe."""
     recipe = resolve(request)
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    return Subject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+    return CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
 
 
 def many_tensors() -> Snapshot:
@@ -134,7 +134,7 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
     return f"| {name} | {tensors:,} | {size:.1f} MB | {1e3 * one:.0f} ms | {share:.3%} |"
 
 
-def often(subject: Subject, recipe: Recipe, path: Path) -> str:
+def often(subject: CalibrationSubject, recipe: Recipe, path: Path) -> str:
     """Return the row of a calibration that is asked for a checkpoint each second, and may write fewer."""
     path.unlink()
     timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print))

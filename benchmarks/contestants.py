@@ -23,7 +23,7 @@ import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
@@ -77,14 +77,14 @@ def _peak() -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tuple[Subject, Any]:
+def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tuple[CalibrationSubject, Any]:
     known = {"data": data, **({"samples": samples} if samples else {}), **settings}
     recipe = resolve(Request(known, model, folder=model.parent))
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    return Subject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+    return CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
 
 
-def _batches(subject: Subject, size: int = BATCH) -> Iterator[dict[str, Any]]:
+def _batches(subject: CalibrationSubject, size: int = BATCH) -> Iterator[dict[str, Any]]:
     for batch in bind_inputs(subject.dataset, subject.model.inputs).batches(size):
         yield batch.inputs
 

@@ -24,7 +24,7 @@ from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
@@ -59,7 +59,7 @@ class Job:
     """Two models and the data that they are evaluated on."""
 
     recipe: Recipe
-    models: Models
+    models: EvaluatedModels
     evaluation_set: EvaluationSet
     run: RunDirectory
 
@@ -143,7 +143,7 @@ def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bo
     found = fit_evaluation(dataset, recipe, float_model.load())
     if decoded:
         found = replace(found, dataset=InMemory(found.dataset, found.batch_size))
-    return Job(recipe, Models(float_model, {"int8": read_model(run.quantized_model)}), found, run)
+    return Job(recipe, EvaluatedModels(float_model, {"int8": read_model(run.quantized_model)}), found, run)
 
 
 def _shown(metrics: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_t
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibration.measure import Subject, measure, open_data
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
@@ -82,7 +82,7 @@ def calibration_rows() -> Iterator[Row]:
 
     def calibrate(method: str) -> None:
         with_method = resolve(Request({"method": method}, folder=CNN))
-        measure(Subject(model, dataset), with_method, silent)
+        measure(CalibrationSubject(model, dataset), with_method, silent)
 
     times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)
     read = _read_seconds(model, plan.measured, [batch.inputs for batch in bound.batches(BATCH)])

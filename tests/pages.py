@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
+    AnalyzedModels,
     Cost,
     LayerAnalysis,
     MetricSummary,
-    Models,
     Samples,
 )
 from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
@@ -20,8 +20,8 @@ from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
-    Layer,
-    ModelFile,
+    LayerEntry,
+    ModelEntry,
     ModelSummary,
     Report,
 )
@@ -31,8 +31,8 @@ from ptq_cli.report.html.page_view import PageInput
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 
-FLOAT = ModelFile("model.float.onnx", "a" * 64, 2_000_000)
-QUANTIZED = ModelFile("model.int8.onnx", "b" * 64, 500_000)
+FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
+QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)
 
 
 def block(index: int) -> str:
@@ -98,9 +98,9 @@ class Network:
             ),
         )
 
-    def _layer(self, index: int) -> Layer:
+    def _layer(self, index: int) -> LayerEntry:
         integer = index % 4 != 3
-        return Layer(self.name(index), self._op(index), integer, "" if integer else self.text)
+        return LayerEntry(self.name(index), self._op(index), integer, "" if integer else self.text)
 
     def _op(self, index: int) -> str:
         return "Clip" if index % 2 else "Conv"
@@ -133,7 +133,7 @@ class Network:
         return Analysis(
             created="2026-01-31T13:00:00Z",
             versions={"ptq-cli": "0.1.0"},
-            models=Models(self.name(0), FLOAT, QUANTIZED),
+            models=AnalyzedModels(self.name(0), FLOAT, QUANTIZED),
             target="ort-cpu",
             samples=Samples("eval.npz", 256, "d" * 64),
             metric=metric,

@@ -16,7 +16,7 @@ from ptq_cli.pipeline.views.calibration_view import CalibrationView, view_calibr
 from ptq_cli.pipeline.views.explain_tensor import Explanation, explain_tensor
 from ptq_cli.recipe.flags import Settings
 from ptq_cli.report.analysis.analysis_document import Order
-from ptq_cli.report.comparison.report_changes import Comparison
+from ptq_cli.report.comparison.report_changes import ReportChanges
 
 
 def show_calibration(
@@ -97,7 +97,7 @@ def analyze(
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress)
 
 
-def compare(before: PathLike, after: PathLike) -> Comparison:
+def compare(before: PathLike, after: PathLike) -> ReportChanges:
     """Return what changed from one ``report.json`` to another: metrics, size, settings, layers.
 
     Args:

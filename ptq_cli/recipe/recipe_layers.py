@@ -22,7 +22,7 @@ Table = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecipeLayer:
     """Settings from one place.
 
     Attributes:
@@ -46,7 +46,7 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
 
 
-def preset_layer(name: str) -> Layer:
+def preset_layer(name: str) -> RecipeLayer:
     """Return a preset.
 
     Raises:
@@ -56,7 +56,7 @@ def preset_layer(name: str) -> Layer:
     return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
 
 
-def file_layer(path: Path, where: str | None = None) -> Layer:
+def file_layer(path: Path, where: str | None = None) -> RecipeLayer:
     """Return the settings of a TOML file; its locations are relative to its folder.
 
     Raises:
@@ -74,7 +74,7 @@ def file_layer(path: Path, where: str | None = None) -> Layer:
     return table_layer(table, path.parent, where)
 
 
-def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> Layer:
+def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> RecipeLayer:
     """Return a layer of nested tables, checked, with its locations resolved against ``folder``.
 
     Raises:
@@ -86,10 +86,10 @@ def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> Layer:
         {'model': {'path': '/models/m.pt'}}
     """
     decode_recipe(table, where)
-    return Layer(map_locations(table, lambda text: resolve_location(text, folder.absolute())), where)
+    return RecipeLayer(map_locations(table, lambda text: resolve_location(text, folder.absolute())), where)
 
 
-def merge_layers(layers: list[Layer]) -> Recipe:
+def merge_layers(layers: list[RecipeLayer]) -> Recipe:
     """Return the recipe of layers, the later overriding the earlier, key by key.
 
     Example:

@@ -29,7 +29,7 @@ def as_it_is(name: str, array: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """A run of the model that gives some of the tapped tensors.
 
     Attributes:
@@ -55,6 +55,6 @@ class Forward:
         split: cuts a batch into the pieces that are run.
     """
 
-    passes: tuple[Pass, ...]
+    passes: tuple[ForwardPass, ...]
     at_once: int = 1
     split: Callable[[Batch], Sequence[Batch]] = whole

@@ -10,7 +10,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.pieces import Cutter, begins_with
 from ptq_cli.runtime.session import Session
 
@@ -55,7 +55,7 @@ class DeviceModel:
         Nothing is recycled: a collector has read a tensor when its ``update`` returns, and ONNX Runtime uses
         the memory again as soon as nobody holds the tensor.
         """
-        turn = Pass(self._taps, self.run, in_model_order=lambda _name, tensor: as_array(tensor))
+        turn = ForwardPass(self._taps, self.run, in_model_order=lambda _name, tensor: as_array(tensor))
         return Forward((turn,), AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:

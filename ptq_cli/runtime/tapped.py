@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.pieces import Cutter, Signature, begins_with, signature
 from ptq_cli.runtime.session import Session
 
@@ -77,9 +77,9 @@ class TappedModel:
         """Return how batches are run."""
         return Forward((self.one_pass(),), self._at_once, self.split)
 
-    def one_pass(self) -> Pass:
+    def one_pass(self) -> ForwardPass:
         """Return the pass that gives the tapped tensors."""
-        return Pass(self._taps, self.run, self._buffers.give, self.in_model_order)
+        return ForwardPass(self._taps, self.run, self._buffers.give, self.in_model_order)
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the tapped tensors; several threads may call it at once.

@@ -22,7 +22,7 @@ NameOfRow = Callable[[int], str]
 
 
 @dataclass(frozen=True)
-class Column:
+class ParquetColumn:
     """A column that can be an input of a model.
 
     Attributes:
@@ -46,7 +46,7 @@ class Column:
         return TensorSpec(self.name, self.dtype, (None, *self.shape))
 
 
-def column_of(field: pa.Field) -> Column | None:
+def column_of(field: pa.Field) -> ParquetColumn | None:
     """Return what a field is, or None where it is neither numbers nor encoded images: text, dates.
 
     Example:
@@ -59,12 +59,12 @@ def column_of(field: pa.Field) -> Column | None:
     """
     kind = field.type
     if _is_binary(kind):
-        return Column(field.name, True, None, (), field.name)
+        return ParquetColumn(field.name, True, None, (), field.name)
     if pa.types.is_struct(kind):
         index = kind.get_field_index(_BYTES)
         if index < 0 or not _is_binary(kind.field(index).type):
             return None
-        return Column(field.name, True, None, (), f"{field.name}.{_BYTES}")
+        return ParquetColumn(field.name, True, None, (), f"{field.name}.{_BYTES}")
     shape: list[int | None] = []
     if isinstance(kind, pa.FixedShapeTensorType):
         shape, kind = [*kind.shape], kind.value_type
@@ -73,10 +73,10 @@ def column_of(field: pa.Field) -> Column | None:
         kind = kind.value_type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
-    return Column(field.name, False, np.dtype(kind.to_pandas_dtype()), tuple(shape), field.name)
+    return ParquetColumn(field.name, False, np.dtype(kind.to_pandas_dtype()), tuple(shape), field.name)
 
 
-def as_tensor(array: pa.Array, column: Column, name_of: NameOfRow) -> Array:
+def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Array:
     """Return rows of numbers, or of lists of numbers, as one array.
 
     Shapes:
@@ -109,7 +109,7 @@ def as_tensor(array: pa.Array, column: Column, name_of: NameOfRow) -> Array:
 
 
 def as_images(
-    array: pa.Array, column: Column, name_of: NameOfRow, settings: ImageSettings
+    array: pa.Array, column: ParquetColumn, name_of: NameOfRow, settings: ImageSettings
 ) -> list[npt.NDArray[np.uint8]]:
     """Return the decoded images of rows.
 
@@ -136,7 +136,7 @@ def as_images(
     return images
 
 
-def join_tensors(parts: Sequence[Array], column: Column, names: Sequence[str]) -> Array:
+def join_tensors(parts: Sequence[Array], column: ParquetColumn, names: Sequence[str]) -> Array:
     """Return the arrays of consecutive rows as one.
 
     Args:
@@ -162,7 +162,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _one_length(array: pa.Array, column: Column, entries: int, name_of: NameOfRow) -> int:
+def _one_length(array: pa.Array, column: ParquetColumn, entries: int, name_of: NameOfRow) -> int:
     if pa.types.is_fixed_size_list(array.type):
         size = int(array.type.list_size)
     else:
@@ -176,7 +176,7 @@ def _one_length(array: pa.Array, column: Column, entries: int, name_of: NameOfRo
     return size
 
 
-def _ragged(column: Column, name: str, found: list[int], wanted: list[int]) -> DataShapeError:
+def _ragged(column: ParquetColumn, name: str, found: list[int], wanted: list[int]) -> DataShapeError:
     return DataShapeError(
         f"column '{column.name}' of {name} has length {_shown(found)}, unlike {_shown(wanted)} "
         "before it in the same batch",
@@ -188,7 +188,7 @@ def _shown(shape: list[int]) -> str:
     return str(shape[0]) if len(shape) == 1 else str(shape)
 
 
-def _require_all(array: pa.Array, column: Column, entries: int, name_of: NameOfRow) -> None:
+def _require_all(array: pa.Array, column: ParquetColumn, entries: int, name_of: NameOfRow) -> None:
     if array.null_count:
         raise DataFormatError(
             f"column '{column.name}' of {name_of(_first_null(array) // entries)} has a missing value",

@@ -11,7 +11,7 @@ from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.shard_files import digest_files
 from ptq_cli.calibdata.images.checked_settings import check_image_settings
 from ptq_cli.calibdata.images.normalising import normalise_images
-from ptq_cli.calibdata.parquet.columns import Column, as_images, as_tensor, join_tensors
+from ptq_cli.calibdata.parquet.columns import ParquetColumn, as_images, as_tensor, join_tensors
 from ptq_cli.calibdata.parquet.row_reader import ParquetPart, Rows, open_part, read_group
 from ptq_cli.core.errors import EmptyDataError, LabelError
 from ptq_cli.core.tensors import Array
@@ -97,7 +97,7 @@ class ParquetDataset(Dataset):
                 start += taken
 
     def _rows(
-        self, columns: Sequence[Column], batch_size: int, selection: Selection
+        self, columns: Sequence[ParquetColumn], batch_size: int, selection: Selection
     ) -> Iterator[tuple[int, Rows]]:
         """Yield the rows of all row groups that hold some of a selected batch, each with its place."""
         at = 0
@@ -136,12 +136,12 @@ class ParquetDataset(Dataset):
         return Batch(inputs, labels, names)
 
 
-def _tensor(column: Column, pieces: Sequence[Rows]) -> Array:
+def _tensor(column: ParquetColumn, pieces: Sequence[Rows]) -> Array:
     parts = [as_tensor(piece.values.column(column.name), column, piece.name_of) for piece in pieces]
     return join_tensors(parts, column, [piece.name_of(0) for piece in pieces])
 
 
-def _label_column(part: ParquetPart) -> Column | None:
+def _label_column(part: ParquetPart) -> ParquetColumn | None:
     numbers = {name: column for name, column in part.columns.items() if not column.is_image}
     name = find_label(numbers, part.where)
     if name is None:
@@ -155,7 +155,7 @@ def _label_column(part: ParquetPart) -> Column | None:
     return column
 
 
-def _default_input(columns: Sequence[Column]) -> str | None:
+def _default_input(columns: Sequence[ParquetColumn]) -> str | None:
     """Return the column that a model with one input takes: the only one, or the only one of images."""
     images = [column for column in columns if column.is_image]
     for candidates in (columns, images):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ptq_cli.calibdata.arrays.npy_header import MAX_SAMPLE_BYTES
 from ptq_cli.calibdata.dataset.file_names import printable
-from ptq_cli.calibdata.parquet.columns import Column, column_of
+from ptq_cli.calibdata.parquet.columns import ParquetColumn, column_of
 from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
 
 _BUFFER_BYTES = 1 << 20
@@ -30,7 +30,7 @@ class ParquetPart:
     """
 
     path: str
-    columns: dict[str, Column]
+    columns: dict[str, ParquetColumn]
     types: dict[str, str]
     groups: tuple[int, ...]
 
@@ -48,7 +48,7 @@ class ParquetPart:
         """
         return f"{printable(Path(self.path).name)}[{row}]"
 
-    def require_columns(self, columns: Sequence[Column], first: "ParquetPart") -> None:
+    def require_columns(self, columns: Sequence[ParquetColumn], first: "ParquetPart") -> None:
         """Check that these columns are as in the first file.
 
         Raises:
@@ -117,7 +117,9 @@ def open_part(path: str) -> ParquetPart:
     return ParquetPart(path, columns, {field.name: str(field.type) for field in schema}, groups)
 
 
-def read_group(part: ParquetPart, group: int, columns: Sequence[Column], batch_size: int) -> Iterator[Rows]:
+def read_group(
+    part: ParquetPart, group: int, columns: Sequence[ParquetColumn], batch_size: int
+) -> Iterator[Rows]:
     """Yield the rows of a row group, at most ``batch_size`` at a time.
 
     Raises:
@@ -152,7 +154,7 @@ def read_group(part: ParquetPart, group: int, columns: Sequence[Column], batch_s
         )
 
 
-def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[Column], where: str) -> None:
+def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn], where: str) -> None:
     # What the footer says of a single column is left alone: pyarrow ends the process where that is damaged.
     declared = group.total_byte_size // max(group.num_rows, 1)
     for column in columns:

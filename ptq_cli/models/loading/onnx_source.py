@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
-from ptq_cli.models.loading.source import Example, ModelFile
+from ptq_cli.models.loading.source import Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
 from ptq_cli.models.opset import OLDEST_OPSET
 
@@ -23,7 +23,7 @@ from ptq_cli.models.opset import OLDEST_OPSET
 class OnnxSource:
     """An ONNX model."""
 
-    file: ModelFile
+    file: SourceFile
     model: ir.Model
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ptq_cli.core.errors import ModelFormatError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
-from ptq_cli.models.loading.source import ModelFile, ModelSource
+from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.recipe.schema import ModelSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
         EntryPointError: the architecture cannot be imported or called.
         InvalidOnnxError: an ONNX model fails the checker.
     """
-    file = ModelFile(path, detect_kind(path), sha256_file(path))
+    file = SourceFile(path, detect_kind(path), sha256_file(path))
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
 
@@ -36,7 +36,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
     return _open_torch(file, settings)
 
 
-def _open_torch(file: ModelFile, settings: ModelSettings) -> ModelSource:
+def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
     # PyTorch takes a second to import, and an ONNX model needs none of it.
     from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
 

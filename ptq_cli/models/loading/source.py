@@ -15,7 +15,7 @@ Example = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class ModelFile:
+class SourceFile:
     """Where a model came from.
 
     Attributes:
@@ -39,7 +39,7 @@ class ModelSource(Protocol):
     """
 
     @property
-    def file(self) -> ModelFile:
+    def file(self) -> SourceFile:
         """Where it came from."""
 
     @property

@@ -16,7 +16,7 @@ from ptq_cli.core.errors import ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.loading.export_failure import export_error, failing_layer
 from ptq_cli.models.loading.signature import restore_signature
-from ptq_cli.models.loading.source import Example, ModelFile
+from ptq_cli.models.loading.source import Example, SourceFile
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.models.threads import one_thread
 
@@ -28,7 +28,7 @@ EXPORT_OPSET = 20
 class ModuleSource:
     """A ``torch.nn.Module`` in evaluation mode."""
 
-    file: ModelFile
+    file: SourceFile
     module: torch.nn.Module
     example_specs: tuple[TensorSpec, ...] = ()
 
@@ -92,7 +92,7 @@ class ModuleSource:
 class ProgramSource:
     """A ``torch.export`` archive."""
 
-    file: ModelFile
+    file: SourceFile
     program: torch.export.ExportedProgram
 
     @property
@@ -130,7 +130,7 @@ class ProgramSource:
 class TorchScriptSource:
     """A TorchScript module."""
 
-    file: ModelFile
+    file: SourceFile
     module: torch.jit.ScriptModule
     example_specs: tuple[TensorSpec, ...] = ()
 

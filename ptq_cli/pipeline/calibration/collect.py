@@ -22,14 +22,14 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.calibration.counting import MakeCollector
 from ptq_cli.pipeline.calibration.feeding import Feeding
 from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
-from ptq_cli.runtime.forward import Forward, Pass, Run
+from ptq_cli.runtime.forward import Forward, ForwardPass, Run
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 AfterBatch = Callable[[int, int], None]
 """Is told how many batches and samples were counted."""
 
 
-class Checkpoints(Protocol):
+class CalibrationCheckpoints(Protocol):
     """What keeps the statistics of the batches so far."""
 
     def is_due(self) -> bool:
@@ -51,7 +51,7 @@ def collect(
     prefetch: int = 0,
     progress: ProgressCallback = silent,
     after_batch: AfterBatch | None = None,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CalibrationCheckpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
     make_tapped: MakeCollector = make_collector,
     axes: Mapping[str, int] | None = None,
@@ -85,7 +85,7 @@ def collect(
             order and the sample.
         ActivationAxisError: a tensor does not have its axis, or not as many channels as before.
     """
-    forward = run if isinstance(run, Forward) else Forward((Pass(tuple(taps), run),))
+    forward = run if isinstance(run, Forward) else Forward((ForwardPass(tuple(taps), run),))
     axes = axes or {}
     makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
     feeding = Feeding(
@@ -171,7 +171,7 @@ class _Work:
 class _Due:
     """Notes after which piece the statistics are wanted."""
 
-    def __init__(self, checkpoints: Checkpoints | None) -> None:
+    def __init__(self, checkpoints: CalibrationCheckpoints | None) -> None:
         self._checkpoints = checkpoints
         self.piece: Piece | None = None
 

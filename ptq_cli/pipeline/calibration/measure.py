@@ -17,7 +17,7 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
-from ptq_cli.pipeline.calibration.collect import AfterBatch, Checkpoints, collect
+from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints, collect
 from ptq_cli.pipeline.calibration.counting import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
@@ -29,14 +29,16 @@ from ptq_cli.runtime.session import Session, usable_cores
 
 
 @dataclass(frozen=True)
-class Subject:
+class CalibrationSubject:
     """What is calibrated: a model, and the data that show what its inputs look like."""
 
     model: FloatModel
     dataset: Dataset
 
 
-def open_subject(recipe: Recipe, progress: ProgressCallback, output: Path | None = None) -> Subject:
+def open_subject(
+    recipe: Recipe, progress: ProgressCallback, output: Path | None = None
+) -> CalibrationSubject:
     """Open the recipe's model and calibration set, and turn the model into ONNX.
 
     Args:
@@ -57,7 +59,7 @@ def open_subject(recipe: Recipe, progress: ProgressCallback, output: Path | None
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=recipe.runtime.threads)
-    return Subject(model, dataset)
+    return CalibrationSubject(model, dataset)
 
 
 def open_data(
@@ -78,13 +80,13 @@ def open_data(
 
 
 def measure(
-    subject: Subject,
+    subject: CalibrationSubject,
     recipe: Recipe,
     progress: ProgressCallback,
     selection: Selection = EVERY_BATCH,
     *,
     after_batch: AfterBatch | None = None,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CalibrationCheckpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run the data through the model; return the statistics of the plan's tensors and the sample count.

@@ -14,7 +14,7 @@ from ptq_cli.models.stored import release
 from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import parse_device
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
 from ptq_cli.runtime.pieces import begins_with, samples_of_piece
 from ptq_cli.runtime.session import Session, usable_cores
@@ -60,7 +60,7 @@ def open_forward(
     release(model.model)
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward((Pass((), lambda _inputs: []),))
+        return Forward((ForwardPass((), lambda _inputs: []),))
     threads = recipe.runtime.threads or usable_cores()
     limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
     if not parse_device(recipe.runtime.device).is_host:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ class Piece:
 
     batch: Batch
     start: int
-    turn: Pass
+    turn: ForwardPass
     first: bool
     done: bool
     last: bool

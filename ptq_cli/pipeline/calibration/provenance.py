@@ -13,7 +13,7 @@ from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, InputFileError, StaleCalibrationError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.run.output_checks import arch_file
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -86,7 +86,7 @@ def device_kind(recipe: Recipe) -> dict[str, str]:
     return {DEVICE_KIND: repr(parse_device(recipe.runtime.device).kind)}
 
 
-def source_hashes(recipe: Recipe, file: ModelFile, run: RunDirectory) -> dict[str, str]:
+def source_hashes(recipe: Recipe, file: SourceFile, run: RunDirectory) -> dict[str, str]:
     """Return the hash of each file that the float model was made from, by its path from the run directory.
 
     Edge case:
@@ -106,7 +106,7 @@ def source_hashes(recipe: Recipe, file: ModelFile, run: RunDirectory) -> dict[st
     return hashes
 
 
-def _source_files(recipe: Recipe, file: ModelFile) -> Iterator[Path]:
+def _source_files(recipe: Recipe, file: SourceFile) -> Iterator[Path]:
     yield file.path
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.stored import read_model

@@ -20,8 +20,8 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     discard_checkpoint,
     load_checkpoint,
 )
-from ptq_cli.pipeline.calibration.collect import AfterBatch, Checkpoints
-from ptq_cli.pipeline.calibration.measure import Subject, batch_size_of, measure, open_subject
+from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, batch_size_of, measure, open_subject
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.run.output_checks import require_outputs
@@ -166,7 +166,7 @@ def _of_rank(recipe: Recipe, ranks: Ranks) -> Recipe:
 
 
 def make_calibration(
-    subject: Subject,
+    subject: CalibrationSubject,
     request: Request,
     recipe: Recipe,
     run: RunDirectory,
@@ -195,7 +195,7 @@ def make_calibration(
 
 
 def provenance_of(
-    subject: Subject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
+    subject: CalibrationSubject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
 ) -> Provenance:
     """Return what a calibration of a shard is made from, before its first batch."""
     model, batch_size = subject.model, batch_size_of(subject.model, recipe)
@@ -212,13 +212,13 @@ def provenance_of(
 
 
 def measure_part(
-    subject: Subject,
+    subject: CalibrationSubject,
     recipe: Recipe,
     begun: Provenance,
     progress: ProgressCallback,
     *,
     after_batch: AfterBatch | None = None,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CalibrationCheckpoints | None = None,
     initial: Mapping[str, TensorStatistics] | None = None,
 ) -> Calibration:
     """Run what is left of a shard through the model.
@@ -278,7 +278,9 @@ def require_samples_seen(provenance: Provenance) -> None:
         )
 
 
-def assemble(subject: Subject, calibration: Calibration, recipe: Recipe, run: RunDirectory) -> Calibrated:
+def assemble(
+    subject: CalibrationSubject, calibration: Calibration, recipe: Recipe, run: RunDirectory
+) -> Calibrated:
     """Return the files of a calibration, and what to tell of it."""
     model, provenance = subject.model, calibration.provenance
     files: dict[Path, Content] = {

@@ -27,7 +27,7 @@ from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True)
-class Models:
+class EvaluatedModels:
     """The float model, and the quantized ones by the name of their file, serialized."""
 
     float_model: StoredModel
@@ -36,7 +36,7 @@ class Models:
 
 def evaluate_pass(
     recipe: Recipe,
-    models: Models,
+    models: EvaluatedModels,
     evaluation_set: EvaluationSet,
     run: RunDirectory,
     progress: ProgressCallback,
@@ -92,7 +92,7 @@ def evaluate_pass(
 
 
 def _evaluator(
-    recipe: Recipe, models: Models, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+    recipe: Recipe, models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch]
 ) -> Evaluator:
     several = len(models.quantized) > 1
     return Evaluator(
@@ -113,7 +113,7 @@ def _pytorch_run(recipe: Recipe) -> Run | None:
 
 
 def _identity(
-    recipe: Recipe, models: Models, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+    recipe: Recipe, models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch]
 ) -> Identity:
     """Return what a checkpoint must be of, each part under the name that a message gives it."""
     specs = [judged.spec for judged in evaluation_set.metrics]

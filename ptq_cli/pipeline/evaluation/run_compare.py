@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
-from ptq_cli.report.comparison.report_changes import Comparison, compare_reports
+from ptq_cli.report.comparison.report_changes import ReportChanges, compare_reports
 from ptq_cli.report.document.report_document import Report, read_report
 
 
-def run_compare(before: Path, after: Path) -> Comparison:
+def run_compare(before: Path, after: Path) -> ReportChanges:
     """Return what changed from one report to another.
 
     Where an ``analysis.json`` of the same quantized model lies beside each report, layers are compared, too.

@@ -15,7 +15,7 @@ from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.one_pass import Models, evaluate_pass
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
 from ptq_cli.pipeline.evaluation.run_page import in_memory
 from ptq_cli.pipeline.exporting.exported_file import (
@@ -179,7 +179,9 @@ def make_evaluations(
     for pair in pairs:
         if evaluation_set.baseline is not None:  # decide would say the same, but only after all the work
             require_same_model(model_summary(recipe, run, pair), evaluation_set.baseline.model)
-    models = Models(pairs[0].float_model, {pair.quantized_name: pair.quantized_model for pair in pairs})
+    models = EvaluatedModels(
+        pairs[0].float_model, {pair.quantized_name: pair.quantized_model for pair in pairs}
+    )
     paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     changed = [ChangeCollector(paint) for _ in pairs]
     evaluations = evaluate_pass(recipe, models, evaluation_set, run, progress, changed)

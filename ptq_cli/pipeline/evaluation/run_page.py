@@ -17,7 +17,7 @@ from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
 from ptq_cli.report.document.details import Details, read_details
-from ptq_cli.report.document.report_document import ModelFile, Report, read_report
+from ptq_cli.report.document.report_document import ModelEntry, Report, read_report
 from ptq_cli.report.html.evidence import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
 
@@ -124,7 +124,7 @@ def _at_hand(run: RunDirectory, name: str) -> Path:
     return above if above.is_file() and not (run.path / name).is_file() else run.path / name
 
 
-def _read_model(path: Path, model: ModelFile) -> StoredModel:
+def _read_model(path: Path, model: ModelEntry) -> StoredModel:
     found = read_model(path) if path.is_file() else StoredModel(b"")
     if found.sha256 != model.sha256:
         raise InputFileError(f"'{path.name}' of the report is not in the run directory, or has changed since")

@@ -30,7 +30,7 @@ from ptq_cli.qdq.metadata import (
 )
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.document.report_document import AmaxSummary, Layer, ModelFile, ModelSummary
+from ptq_cli.report.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary
     )
 
 
-def _model_file(name: str, model: StoredModel) -> ModelFile:
-    return ModelFile(name, model.sha256, model.size)
+def _model_file(name: str, model: StoredModel) -> ModelEntry:
+    return ModelEntry(name, model.sha256, model.size)
 
 
 def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
@@ -136,7 +136,7 @@ def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     return AmaxSummary(text, settings)
 
 
-def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[Layer, ...]:
+def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[LayerEntry, ...]:
     """Return where each layer of the quantized model runs.
 
     Raises:
@@ -152,9 +152,9 @@ def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> t
     return tuple(unusual.get(layer.name, layer) for layer in layers)
 
 
-def _exported_layers(text: str, name: str) -> tuple[Layer, ...]:
+def _exported_layers(text: str, name: str) -> tuple[LayerEntry, ...]:
     try:
-        return decode(tuple[Layer, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
+        return decode(tuple[LayerEntry, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, ReportError) as error:
         raise InputFileError(
             f"'{name}' has damaged metadata '{LAYERS}': {first_line(error)}", hint="run ptq export again"

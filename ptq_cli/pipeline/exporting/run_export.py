@@ -48,7 +48,7 @@ from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.document.report_document import LayerEntry
 
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
@@ -269,10 +269,10 @@ def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
     return {QUANTIZERS: line, LAYERS: json.dumps(encode(unusual))}
 
 
-def report_layers(plan: Plan) -> tuple[Layer, ...]:
+def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
     """Return where each layer of a plan runs, and the reasons of those that stay float."""
     return tuple(
-        Layer(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
+        LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
         for layer in plan.layers
     )
 

@@ -61,7 +61,7 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
         case DorefaWeights():
             return DorefaQuantizer(family, settings, packed)
         case CenterWeights():
-            return CenterQuantizer(family, packed)
+            return CenterWeightQuantizer(family, packed)
 
 
 def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
@@ -216,7 +216,7 @@ class DorefaQuantizer:
 
 
 @dataclass(frozen=True)
-class CenterQuantizer:
+class CenterWeightQuantizer:
     """Indices of the nearest centers, and the centers: ``quantizers.centers_export``."""
 
     family: CenterWeights

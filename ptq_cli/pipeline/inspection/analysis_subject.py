@@ -22,8 +22,8 @@ from ptq_cli.qdq.stages.staged_model import StagedModel
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.analysis.judge import SQNR, Yardstick
-from ptq_cli.report.analysis.measure_layers import Subject
-from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.analysis.measure_layers import LayerSubject
+from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.evaluation.evaluator import judged_metrics
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
@@ -65,10 +65,10 @@ class Question:
 def make_subject(
     reading: Reading,
     models: tuple[onnx.ModelProto, onnx.ModelProto],
-    layers: Sequence[Layer],
+    layers: Sequence[LayerEntry],
     question: Question,
     yardstick: Yardstick,
-) -> Subject:
+) -> LayerSubject:
     """Cut both models into stages, and open a session for each.
 
     Args:
@@ -94,7 +94,7 @@ def make_subject(
             hint="name another output: --metric sqnr_db[OUTPUT]",
         )
     staged = StagedModel(stages, reading.pairs, yardstick.output_name)
-    return Subject(
+    return LayerSubject(
         staged,
         reading.pairs,
         channel_axes(reading.float_graph),

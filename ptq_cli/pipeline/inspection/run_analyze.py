@@ -44,18 +44,18 @@ from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
+    AnalyzedModels,
     Cost,
     MetricSummary,
-    Models,
     Samples,
     analysis_to_json,
 )
 from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, layer_rows
 from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
 from ptq_cli.report.analysis.judge import Yardstick
-from ptq_cli.report.analysis.measure_layers import Measured, Subject, measure
+from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measure
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import current_time
 from ptq_cli.runtime.session import usable_cores
 
@@ -162,9 +162,9 @@ def _assembled(
     opened: _Opened,
     run: RunDirectory,
     question: Question,
-    subject: Subject,
+    subject: LayerSubject,
     measured: Measured,
-    layers: Sequence[Layer],
+    layers: Sequence[LayerEntry],
 ) -> Analysis:
     recipe, dataset = opened.recipe, opened.dataset
     tensors = _tensors(opened, measured)
@@ -206,11 +206,11 @@ def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
 
 
 def _as_run(
-    layers: Sequence[Layer],
+    layers: Sequence[LayerEntry],
     quantized_proto: onnx.ModelProto,
     recipe: Recipe,
     sizes: Mapping[str, Sequence[int]],
-) -> tuple[Layer, ...]:
+) -> tuple[LayerEntry, ...]:
     """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
     target = load_target(recipe.quantization.target)
     if target.runtime != ONNXRUNTIME:
@@ -239,12 +239,12 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     )
 
 
-def _models(recipe: Recipe, run: RunDirectory, pair: Pair) -> Models:
+def _models(recipe: Recipe, run: RunDirectory, pair: Pair) -> AnalyzedModels:
     summary = model_summary(recipe, run, pair)
-    return Models(summary.source, summary.float_model, summary.quantized_model)
+    return AnalyzedModels(summary.source, summary.float_model, summary.quantized_model)
 
 
-def _cost(subject: Subject, work: Mapping[str, int | None]) -> Cost:
+def _cost(subject: LayerSubject, work: Mapping[str, int | None]) -> Cost:
     staged = subject.staged
     weights = [float(sum(work.get(name) or 0 for name in stage.nodes)) for stage in staged.stages]
     if not sum(weights):

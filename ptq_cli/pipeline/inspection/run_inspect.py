@@ -10,7 +10,7 @@ from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
-from ptq_cli.models.loading.source import ModelFile, ModelSource
+from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.inspection.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
@@ -48,7 +48,7 @@ class Inspection:
         quantized: the model holds its Q/DQ already; layers are then as they are, by the target's rules.
     """
 
-    file: ModelFile
+    file: SourceFile
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     parameters: int
@@ -103,7 +103,7 @@ def _inspect_float(source: ModelSource, recipe: Recipe) -> Inspection:
 
 
 def _inspection(
-    file: ModelFile,
+    file: SourceFile,
     model: ir.Model,
     plan: Plan,
     recipe: Recipe,

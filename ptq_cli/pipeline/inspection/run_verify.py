@@ -29,7 +29,7 @@ from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
-from ptq_cli.report.proof.verification import Comparison, Verification
+from ptq_cli.report.proof.verification import OutputComparison, Verification
 from ptq_cli.runtime.sizes import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -171,14 +171,14 @@ def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:
 
 def _compare(
     graph: ir.Model, samples: _Samples, target: Target, threads: int, progress: ProgressCallback
-) -> Comparison | None:
+) -> OutputComparison | None:
     if not samples.batches:
         return None
     scales = _output_scales(graph, target)
     differences, count = compare_optimized(
         serialize(graph), samples.batches, scales, threads=threads, progress=progress
     )
-    return Comparison(samples.data, count, differences)
+    return OutputComparison(samples.data, count, differences)
 
 
 def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:

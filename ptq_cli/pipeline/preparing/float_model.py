@@ -23,7 +23,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.source import Example, ModelFile, ModelSource
+from ptq_cli.models.loading.source import Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import (
     HALF_TOLERANCE,
@@ -58,7 +58,7 @@ class FloatModel:
         prepared: what was done to the graph.
     """
 
-    file: ModelFile
+    file: SourceFile
     model: ir.Model
     stored: StoredModel
     inputs: tuple[TensorSpec, ...]
@@ -143,7 +143,7 @@ def make_float_model(
     return FloatModel(source.file, prepared.model, stored, inputs, parity, prepared)
 
 
-def _store(model: ir.Model, file: ModelFile, output: Path | None) -> StoredModel:
+def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredModel:
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
     if is_large(model):
         require_data_output(path, file.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.run.output_checks import require_output
 from ptq_cli.pipeline.run.resolve import Request, resolve
@@ -35,7 +35,7 @@ class PrepareResult:
         compared_on: the data, or ``random inputs``.
     """
 
-    file: ModelFile
+    file: SourceFile
     output: Path
     bytes: int
     inputs: tuple[TensorSpec, ...]

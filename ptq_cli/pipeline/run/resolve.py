@@ -16,7 +16,7 @@ from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,
-    Layer,
+    RecipeLayer,
     file_layer,
     merge_layers,
     preset_layer,
@@ -49,7 +49,7 @@ class Request:
     preset: str | None = None
     folder: Path = Path()
 
-    def flags(self) -> Layer:
+    def flags(self) -> RecipeLayer:
         """Return the layer of the flags, with locations resolved."""
         table = settings_to_table(self.settings)
         if self.model is not None:
@@ -57,7 +57,9 @@ class Request:
         return replace(table_layer(table, self.folder, COMMAND_LINE), adds=True)
 
 
-def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer | None = None) -> Recipe:
+def resolve(
+    request: Request, *, earlier: RecipeLayer | None = None, otherwise: RecipeLayer | None = None
+) -> Recipe:
     """Return the recipe of a request.
 
     Args:
@@ -82,8 +84,8 @@ def resolve(request: Request, *, earlier: Layer | None = None, otherwise: Layer 
     return _check_names(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
 
 
-def _recipe_files(request: Request) -> list[Layer | None]:
-    layers: list[Layer | None] = []
+def _recipe_files(request: Request) -> list[RecipeLayer | None]:
+    layers: list[RecipeLayer | None] = []
     folder_recipe = request.folder / FOLDER_RECIPE
     # A folder or a broken link of that name is an error, and no reason to go on without it.
     if os.path.lexists(folder_recipe):

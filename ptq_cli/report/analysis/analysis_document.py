@@ -13,7 +13,7 @@ from ptq_cli.core.errors import AnalysisError, ReportError
 from ptq_cli.core.files import require_file
 from ptq_cli.core.json_values import AtLeast, decode, encode, strict_json
 from ptq_cli.report.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
-from ptq_cli.report.document.report_document import ModelFile
+from ptq_cli.report.document.report_document import ModelEntry
 from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.analysis"
@@ -25,7 +25,7 @@ Order = Literal["sqnr", "metric"]
 
 
 @dataclass(frozen=True)
-class Models:
+class AnalyzedModels:
     """The two models.
 
     Attributes:
@@ -35,8 +35,8 @@ class Models:
     """
 
     source: str
-    float_model: ModelFile
-    quantized_model: ModelFile
+    float_model: ModelEntry
+    quantized_model: ModelEntry
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Analysis:
 
     created: Timestamp
     versions: dict[str, str]
-    models: Models
+    models: AnalyzedModels
     target: str
     samples: Samples
     metric: MetricSummary | None

@@ -20,10 +20,10 @@ from ptq_cli.report.analysis.causes import (
 )
 from ptq_cli.report.analysis.constant_costs import ConstantUse, overflowing, use_of
 from ptq_cli.report.analysis.judge import drop
-from ptq_cli.report.analysis.measure_layers import Measured, Subject
+from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured
 from ptq_cli.report.analysis.sums import channel_imbalance, range_used
 from ptq_cli.report.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
-from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.document.report_document import LayerEntry
 
 BIAS = "int32"
 
@@ -166,8 +166,8 @@ def _constant_row(
 
 
 def layer_rows(
-    layers: Sequence[Layer],
-    subject: Subject,
+    layers: Sequence[LayerEntry],
+    subject: LayerSubject,
     measured: Measured,
     tensors: Sequence[TensorAnalysis],
     work: Mapping[str, int | None],
@@ -208,7 +208,7 @@ def layer_rows(
 
 
 def _findings_around(
-    layer: Layer, output: str, tensors: Sequence[TensorAnalysis]
+    layer: LayerEntry, output: str, tensors: Sequence[TensorAnalysis]
 ) -> list[tuple[float, str, Finding]]:
     """Return what was found of the tensors that a layer reads and makes."""
     return [

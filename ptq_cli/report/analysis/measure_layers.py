@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Subject:
+class LayerSubject:
     """What is analyzed.
 
     Attributes:
@@ -80,7 +80,7 @@ class Subject:
 
 
 def measure(
-    subject: Subject,
+    subject: LayerSubject,
     pieces: Iterable[Batch],
     *,
     threads: int,
@@ -121,7 +121,7 @@ def measure(
 class _Run:
     """The state while samples stream by."""
 
-    subject: Subject
+    subject: LayerSubject
     pool: ThreadPoolExecutor
     evaluator: Evaluator
     floats: Tensors = field(default_factory=dict)

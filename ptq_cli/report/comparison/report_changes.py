@@ -7,7 +7,7 @@ from typing import ClassVar
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.comparison.regression import regression
 from ptq_cli.report.document.measurement import Measurement, Unit
-from ptq_cli.report.document.report_document import Layer, Report
+from ptq_cli.report.document.report_document import LayerEntry, Report
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 
@@ -90,7 +90,7 @@ class LayerLoss:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReportChanges:
     """What changed between two reports.
 
     Attributes:
@@ -119,7 +119,7 @@ class Comparison:
 
 def compare_reports(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
-) -> Comparison:
+) -> ReportChanges:
     """Return what changed; metrics in the order of the first report, those that are new at the end.
 
     Args:
@@ -131,7 +131,7 @@ def compare_reports(
         Reports of different models or data are compared as well: what differs is listed.
     """
     same = before.evaluation.data_digest == after.evaluation.data_digest
-    return Comparison(
+    return ReportChanges(
         same_samples=same,
         metrics=tuple(_metrics(before, after, same_samples=same)),
         bytes_before=before.model.quantized_model.bytes,
@@ -203,7 +203,7 @@ def _placement(report: Report) -> dict[str, str]:
     return {layer.name: _runs_on(layer) for layer in report.layers}
 
 
-def _runs_on(layer: Layer) -> str:
+def _runs_on(layer: LayerEntry) -> str:
     return "integer" if layer.integer else f"float: {layer.reason}"
 
 

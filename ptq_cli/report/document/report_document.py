@@ -27,7 +27,7 @@ Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 
 
 @dataclass(frozen=True)
-class ModelFile:
+class ModelEntry:
     """One ONNX file.
 
     Attributes:
@@ -51,16 +51,16 @@ class ModelSummary:
         quantized_model: the ONNX model after it.
 
     Example:
-        >>> float_model = ModelFile("model.float.onnx", "0" * 64, 400)
-        >>> ModelSummary("model.pt", float_model, ModelFile("model.int8.onnx", "1" * 64, 100)).size_ratio
+        >>> float_model = ModelEntry("model.float.onnx", "0" * 64, 400)
+        >>> ModelSummary("model.pt", float_model, ModelEntry("model.int8.onnx", "1" * 64, 100)).size_ratio
         4.0
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
 
     source: str
-    float_model: ModelFile
-    quantized_model: ModelFile
+    float_model: ModelEntry
+    quantized_model: ModelEntry
 
     @property
     def size_ratio(self) -> float:
@@ -107,7 +107,7 @@ class EvaluationSummary:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerEntry:
     """Where one layer runs.
 
     Attributes:
@@ -164,7 +164,7 @@ class Report:
     calibration: CalibrationSummary
     evaluation: EvaluationSummary
     metrics: tuple[Measurement, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerEntry, ...]
     gates: tuple[GateResult, ...]
     baseline: BaselineSummary | None = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.report.document.report_document import Layer
+from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.html.axis_scale import format_tick
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
 from ptq_cli.report.html.ranking import Ranking
@@ -26,7 +26,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column's title, what it means, and whether it holds numbers."""
 
     title: str
@@ -64,7 +64,7 @@ class LayerRow:
 class LayerTable:
     """Columns between the layer's name and its reason, and a row for each layer in the model's order."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[LayerRow, ...]
 
     @property
@@ -80,13 +80,13 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class _Known:
-    layer: Layer
+    layer: LayerEntry
     found: LayerEvidence | None
     tensor: TensorEvidence | None
     analysed: LayerAnalysis | None
 
 
-def layer_table(layers: Sequence[Layer], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
+def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
     """Return the table of these layers."""
     found = {item.name: item for item in evidence.layers}
     by_name = {item.name: item for item in evidence.tensors}
@@ -113,7 +113,7 @@ def layer_table(layers: Sequence[Layer], evidence: Evidence, analysis: Analysis 
 
 
 def _know(
-    layer: Layer,
+    layer: LayerEntry,
     found: LayerEvidence | None,
     tensors: Mapping[str, TensorEvidence],
     analysed: Mapping[str, LayerAnalysis],
@@ -122,22 +122,22 @@ def _know(
     return _Known(layer, found, tensor, analysed.get(layer.name))
 
 
-def _columns(analysis: Analysis | None) -> list[tuple[Column, Callable[[_Known], Cell]]]:
+def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Known], Cell]]]:
     ranked = Ranking.of(analysis)
     return [
-        (Column("Op", "the operator", False), lambda item: Cell(item.layer.op)),
-        (Column("Runs on", "integers or floats", False), _runs_on),
+        (TableColumn("Op", "the operator", False), lambda item: Cell(item.layer.op)),
+        (TableColumn("Runs on", "integers or floats", False), _runs_on),
         (
-            Column("Dtype", "of its output, and of its weight if that is quantized", False),
+            TableColumn("Dtype", "of its output, and of its weight if that is quantized", False),
             lambda item: Cell(item.found.dtype if item.found else ""),
         ),
-        (Column("Shape", "of its output", False), _shape),
-        (Column("Range", "that the integers of its output cover", True), _range),
-        (Column("Clipped", "share of its output's values beyond the range", True), _clipped),
-        (Column("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
-        (Column("SQNR isol.", "of its output's quantization alone", True), _isolated),
-        (Column("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
-        (Column("MACs", "multiply-accumulates of one sample", True), _macs),
+        (TableColumn("Shape", "of its output", False), _shape),
+        (TableColumn("Range", "that the integers of its output cover", True), _range),
+        (TableColumn("Clipped", "share of its output's values beyond the range", True), _clipped),
+        (TableColumn("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
+        (TableColumn("SQNR isol.", "of its output's quantization alone", True), _isolated),
+        (TableColumn("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
+        (TableColumn("MACs", "multiply-accumulates of one sample", True), _macs),
     ]
 
 

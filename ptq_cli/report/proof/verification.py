@@ -34,7 +34,7 @@ class OutputDifference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """Outputs of the optimized graph against those of the graph as it is written.
 
     Attributes:
@@ -75,7 +75,7 @@ class Verification:
     unknown: Mapping[str, str]
     assumed: Mapping[str, int]
     faults: tuple[Fault, ...]
-    comparison: Comparison | None
+    comparison: OutputComparison | None
     min_integer_share: float | None
 
     @property

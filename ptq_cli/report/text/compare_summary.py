@@ -1,6 +1,6 @@
 """A comparison as tables of plain text."""
 
-from ptq_cli.report.comparison.report_changes import WORSE_BY_DB, Comparison, MetricChange
+from ptq_cli.report.comparison.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
 from ptq_cli.report.intervals.interval import TOLERANCE
 from ptq_cli.report.text.summary import (
     INTERVAL,
@@ -17,30 +17,30 @@ MOST_LAYERS = 20
 """That a table shows; --json has all."""
 
 
-def change_table(comparison: Comparison) -> Table:
+def change_table(comparison: ReportChanges) -> Table:
     """Return each metric with both values, how much worse it became, the interval, and what that means."""
     rows = tuple(_metric_row(metric) for metric in comparison.metrics)
     return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), rows)
 
 
-def size_line(comparison: Comparison) -> str:
+def size_line(comparison: ReportChanges) -> str:
     """Say how the quantized file's size changed."""
     return _size_text(comparison.bytes_before, comparison.bytes_after)
 
 
-def difference_table(comparison: Comparison) -> Table:
+def difference_table(comparison: ReportChanges) -> Table:
     """Return what else differs, digests cut to their beginning."""
     rows = ((found.what, _short(found.before), _short(found.after)) for found in comparison.changes)
     return Table(("what", "before", "after"), tuple(rows))
 
 
-def moved_table(comparison: Comparison) -> Table:
+def moved_table(comparison: ReportChanges) -> Table:
     """Return the layers that run elsewhere, or stay float for another reason."""
     rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
     return Table(("layer", "before", "after"), rows)
 
 
-def latency_line(comparison: Comparison) -> str:
+def latency_line(comparison: ReportChanges) -> str:
     """Say how the latency beside the float model's changed; empty where neither was measured."""
     before, after = (
         "not measured" if ratio is None else f"{ratio:.2f} times float's"
@@ -49,7 +49,7 @@ def latency_line(comparison: Comparison) -> str:
     return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
 
 
-def worse_table(comparison: Comparison) -> Table:
+def worse_table(comparison: ReportChanges) -> Table:
     """Return the layers that lost most of their SQNR, twenty at the most."""
     rows = tuple(
         (
@@ -64,7 +64,7 @@ def worse_table(comparison: Comparison) -> Table:
     return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
 
 
-def worse_line(comparison: Comparison) -> str:
+def worse_line(comparison: ReportChanges) -> str:
     """Say whether layers got worse, or why that is not known."""
     found = comparison.worse_layers
     if found is None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.models.threads import one_thread
 
@@ -41,7 +41,7 @@ class Telling(torch.nn.Module):
 @pytest.mark.usefixtures("two_threads")
 def test_a_module_is_run_and_exported_on_one_thread(tmp_path):
     module = Telling().eval()
-    source = ModuleSource(ModelFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, "0" * 64), module)
+    source = ModuleSource(SourceFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, "0" * 64), module)
     example = {"x": np.ones((2, 3), np.float32)}
 
     source.run(example)

@@ -14,7 +14,7 @@ from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     PRESETS,
-    Layer,
+    RecipeLayer,
     file_layer,
     merge_layers,
     preset_layer,
@@ -177,7 +177,7 @@ def test_wrong_value_names_the_layer():
 
 def test_layers_by_hand_are_checked_when_they_are_merged():
     with pytest.raises(RecipeValueError, match=r"^PTQ-RECIPE-003: high over low: 'runtime\.threads' is 'x'"):
-        merge_layers([Layer({}, "low"), Layer({"runtime": {"threads": "x"}}, "high")])
+        merge_layers([RecipeLayer({}, "low"), RecipeLayer({"runtime": {"threads": "x"}}, "high")])
 
 
 @pytest.mark.parametrize("name", [path.stem for path in PRESETS.glob("*.toml")])

@@ -9,8 +9,8 @@ from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
-    Layer,
-    ModelFile,
+    LayerEntry,
+    ModelEntry,
     ModelSummary,
     Report,
 )
@@ -26,8 +26,8 @@ def report() -> Report:
         versions={"ptq": "0.1.0", "onnxruntime": "1.23.0"},
         model=ModelSummary(
             source="model.pt",
-            float_model=ModelFile("model.float.onnx", "a" * 64, 4_000_000),
-            quantized_model=ModelFile("model.int8.onnx", "b" * 64, 1_000_000),
+            float_model=ModelEntry("model.float.onnx", "a" * 64, 4_000_000),
+            quantized_model=ModelEntry("model.int8.onnx", "b" * 64, 1_000_000),
         ),
         target="ort-cpu",
         amax=AmaxSummary("percentile", {"percentile": 99.999}),
@@ -56,9 +56,9 @@ def report() -> Report:
             Measurement("max_abs_error", "number", False, False, quantized_value=0.125),
         ),
         layers=(
-            Layer("/conv1/Conv", "Conv", True, ""),
-            Layer("/act/HardSwish", "HardSwish", False, "ort-cpu has no integer HardSwish"),
-            Layer("/fc/Gemm", "Gemm", True, ""),
+            LayerEntry("/conv1/Conv", "Conv", True, ""),
+            LayerEntry("/act/HardSwish", "HardSwish", False, "ort-cpu has no integer HardSwish"),
+            LayerEntry("/fc/Gemm", "Gemm", True, ""),
         ),
         gates=(
             GateResult("top1", "max_drop", 0.01, 0.83 - 0.826, Interval(-0.005, 0.0134, "score"), 2214),

@@ -10,7 +10,7 @@ import pytest
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.pipeline.calibration.pieces_ahead import pieces, work_ahead
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 
 
 def batch_of(*values):
@@ -34,7 +34,7 @@ def results(forward, batches=BATCHES):
 
 
 def one_pass(run, at_once=1, **rest):
-    return Forward((Pass(("y",), run),), at_once, **rest)
+    return Forward((ForwardPass(("y",), run),), at_once, **rest)
 
 
 def halves(batch):
@@ -105,7 +105,8 @@ def test_a_reader_that_ends_early_leaves_no_thread_behind(error):
 
 def test_each_piece_takes_every_pass():
     passes = tuple(
-        Pass((name,), lambda inputs, f=factor: [inputs["x"] * f]) for name, factor in (("a", 1), ("b", 2))
+        ForwardPass((name,), lambda inputs, f=factor: [inputs["x"] * f])
+        for name, factor in (("a", 1), ("b", 2))
     )
     forward = Forward(passes, 2, halves)
 

@@ -14,7 +14,7 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.affine_layer import AffineLayer, affine_layer, per_channel
 from ptq_cli.models.preparing.rewriting.edit import drop, take_place
 from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, operand_beside, sole_reader
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def fold_shifts(graph: ir.Graph, names: FreshNames) -> int:
@@ -27,8 +27,8 @@ def fold_factors(graph: ir.Graph, names: FreshNames) -> int:
     return _fold_all(graph, ("Mul", "Div"), names)
 
 
-BIAS_ADD = Pass("bias_add", "Add of a constant into the layer before it", fold_shifts)
-FACTOR = Pass("factor", "Mul by a constant into the layer before it", fold_factors)
+BIAS_ADD = RewritePass("bias_add", "Add of a constant into the layer before it", fold_shifts)
+FACTOR = RewritePass("factor", "Mul by a constant into the layer before it", fold_factors)
 
 
 def _fold_all(graph: ir.Graph, op_types: tuple[str, ...], names: FreshNames) -> int:

@@ -14,7 +14,7 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.affine_layer import affine_layer
 from ptq_cli.models.preparing.rewriting.edit import drop, take_place
 from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, sole_reader
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 DEFAULT_EPSILON = 1e-5
 
@@ -25,7 +25,7 @@ def fold_batch_norm(graph: ir.Graph, names: FreshNames) -> int:
     return sum(_fold(node, names) for node in found)
 
 
-BATCH_NORM = Pass("batch_norm", "BatchNormalization into the layer before it", fold_batch_norm)
+BATCH_NORM = RewritePass("batch_norm", "BatchNormalization into the layer before it", fold_batch_norm)
 
 
 def _fold(node: ir.Node, names: FreshNames) -> bool:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import made_by
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 FLOAT, FLOAT16, DOUBLE = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE
 INT32, INT64 = ir.DataType.INT32, ir.DataType.INT64
@@ -40,4 +40,4 @@ def drop_casts(graph: ir.Graph, names: FreshNames) -> int:  # noqa: ARG001 - a p
     return count
 
 
-CASTS = Pass("cast", "Cast to a wider type and back", drop_casts)
+CASTS = RewritePass("cast", "Cast to a wider type and back", drop_casts)

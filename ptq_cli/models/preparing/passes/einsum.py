@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before, put_instead
 from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, rank_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def fuse_einsum(graph: ir.Graph, names: FreshNames) -> int:
     return count
 
 
-EINSUM = Pass("einsum", "Einsum of two matrices into MatMul", fuse_einsum)
+EINSUM = RewritePass("einsum", "Einsum of two matrices into MatMul", fuse_einsum)
 
 
 def _product(node: ir.Node) -> _Product | None:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.activation_form import fuse_activation
 from ptq_cli.models.preparing.rewriting.formula import Terms, is_formula, terms_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 WHOLE = {(1, 0): 0.5, (1, 1): 0.5}
 """0.5 x (1 + t), with t = erf(x / sqrt(2)) or t = tanh(sqrt(2 / pi) (x + 0.044715 x³))."""
@@ -28,7 +28,7 @@ def fuse_gelu(graph: ir.Graph, names: FreshNames) -> int:
     return exact + fuse_activation(graph, names, "Tanh", _tanh, "Gelu", {"approximate": "tanh"})
 
 
-GELU = Pass("gelu", "erf or tanh form into Gelu", fuse_gelu, opset=20)
+GELU = RewritePass("gelu", "erf or tanh form into Gelu", fuse_gelu, opset=20)
 
 
 def _erf(node: ir.Node, x: ir.Value) -> Terms | None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import set_constant
 from ptq_cli.models.preparing.rewriting.match import floats_of, input_at
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def fold_gemm_factors(graph: ir.Graph, names: FreshNames) -> int:
@@ -18,7 +18,9 @@ def fold_gemm_factors(graph: ir.Graph, names: FreshNames) -> int:
     return sum(_fold(node, names) for node in graph if node.op_type == "Gemm" and node.domain == "")
 
 
-GEMM_FACTORS = Pass("gemm_factors", "alpha and beta of Gemm into its weight and bias", fold_gemm_factors)
+GEMM_FACTORS = RewritePass(
+    "gemm_factors", "alpha and beta of Gemm into its weight and bias", fold_gemm_factors
+)
 
 
 def _fold(node: ir.Node, names: FreshNames) -> bool:

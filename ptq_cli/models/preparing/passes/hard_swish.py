@@ -15,7 +15,7 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.activation_form import fuse_activation
 from ptq_cli.models.preparing.rewriting.formula import TOLERANCE, Terms, is_formula, terms_of
 from ptq_cli.models.preparing.rewriting.match import input_at, scalar_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def fuse_hard_swish(graph: ir.Graph, names: FreshNames) -> int:
@@ -24,7 +24,7 @@ def fuse_hard_swish(graph: ir.Graph, names: FreshNames) -> int:
     return clipped + fuse_activation(graph, names, "HardSigmoid", _hard_sigmoid, "HardSwish")
 
 
-HARD_SWISH = Pass("hard_swish", "x * clip(x + 3, 0, 6) / 6 into HardSwish", fuse_hard_swish, opset=14)
+HARD_SWISH = RewritePass("hard_swish", "x * clip(x + 3, 0, 6) / 6 into HardSwish", fuse_hard_swish, opset=14)
 
 
 def _clip(node: ir.Node, x: ir.Value) -> Terms | None:

@@ -26,7 +26,7 @@ from ptq_cli.models.preparing.rewriting.match import (
     scalar_of,
     sole_reader,
 )
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ def fuse_layer_norm(graph: ir.Graph, names: FreshNames) -> int:
     return count
 
 
-LAYER_NORM = Pass("layer_norm", "mean, variance and scale into LayerNormalization", fuse_layer_norm, opset=17)
+LAYER_NORM = RewritePass(
+    "layer_norm", "mean, variance and scale into LayerNormalization", fuse_layer_norm, opset=17
+)
 
 
 def _write(graph: ir.Graph, form: _Form, names: FreshNames) -> None:

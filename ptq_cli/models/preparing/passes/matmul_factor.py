@@ -21,7 +21,7 @@ from ptq_cli.models.preparing.rewriting.match import (
     rank_of,
     sole_reader,
 )
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ def fold_matmul_factors(graph: ir.Graph, names: FreshNames) -> int:
     return sum(_fold(node, names) for node in graph if node.op_type in ("Mul", "Div") and node.domain == "")
 
 
-MATMUL_FACTOR = Pass("matmul_factor", "Mul by a constant into the MatMul before it", fold_matmul_factors)
+MATMUL_FACTOR = RewritePass(
+    "matmul_factor", "Mul by a constant into the MatMul before it", fold_matmul_factors
+)
 
 
 def _fold(node: ir.Node, names: FreshNames) -> bool:

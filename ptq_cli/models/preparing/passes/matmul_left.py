@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before, put_instead
 from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, made_by, rank_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def turn_matmul(graph: ir.Graph, names: FreshNames) -> int:
@@ -33,7 +33,9 @@ def turn_matmul(graph: ir.Graph, names: FreshNames) -> int:
     return count
 
 
-MATMUL_LEFT = Pass("matmul_left", "MatMul of a constant on the left into one on the right", turn_matmul)
+MATMUL_LEFT = RewritePass(
+    "matmul_left", "MatMul of a constant on the left into one on the right", turn_matmul
+)
 
 
 def _swapped(rank: int) -> list[int]:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before, put_instead
 from ptq_cli.models.preparing.rewriting.match import array_of, input_at, is_float32, made_by, rank_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 SQUARES = ("Mul", "Pow")
 
@@ -35,7 +35,7 @@ def pool_means(graph: ir.Graph, names: FreshNames) -> int:
     return count
 
 
-MEAN_POOL = Pass("mean_pool", "ReduceMean of an image into GlobalAveragePool", pool_means)
+MEAN_POOL = RewritePass("mean_pool", "ReduceMean of an image into GlobalAveragePool", pool_means)
 
 
 def _is_spatial(node: ir.Node, x: ir.Value) -> bool:

@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before
 from ptq_cli.models.preparing.rewriting.match import array_of, input_at, rank_of
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 PADS, PAD_AXES = 1, 3
 ROI, SCALES, SIZES = 1, 2, 3
@@ -25,7 +25,7 @@ def spell_out_axes(graph: ir.Graph, names: FreshNames) -> int:
     return sum(edits[node.op_type](node, names) for node in nodes)
 
 
-NAMED_AXES = Pass("named_axes", "Pad or Resize of some axes into one of all", spell_out_axes, opset=18)
+NAMED_AXES = RewritePass("named_axes", "Pad or Resize of some axes into one of all", spell_out_axes, opset=18)
 
 
 def _pad(node: ir.Node, names: FreshNames) -> bool:

@@ -14,9 +14,9 @@ from ptq_cli.models.preparing.passes.mean_pool import MEAN_POOL
 from ptq_cli.models.preparing.passes.named_axes import NAMED_AXES
 from ptq_cli.models.preparing.passes.reciprocal import RECIPROCAL
 from ptq_cli.models.preparing.passes.silu import SILU
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[Pass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)
+PASSES: tuple[RewritePass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)

@@ -18,7 +18,7 @@ from ptq_cli.models.preparing.rewriting.match import (
     operand_beside,
     scalar_of,
 )
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def divide_by_reciprocals(graph: ir.Graph, names: FreshNames) -> int:
@@ -32,7 +32,7 @@ def divide_by_reciprocals(graph: ir.Graph, names: FreshNames) -> int:
     return count
 
 
-RECIPROCAL = Pass("reciprocal", "Mul by a reciprocal into Div", divide_by_reciprocals)
+RECIPROCAL = RewritePass("reciprocal", "Mul by a reciprocal into Div", divide_by_reciprocals)
 
 
 def _dividend_and_divisor(node: ir.Node, names: FreshNames) -> tuple[ir.Value, ir.Value] | None:

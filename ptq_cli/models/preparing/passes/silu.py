@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.activation_form import fuse_activation
 from ptq_cli.models.preparing.rewriting.formula import Terms
-from ptq_cli.models.preparing.rewriting.rewrite_pass import Pass
+from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
 def fuse_silu(graph: ir.Graph, names: FreshNames) -> int:
@@ -20,7 +20,7 @@ def fuse_silu(graph: ir.Graph, names: FreshNames) -> int:
     return fuse_activation(graph, names, "Sigmoid", _sigmoid, "Swish")
 
 
-SILU = Pass("silu", "x * sigmoid(x) into Swish", fuse_silu, opset=24)
+SILU = RewritePass("silu", "x * sigmoid(x) into Swish", fuse_silu, opset=24)
 
 
 def _sigmoid(node: ir.Node, x: ir.Value) -> Terms | None:

@@ -13,7 +13,7 @@ MOST_ROUNDS = 10
 
 
 @dataclass(frozen=True)
-class Pass:
+class RewritePass:
     """A rewrite of the main graph.
 
     Attributes:
@@ -29,7 +29,9 @@ class Pass:
     opset: int = 0
 
 
-def run_passes(model: ir.Model, passes: Sequence[Pass], *, at_any_opset: bool = False) -> dict[str, int]:
+def run_passes(
+    model: ir.Model, passes: Sequence[RewritePass], *, at_any_opset: bool = False
+) -> dict[str, int]:
     """Run passes until none finds anything, and return how often each was applied, by name.
 
     Requires: constants are initializers. Ensures: nothing is left that no output needs.

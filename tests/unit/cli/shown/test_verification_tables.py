@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.cli.shown.verification_tables import MOST_FAULTS, MOST_ROWS, print_verification
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
-from ptq_cli.report.proof.verification import Comparison, OutputDifference, Verification
+from ptq_cli.report.proof.verification import OutputComparison, OutputDifference, Verification
 
 
 def integer(name: str, work: int | None = 10) -> OperatorProof:
@@ -88,14 +88,16 @@ def test_faults_are_listed_by_rule_and_cut(printed):
 @pytest.mark.parametrize(("decibels", "warned"), [(45.0, False), (12.0, True)])
 def test_outputs_that_differ_by_more_than_rounding_are_a_warning(printed, decibels, warned):
     difference = OutputDifference("y", 0.5, 0.25, True, decibels)
-    lines = printed(verification(integer("c"), comparison=Comparison("d.npz", 8, (difference,))))
+    lines = printed(verification(integer("c"), comparison=OutputComparison("d.npz", 8, (difference,))))
     assert f"y: at most 2 steps of its grid (0.5), SQNR {decibels:.2f} dB" in lines
     assert any(line.startswith("warning: 'y' differs") for line in lines) == warned
 
 
 def test_outputs_that_are_the_same_say_so(printed):
     same = OutputDifference("y", 0.0, 1.0, False, math.inf)
-    assert "y: the same" in printed(verification(integer("c"), comparison=Comparison("d.npz", 8, (same,))))
+    assert "y: the same" in printed(
+        verification(integer("c"), comparison=OutputComparison("d.npz", 8, (same,)))
+    )
 
 
 def test_without_data_it_is_said_that_nothing_was_compared(printed):

@@ -8,7 +8,7 @@ import torch
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.models.preparing.prepare_graph import prepare
 
@@ -31,7 +31,7 @@ class SmallNet(torch.nn.Module):
 
 
 def source_of(module: torch.nn.Module) -> ModuleSource:
-    return ModuleSource(ModelFile(Path("model.pt"), ModelKind.CHECKPOINT, ""), module.eval())
+    return ModuleSource(SourceFile(Path("model.pt"), ModelKind.CHECKPOINT, ""), module.eval())
 
 
 def prepared(module: torch.nn.Module, **example: Array) -> ir.Model:

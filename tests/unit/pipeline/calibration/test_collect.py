@@ -16,7 +16,7 @@ from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.calibration import collect as collect_module
 from ptq_cli.pipeline.calibration.collect import collect
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 
@@ -253,7 +253,7 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
 
     session, told, checkpoints = Session(tap(make_model(), ("conv", "relu")), threads=1), [], Always()
     found = collect(
-        Forward((Pass(("conv", "relu"), session.run),), at_once, split),
+        Forward((ForwardPass(("conv", "relu"), session.run),), at_once, split),
         batches(IMAGES, 5),
         inputs=["x"],
         taps=("conv", "relu"),
@@ -274,7 +274,7 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
     sessions = {name: Session(tap(make_model(), (name,)), threads=1) for name in ("conv", "relu")}
-    passes, told = tuple(Pass((name,), session.run) for name, session in sessions.items()), []
+    passes, told = tuple(ForwardPass((name,), session.run) for name, session in sessions.items()), []
 
     found = collect(
         Forward(passes, at_once),
@@ -295,7 +295,9 @@ def test_message_counts_samples_from_the_start_of_the_batch():
         return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
 
     forward = Forward(
-        (Pass(("bad",), run),), 2, lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]
+        (ForwardPass(("bad",), run),),
+        2,
+        lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)],
     )
     with pytest.raises(NonFiniteActivationError) as caught:
         collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)

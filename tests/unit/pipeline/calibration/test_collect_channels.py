@@ -9,7 +9,7 @@ from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
 from ptq_cli.pipeline.calibration.collect import collect
-from ptq_cli.runtime.forward import Forward, Pass
+from ptq_cli.runtime.forward import Forward, ForwardPass
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 3, 6, 6)).astype(np.float32)
@@ -68,7 +68,7 @@ def test_channels_are_counted_alike_in_any_batches_and_from_a_checkpoint(method,
 
 def test_channels_are_counted_in_the_model_order():
     plain = RNG.normal(size=(12, 3, 4)).astype(np.float32)
-    turned = Pass(("a", "b"), lambda _: [plain.transpose(0, 2, 1).copy()] * 2, in_model_order=back)
+    turned = ForwardPass(("a", "b"), lambda _: [plain.transpose(0, 2, 1).copy()] * 2, in_model_order=back)
 
     found, _ = collect(
         Forward((turned,)),

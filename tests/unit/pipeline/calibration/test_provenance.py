@@ -10,7 +10,7 @@ import pytest
 from ptq_cli.collectors.artifact.calibration_file import Calibration, calibration_bytes, load_calibration
 from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
@@ -151,7 +151,7 @@ def test_paths_in_settings_start_at_the_run_directory() -> None:
 def test_files_are_hashed_by_their_path_from_the_run_directory(folder: Path, run: RunDirectory) -> None:
     proto = onnx.load("model.onnx")
     onnx.save(proto, "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
-    hashes = source_hashes(Recipe(), ModelFile(folder / "big.onnx", ModelKind.ONNX, ""), run)
+    hashes = source_hashes(Recipe(), SourceFile(folder / "big.onnx", ModelKind.ONNX, ""), run)
     assert list(hashes) == [f"{HASH_PREFIX}../big.onnx", f"{HASH_PREFIX}../big.bin"]
 
 
@@ -163,4 +163,4 @@ def test_the_architecture_counts_where_it_is_used(
 ) -> None:
     (folder / "model.py").touch()
     recipe = Recipe(model=ModelSettings(arch=f"{folder}/model.py:build"))
-    assert len(source_hashes(recipe, ModelFile(folder / "model.onnx", kind, ""), run)) == count
+    assert len(source_hashes(recipe, SourceFile(folder / "model.onnx", kind, ""), run)) == count

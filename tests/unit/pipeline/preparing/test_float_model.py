@@ -11,7 +11,7 @@ import torch
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, UsageError
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import ModelFile
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
@@ -44,7 +44,7 @@ def linear() -> torch.nn.Module:
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def call(module: torch.nn.Module, array: np.ndarray | None = None, **shapes: Any) -> FloatModel:
-        source = ModuleSource(ModelFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, ""), module)
+        source = ModuleSource(SourceFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, ""), module)
         dataset = None
         if array is not None:
             np.save(tmp_path / "x.npy", array)

@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.core.errors import GateError, InputFileError, PtqError, UnknownNameError, UsageError
 from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.recipe.recipe_layers import Layer, table_layer
+from ptq_cli.recipe.recipe_layers import RecipeLayer, table_layer
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def batch_size(size: int, where: str) -> Layer:
+def batch_size(size: int, where: str) -> RecipeLayer:
     return table_layer({"calibration": {"batch_size": size}}, Path(), where)
 
 

@@ -4,14 +4,14 @@ import pytest
 
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
+    AnalyzedModels,
     Cost,
     LayerAnalysis,
     MetricSummary,
-    Models,
     Samples,
 )
 from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
-from ptq_cli.report.document.report_document import ModelFile
+from ptq_cli.report.document.report_document import ModelEntry
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def analysis() -> Analysis:
     return Analysis(
         created="2026-01-31T12:00:00Z",
         versions={"ptq-cli": "0.1.0", "onnxruntime": "1.23.0"},
-        models=Models(
+        models=AnalyzedModels(
             "model.pt",
-            ModelFile("model.float.onnx", "a" * 64, 4_000_000),
-            ModelFile("model.int8.onnx", "b" * 64, 1_000_000),
+            ModelEntry("model.float.onnx", "a" * 64, 4_000_000),
+            ModelEntry("model.int8.onnx", "b" * 64, 1_000_000),
         ),
         target="ort-cpu",
         samples=Samples("eval.npz", 256, "d" * 64),

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.report.comparison.report_changes import Change, MetricChange, compare_reports
 from ptq_cli.report.document.hits import hits_to_text
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import AmaxSummary, EvaluationSummary, Layer, Report
+from ptq_cli.report.document.report_document import AmaxSummary, EvaluationSummary, LayerEntry, Report
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.score_interval import drop_interval
 from ptq_cli.report.text.compare_summary import change_table, difference_table, moved_table, size_line
@@ -28,7 +28,7 @@ def later(report: Report) -> Report:
         model=replace(report.model, quantized_model=quantized),
         amax=AmaxSummary("max", {}),
         versions={**report.versions, "ptq": "0.2.0"},
-        layers=(*layers, Layer("/new", "Conv", True, "")),
+        layers=(*layers, LayerEntry("/new", "Conv", True, "")),
     )
 
 

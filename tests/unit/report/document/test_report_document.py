@@ -11,7 +11,13 @@ import pytest
 from ptq_cli.core.errors import InputFileError, ReportError
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import Layer, Report, parse_report, read_report, report_to_json
+from ptq_cli.report.document.report_document import (
+    LayerEntry,
+    Report,
+    parse_report,
+    read_report,
+    report_to_json,
+)
 from ptq_cli.report.document.times import Latency, Times, current_time
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
@@ -46,7 +52,7 @@ def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> Non
 
 
 def test_the_file_is_ascii_whatever_the_names(report: Report) -> None:
-    layers = (Layer("\x1b[2J\x9b\u202eevil\u00e9", "Conv", True, ""),)
+    layers = (LayerEntry("\x1b[2J\x9b\u202eevil\u00e9", "Conv", True, ""),)
     text = report_to_json(replace(report, layers=layers))
     assert text.isascii()
     assert "\x1b" not in text

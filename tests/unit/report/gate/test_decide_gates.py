@@ -13,7 +13,7 @@ from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
-    ModelFile,
+    ModelEntry,
     ModelSummary,
     Report,
 )
@@ -24,7 +24,7 @@ from ptq_cli.report.intervals.score_interval import drop_interval
 
 
 def report_of(*metrics: Measurement, size: int = 1_000_000, **model: str) -> Report:
-    files = (ModelFile("f.onnx", model.get("sha256", "a" * 64), 4), ModelFile("q.onnx", "b" * 64, size))
+    files = (ModelEntry("f.onnx", model.get("sha256", "a" * 64), 4), ModelEntry("q.onnx", "b" * 64, size))
     return Report(
         times=Times("2026-01-31T12:00:00Z"),
         versions={},

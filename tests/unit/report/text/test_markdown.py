@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import EvaluationSummary, Layer, Report
+from ptq_cli.report.document.report_document import EvaluationSummary, LayerEntry, Report
 from ptq_cli.report.text.markdown import escape, report_to_markdown
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.md"
@@ -42,7 +42,7 @@ def test_a_hostile_name_changes_no_structure(report: Report, name: str) -> None:
     def named(name: str) -> Report:
         return replace(
             report,
-            layers=(Layer(name, name, False, name),),
+            layers=(LayerEntry(name, name, False, name),),
             metrics=(*report.metrics, Measurement(f"cosine[{name}]", "number", False, True, 1.0)),
             evaluation=EvaluationSummary(name, 1, name),
             versions={name: name},
@@ -102,7 +102,7 @@ def test_a_report_without_gates_or_layers_has_no_empty_tables(report: Report) ->
 
 def test_many_layers_are_cut_and_counted(report: Report) -> None:
     layers = tuple(
-        Layer(f"/block{index}/" + "x" * 500, "Conv", index % 2 == 0, "r" * 500) for index in range(1000)
+        LayerEntry(f"/block{index}/" + "x" * 500, "Conv", index % 2 == 0, "r" * 500) for index in range(1000)
     )
     text = report_to_markdown(replace(report, layers=layers))
     assert "800 more in report.json." in text

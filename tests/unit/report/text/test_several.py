@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ptq_cli.report.document.measurement import ClassValue, Measurement
-from ptq_cli.report.document.report_document import ModelFile, Report
+from ptq_cli.report.document.report_document import ModelEntry, Report
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.several import several_tables
@@ -16,7 +16,7 @@ def with_first(report: Report, **changes: object) -> Report:
 
 
 def test_each_model_has_a_column(report: Report) -> None:
-    model = replace(report.model, quantized_model=ModelFile("b.onnx", "e" * 64, 900_000))
+    model = replace(report.model, quantized_model=ModelEntry("b.onnx", "e" * 64, 900_000))
     other = replace(with_first(report, quantized_value=0.82), model=model)
     labelled, compared = several_tables([report, other])
     assert labelled.header == ("metric", "float", "model.int8.onnx", "b.onnx")
