@@ -93,7 +93,7 @@ def make_tensors() -> Iterator[TensorStatistics]:
 def decide_all(tensors: list[TensorStatistics], method: str, format: IntegerFormat, symmetric: bool) -> None:
     """Decide every tensor's parameters by one method."""
     for statistics in tensors:
-        decide(statistics, AmaxSettings(method), format, symmetric=symmetric)
+        decide(statistics, AmaxSettings(method=method), format, symmetric=symmetric)
 
 
 def decide_weight(weight: npt.NDArray[np.float32], method: str) -> None:

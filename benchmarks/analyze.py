@@ -117,7 +117,7 @@ def deeper(folder: Path) -> Path:
 
 def row(subject: Subject) -> Sequence[str]:
     """Measure one model."""
-    request = Request({"eval_samples": IMAGES}, folder=subject.folder)
+    request = Request(settings={"eval_samples": IMAGES}, folder=subject.folder)
     recipe = resolve(request)
     paths = (subject.run.float_model, subject.run.quantized_model)
     sessions = [Session(path) for path in paths]

@@ -40,7 +40,7 @@ def spin() -> None:
 
 
 def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Request:
-    return Request({"data": data, "samples": samples, **settings}, model, folder=model.parent)
+    return Request(settings={"data": data, "samples": samples, **settings}, model=model, folder=model.parent)
 
 
 def _calibrate(model: Path, data: str, samples: int | None) -> Job:
@@ -59,8 +59,8 @@ def _calibrate(model: Path, data: str, samples: int | None) -> Job:
 def _evaluate(model: Path, data: str, samples: int | None) -> Job:
     run = RunDirectory(Path(tempfile.mkdtemp()))
     run_calibrate(_request(model, data, samples), run)
-    run_export(Request({}, folder=model.parent), run)
-    request = Request({"eval_data": data, "eval_samples": samples}, folder=model.parent)
+    run_export(Request(settings={}, folder=model.parent), run)
+    request = Request(settings={"eval_data": data, "eval_samples": samples}, folder=model.parent)
 
     def job() -> Moment:
         start = Moment()

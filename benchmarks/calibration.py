@@ -36,7 +36,7 @@ OURS = ("ptq max", "ptq histogram")
 THEIRS = ("onnxruntime MinMax", "onnxruntime Entropy", "onnxruntime Percentile")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A model with its data.
 
@@ -102,10 +102,42 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
     arrays, images, sequences = (scratch / f"{name}.npz" for name in ("cnn", "images", "sequences"))
     resnet50, bert, model = scratch / "resnet50.onnx", scratch / "bert.onnx", CNN / "model.pt"
     cases = [
-        Case("cnn", "(a) CNN sample, 2,000 images as arrays", model, arrays, 2_000, 2_000, (1.35, 1.80)),
-        Case("jpeg", "(a) with decoding, in both", model, CNN / "eval", 2_000, 2_000, (1.35, 1.80)),
-        Case("resnet50", "(b) ResNet-50's shape, 64 images of 224²", resnet50, images, 64, 16, (1.15, 1.30)),
-        Case("bert", "(c) BERT's shape, 6 layers, 256 x 64 words", bert, sequences, 256, 32, (1.15, 1.30)),
+        Case(
+            name="cnn",
+            title="(a) CNN sample, 2,000 images as arrays",
+            model=model,
+            data=arrays,
+            samples=2_000,
+            samples_of_theirs=2_000,
+            limits=(1.35, 1.80),
+        ),
+        Case(
+            name="jpeg",
+            title="(a) with decoding, in both",
+            model=model,
+            data=CNN / "eval",
+            samples=2_000,
+            samples_of_theirs=2_000,
+            limits=(1.35, 1.80),
+        ),
+        Case(
+            name="resnet50",
+            title="(b) ResNet-50's shape, 64 images of 224²",
+            model=resnet50,
+            data=images,
+            samples=64,
+            samples_of_theirs=16,
+            limits=(1.15, 1.30),
+        ),
+        Case(
+            name="bert",
+            title="(c) BERT's shape, 6 layers, 256 x 64 words",
+            model=bert,
+            data=sequences,
+            samples=256,
+            samples_of_theirs=32,
+            limits=(1.15, 1.30),
+        ),
     ]
     chosen = [case for case in cases if only in (None, case.name)]
     for case in chosen:
@@ -122,7 +154,7 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
 
 def _write_cnn_arrays(path: Path) -> None:
     """Write the decoded images of the sample, again and again until there are enough."""
-    recipe = resolve(Request({"data": str(CNN / "eval")}, folder=CNN))
+    recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN))
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     (whole,) = dataset.batches(2_000)
     (images,) = whole.inputs.values()

@@ -37,7 +37,16 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 INTERVAL = CalibrationSettings().checkpoint_every
 MANY_TENSORS, VALUES = 2_000, 20_000
 OFTEN = 1.0
-PROVENANCE = Provenance("", "", "", {}, {}, "histogram", 0, Share(1, {1: 0}, 32, finished=False))
+PROVENANCE = Provenance(
+    model="",
+    source="",
+    data="",
+    settings={},
+    flags={},
+    method="histogram",
+    samples=0,
+    share=Share(1, {1: 0}, 32, finished=False),
+)
 
 
 @dataclass
@@ -86,12 +95,17 @@ def rows(scratch: Path) -> Iterator[str]:
     write_bert(scratch / "bert.onnx")
     write_sequences(scratch / "words.npz", 64, 64)
     subjects = {
-        "CNN sample": open_case(Request({"batch_size": 32}, folder=CNN)),
+        "CNN sample": open_case(Request(settings={"batch_size": 32}, folder=CNN)),
         "ResNet-50-shaped": open_case(
-            Request({"data": str(scratch / "images.npz"), "batch_size": 4}, scratch / "resnet50.onnx")
+            Request(
+                settings={"data": str(scratch / "images.npz"), "batch_size": 4},
+                model=scratch / "resnet50.onnx",
+            )
         ),
         "BERT-shaped, 6 layers": open_case(
-            Request({"data": str(scratch / "words.npz"), "batch_size": 8}, scratch / "bert.onnx")
+            Request(
+                settings={"data": str(scratch / "words.npz"), "batch_size": 8}, model=scratch / "bert.onnx"
+            )
         ),
     }
     path = scratch / "checkpoint"

@@ -79,7 +79,7 @@ def _peak() -> int:
 
 def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tuple[CalibrationSubject, Any]:
     known = {"data": data, **({"samples": samples} if samples else {}), **settings}
-    recipe = resolve(Request(known, model, folder=model.parent))
+    recipe = resolve(Request(settings=known, model=model, folder=model.parent))
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     return CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
 

@@ -137,7 +137,7 @@ def _turns(works: Sequence[Work]) -> tuple[list[list[float]], list[list[float]]]
 
 
 def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bool) -> Job:
-    recipe = resolve(Request({"metric": list(metrics)}, folder=folder))
+    recipe = resolve(Request(settings={"metric": list(metrics)}, folder=folder))
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     float_model: StoredModel = read_model(run.float_model)
     found = fit_evaluation(dataset, recipe, float_model.load())

@@ -23,7 +23,9 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 WORK: dict[str, Callable[[Path, Path], object]] = {
     "onnx": lambda model, copy: onnx.save(onnx.load(model), copy),
     "onnx_ir": lambda model, copy: ir.save(ir.load(model), copy),
-    "export": lambda run, folder: run_export(Request({}, None, folder=folder), RunDirectory(run)),
+    "export": lambda run, folder: run_export(
+        Request(settings={}, model=None, folder=folder), RunDirectory(run)
+    ),
 }
 
 

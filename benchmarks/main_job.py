@@ -68,7 +68,7 @@ def main() -> None:
 
 def calibration_rows() -> Iterator[Row]:
     """Histogram and max calibration over the plain forward pass of the same images."""
-    recipe = resolve(Request({}, folder=CNN))
+    recipe = resolve(Request(settings={}, folder=CNN))
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     model = make_float_model(open_source(recipe), recipe, dataset)
     plan = make_plan(model.model, load_target(recipe.quantization.target))
@@ -81,7 +81,7 @@ def calibration_rows() -> Iterator[Row]:
             plain.run(batch.inputs)
 
     def calibrate(method: str) -> None:
-        with_method = resolve(Request({"method": method}, folder=CNN))
+        with_method = resolve(Request(settings={"method": method}, folder=CNN))
         measure(CalibrationSubject(model, dataset), with_method, silent)
 
     times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)

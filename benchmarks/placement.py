@@ -120,7 +120,9 @@ def cases(scratch: Path) -> Iterator[tuple[str, RunDirectory]]:
 def calibrated(name: str, model: Path, data: Path, scratch: Path) -> tuple[str, RunDirectory]:
     """Calibrate a model, and return it."""
     run = RunDirectory(scratch / f"run-{model.stem}")
-    run_calibrate(Request({"data": str(data), "method": "max"}, model, folder=scratch), run, silent)
+    run_calibrate(
+        Request(settings={"data": str(data), "method": "max"}, model=model, folder=scratch), run, silent
+    )
     return name, run
 
 

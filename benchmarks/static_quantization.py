@@ -41,7 +41,7 @@ OURS = ("--amax", "mse", "--weight-amax", "mse")
 Feed = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A float model, samples to calibrate on and others to compare on.
 
@@ -59,7 +59,7 @@ class Case:
     evaluation: Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Contest:
     """What came of a case.
 
@@ -128,22 +128,28 @@ def _speed(ratio: LatencyRatio) -> str:
     return f"{ratio.value:.2f}" + (f" ({interval.low:.2f} to {interval.high:.2f})" if interval else "")
 
 
-def _files(scratch: Path, name: str) -> Iterator[Path]:
-    return (scratch / f"{name}{ending}" for ending in (".onnx", "_calibration.npz", "_evaluation.npz"))
+def _case(scratch: Path, name: str, title: str) -> Case:
+    return Case(
+        name=name,
+        title=title,
+        model=scratch / f"{name}.onnx",
+        calibration=scratch / f"{name}_calibration.npz",
+        evaluation=scratch / f"{name}_evaluation.npz",
+    )
 
 
 def _cases(scratch: Path) -> Iterator[Case]:
-    cnn = Case("cnn", "CNN sample", *_files(scratch, "cnn"))
+    cnn = _case(scratch, "cnn", "CNN sample")
     run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(cnn.model)], CNN)
     _write_arrays("calibration", cnn.calibration)
     _write_arrays("evaluation", cnn.evaluation)
     yield cnn
-    resnet = Case("resnet50", "ResNet-50's shape", *_files(scratch, "resnet50"))
+    resnet = _case(scratch, "resnet50", "ResNet-50's shape")
     write_resnet50(resnet.model)
     write_images(resnet.calibration, 64)
     write_images(resnet.evaluation, 24, seed=3)
     yield resnet
-    bert = Case("bert", "BERT's shape, masked", *_files(scratch, "bert"))
+    bert = _case(scratch, "bert", "BERT's shape, masked")
     write_bert(bert.model, masked=True)
     write_sequences(bert.calibration, 64, 64, masked=True)
     write_sequences(bert.evaluation, 24, 64, masked=True, seed=4)
@@ -153,7 +159,7 @@ def _cases(scratch: Path) -> Iterator[Case]:
 def _write_arrays(part: str, path: Path) -> None:
     """Write the decoded images of the CNN sample."""
     with contextlib.chdir(CNN):
-        recipe = resolve(Request({}, CNN / "model.pt", folder=CNN))
+        recipe = resolve(Request(settings={}, model=CNN / "model.pt", folder=CNN))
         settings = recipe.calibration if part == "calibration" else recipe.evaluation
         images = [batch.inputs for batch in open_data(settings, recipe.image, part, "--data").batches(BATCH)]
     np.savez(path, image=np.concatenate([array for batch in images for array in batch.values()]))
@@ -168,11 +174,11 @@ def _contest(case: Case, folder: Path, seconds: float) -> Contest:
     feeds = list(_feeds(case.evaluation))
     expected = [outputs[0] for outputs in map(Session(case.model).run, feeds)]
     return Contest(
-        _sqnr(expected, ours, feeds),
-        _sqnr(expected, theirs, feeds),
-        measure_latency([ours, theirs, case.model], feeds, seconds=seconds),
-        _integer_share(ours),
-        preprocessing,
+        sqnr_ours=_sqnr(expected, ours, feeds),
+        sqnr_theirs=_sqnr(expected, theirs, feeds),
+        latency=measure_latency([ours, theirs, case.model], feeds, seconds=seconds),
+        integer_share=_integer_share(ours),
+        preprocessing=preprocessing,
     )
 
 

@@ -54,19 +54,38 @@ class Network:
             tuple(self._layer_evidence(index) for index in range(self.count)),
             tuple(self._tensor(index) for index in range(self.count)),
         )
-        return PageInput(self._report(), evidence, self._changes(), self._analysis() if analysed else None)
+        return PageInput(
+            report=self._report(),
+            evidence=evidence,
+            changes=self._changes(),
+            analysis=self._analysis() if analysed else None,
+        )
 
     def _report(self) -> Report:
         interval = Interval(-0.002, 0.012, "score")
         flips = Flips.counted(1000, lost=12, gained=8)
         classes = (
             ClassValue(
-                3, self.text, 0.75, 0.5, Flips.counted(4, lost=1, gained=0), Interval(-0.2, 0.6, "score")
+                label=3,
+                name=self.text,
+                float_value=0.75,
+                quantized_value=0.5,
+                flips=Flips.counted(4, lost=1, gained=0),
+                drop_interval=Interval(-0.2, 0.6, "score"),
             ),
         )
         return Report(
             times=Times(
-                "2026-01-31T12:00:00Z", Latency(2.0, 1.0, 1, 2, 50, 0.5, Interval(0.45, 0.55, "bootstrap"))
+                "2026-01-31T12:00:00Z",
+                Latency(
+                    float_ms=2.0,
+                    quantized_ms=1.0,
+                    batch_size=1,
+                    threads=2,
+                    rounds=50,
+                    ratio=0.5,
+                    ratio_interval=Interval(0.45, 0.55, "bootstrap"),
+                ),
             ),
             versions={"ptq-cli": "0.1.0"},
             model=ModelSummary(self.name(0), FLOAT, QUANTIZED),
@@ -76,25 +95,46 @@ class Network:
             evaluation=EvaluationSummary(self.text, 1000, "d" * 64),
             metrics=(
                 Measurement(
-                    "top1",
-                    "share",
-                    True,
-                    True,
-                    0.826,
-                    0.83,
+                    name="top1",
+                    unit="share",
+                    needs_labels=True,
+                    higher_is_better=True,
+                    quantized_value=0.826,
+                    float_value=0.83,
                     drop_interval=interval,
                     flips=flips,
                     pytorch_value=0.83,
                     by_class=classes,
                 ),
-                Measurement("sqnr_db", "decibel", False, True, 31.5, None, Interval(31.2, 31.9, "bootstrap")),
-                Measurement(f"cosine[{self.name(1)}]", "number", False, True, math.inf),
+                Measurement(
+                    name="sqnr_db",
+                    unit="decibel",
+                    needs_labels=False,
+                    higher_is_better=True,
+                    quantized_value=31.5,
+                    float_value=None,
+                    quantized_interval=Interval(31.2, 31.9, "bootstrap"),
+                ),
+                Measurement(
+                    name=f"cosine[{self.name(1)}]",
+                    unit="number",
+                    needs_labels=False,
+                    higher_is_better=True,
+                    quantized_value=math.inf,
+                ),
             ),
             layers=tuple(self._layer(index) for index in range(self.count)),
             gates=(
-                GateResult("top1", "max_drop", 0.01, 0.004, interval, 2214),
-                GateResult(f"cosine[{self.name(1)}]", "min", 0.99, math.inf),
-                GateResult("size", "max_size", 400_000.0, 500_000.0),
+                GateResult(
+                    metric="top1",
+                    kind="max_drop",
+                    limit=0.01,
+                    value=0.004,
+                    interval=interval,
+                    samples_needed=2214,
+                ),
+                GateResult(metric=f"cosine[{self.name(1)}]", kind="min", limit=0.99, value=math.inf),
+                GateResult(metric="size", kind="max_size", limit=400_000.0, value=500_000.0),
             ),
         )
 
@@ -112,24 +152,38 @@ class Network:
 
     def _tensor(self, index: int) -> TensorEvidence:
         ranges = tuple(
-            MethodRange(method, -0.0173 * (index + shift), 6.2831 + shift / 7, 30.125 + shift, 154 * shift)
+            MethodRange(
+                method=method,
+                low=-0.0173 * (index + shift),
+                high=6.2831 + shift / 7,
+                sqnr_db=30.125 + shift,
+                clipped=154 * shift,
+            )
             for shift, method in enumerate(("max", "percentile", "entropy", "mse"))
         )
         counts = tuple(1e6 * math.exp(-(((bar - 20 - index % 30) / 9) ** 2)) for bar in range(72))
         return TensorEvidence(
-            f"{self.name(index)}_output_0",
-            "uint8",
-            -1.2345,
-            6.789,
-            12_845_056,
-            123_456,
-            ranges[1],
-            ranges,
-            counts,
+            name=f"{self.name(index)}_output_0",
+            format="uint8",
+            low=-1.2345,
+            high=6.789,
+            values=12_845_056,
+            zeros=123_456,
+            chosen=ranges[1],
+            ranges=ranges,
+            counts=counts,
         )
 
     def _analysis(self) -> Analysis:
-        metric = MetricSummary("top1", "share", True, True, 0.83, 0.826, 31.5)
+        metric = MetricSummary(
+            name="top1",
+            unit="share",
+            needs_labels=True,
+            higher_is_better=True,
+            float_value=0.83,
+            quantized_value=0.826,
+            sqnr_db=31.5,
+        )
         return Analysis(
             created="2026-01-31T13:00:00Z",
             versions={"ptq-cli": "0.1.0"},
@@ -146,52 +200,66 @@ class Network:
     def _tensor_analysis(self, index: int) -> TensorAnalysis:
         name, accumulated = f"{self.name(index)}_output_0", 48.0 - 20.0 * index / self.count
         return TensorAnalysis(
-            name,
-            "activation",
-            (),
-            "Conv",
-            "uint8",
-            (None, 64),
-            None,
-            0.0,
-            6.0,
-            0.1,
-            0.1,
-            0,
-            0,
-            0.0001,
-            0.04,
-            None,
-            accumulated,
-            accumulated + 3.0 + index % 5,
-            "outliers",
-            self.text,
-            "--amax mse",
+            name=name,
+            kind="activation",
+            layers=(),
+            op="Conv",
+            dtype="uint8",
+            shape=(None, 64),
+            axis=None,
+            low=0.0,
+            high=6.0,
+            scale_min=0.1,
+            scale_max=0.1,
+            zero_point_min=0,
+            zero_point_max=0,
+            clipped=0.0001,
+            range_used=0.04,
+            channel_imbalance=None,
+            sqnr_accumulated_db=accumulated,
+            sqnr_isolated_db=accumulated + 3.0 + index % 5,
+            cause="outliers",
+            finding=self.text,
+            remedy="--amax mse",
         )
 
     def _layer_analysis(self, index: int) -> LayerAnalysis:
         # The hardest layer is neither the first nor the last.
         hardness = (index * 7) % self.count
-        found = Sensitivity(0.828, 0.829, 0.002, 0.001, 60.0 - hardness, 38.5, self.count - hardness)
+        found = Sensitivity(
+            metric_only_quantized=0.828,
+            metric_left_float=0.829,
+            drop_only_quantized=0.002,
+            drop_left_float=0.001,
+            sqnr_only_quantized_db=60.0 - hardness,
+            sqnr_left_float_db=38.5,
+            rank=self.count - hardness,
+        )
         layer = self._layer(index)
         return LayerAnalysis(
-            layer.name,
-            layer.op,
-            layer.integer,
-            layer.reason,
-            1000 * (index + 1) ** 2,
-            f"{layer.name}_output_0",
-            40.0 - index % 9,
-            44.0,
-            found,
-            "outliers",
-            self.text,
-            f"--override {self.text}",
+            name=layer.name,
+            op=layer.op,
+            integer=layer.integer,
+            reason=layer.reason,
+            multiply_accumulates=1000 * (index + 1) ** 2,
+            output=f"{layer.name}_output_0",
+            sqnr_accumulated_db=40.0 - index % 9,
+            sqnr_isolated_db=44.0,
+            sensitivity=found,
+            cause="outliers",
+            finding=self.text,
+            remedy=f"--override {self.text}",
         )
 
     def _changes(self) -> Changes:
         samples = tuple(
-            ChangedSample(index, f"{self.text}/{index:05}.jpg", index % 2, 0, 1 + index % 3)
+            ChangedSample(
+                index=index,
+                name=f"{self.text}/{index:05}.jpg",
+                label=index % 2,
+                float_class=0,
+                quantized_class=1 + index % 3,
+            )
             for index in range(20)
         )
         return Changes(25, (self.text, "dog"), samples)

@@ -80,7 +80,7 @@ def decide_range(
         >>> collector = MaxCollector()
         >>> collector.update(np.array([-1.0, 3.0], np.float32))
         True
-        >>> choice = decide_range(collector.statistics(), AmaxSettings("max"), UINT8, symmetric=False)
+        >>> choice = decide_range(collector.statistics(), AmaxSettings(method="max"), UINT8, symmetric=False)
         >>> choice.low, choice.high
         (-1.0, 3.0)
     """
@@ -111,7 +111,7 @@ def decide(
         >>> collector = MaxCollector()
         >>> collector.update(np.array([0.0, 2.55], np.float32))
         True
-        >>> decision = decide(collector.statistics(), AmaxSettings("max"), UINT8, symmetric=False)
+        >>> decision = decide(collector.statistics(), AmaxSettings(method="max"), UINT8, symmetric=False)
         >>> round(float(decision.parameters.scale), 6), int(decision.parameters.zero_point)
         (0.01, 0)
     """
@@ -144,7 +144,7 @@ def decide_channels(
         >>> from ptq_cli.core.formats import INT8
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.27, 2.54], [0.0, -0.5]]))
-        >>> found = decide_channels(collector.statistics(), AmaxSettings("max"), INT8, symmetric=True)
+        >>> found = decide_channels(collector.statistics(), AmaxSettings(method="max"), INT8, symmetric=True)
         >>> [float(item.parameters.scale) for item in found]
         [0.009999999776482582, 0.019999999552965164]
     """

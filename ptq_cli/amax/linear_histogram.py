@@ -25,7 +25,7 @@ STRIDE = 1
 """NVIDIA's: the first range that a search tries keeps 128 bins, and each following one a bin more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinearHistogram:
     """Counts of a tensor's non-zero values in equally wide bins on both sides of 0.
 
@@ -105,7 +105,9 @@ def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogr
     is_negative = (histogram.keys & SIGN) != 0
     negative = _count_side(histogram, is_negative, -low, edges)
     positive = _count_side(histogram, ~is_negative, high, edges)
-    return LinearHistogram(negative, positive, top, low, high, statistics.zeros)
+    return LinearHistogram(
+        negative=negative, positive=positive, top=top, low=low, high=high, zeros=statistics.zeros
+    )
 
 
 def _count_side(
@@ -151,7 +153,9 @@ def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | No
     index = np.minimum(np.abs(nonzero) / (last or 1.0) * bins, bins - 1).astype(np.int64)
     negative = np.bincount(index[nonzero < 0], minlength=bins)
     positive = np.bincount(index[nonzero > 0], minlength=bins)
-    return LinearHistogram(negative, positive, last, low, high, array.size - nonzero.size)
+    return LinearHistogram(
+        negative=negative, positive=positive, top=last, low=low, high=high, zeros=array.size - nonzero.size
+    )
 
 
 def side_candidates(counts: Counts, start_bin: int, stride: int) -> Indices:

@@ -34,7 +34,7 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
         UnknownNameError: there is none of that name.
 
     Example:
-        >>> check_overrides([OverrideSettings("*", amax="mse")])
+        >>> check_overrides([OverrideSettings(match="*", amax="mse")])
     """
     for item in overrides:
         if item.amax is not None:
@@ -50,7 +50,10 @@ def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[Overr
         A percentile without a method asks for the percentile method, as ``--percentile`` does.
 
     Example:
-        >>> overrides = [OverrideSettings("layer3.*", amax="mse"), OverrideSettings("*.add", percentile=99.0)]
+        >>> overrides = [
+        ...     OverrideSettings(match="layer3.*", amax="mse"),
+        ...     OverrideSettings(match="*.add", percentile=99.0),
+        ... ]
         >>> settings_for(Meant(["layer3.conv"]), AmaxSettings(), overrides).method
         'mse'
         >>> settings_for(Meant(["layer3.add"]), AmaxSettings(), overrides).method
@@ -82,8 +85,8 @@ def require_matches(
         RecipeValueError: an override matches nothing; the message has the nearest name.
 
     Example:
-        >>> require_matches([OverrideSettings("stem*", amax="mse")], [Meant(["stem.conv"])], [])
-        >>> require_matches([OverrideSettings("sten.conv", amax="mse")], [Meant(["stem.conv"])], [])
+        >>> require_matches([OverrideSettings(match="stem*", amax="mse")], [Meant(["stem.conv"])], [])
+        >>> require_matches([OverrideSettings(match="sten.conv", amax="mse")], [Meant(["stem.conv"])], [])
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: [[override]] match = 'sten.conv' matches no \
@@ -114,7 +117,7 @@ def means(override: OverrideSettings, meant: Meant) -> bool:
 
     Example:
         >>> conv = Meant(["stem.conv"], ["Conv"])
-        >>> means(OverrideSettings(op="Conv"), conv), means(OverrideSettings("head.*", op="Conv"), conv)
+        >>> means(OverrideSettings(op="Conv"), conv), means(OverrideSettings(match="head.*", op="Conv"), conv)
         (True, False)
     """
     named = not override.match or matches(override.match, meant.names)
@@ -125,7 +128,7 @@ def described(override: OverrideSettings) -> str:
     """Say which override is meant, as a user wrote it.
 
     Example:
-        >>> described(OverrideSettings("head.*", amax="mse"))
+        >>> described(OverrideSettings(match="head.*", amax="mse"))
         "[[override]] match = 'head.*'"
         >>> described(OverrideSettings(op="Gemm", quantize=False))
         "exclude op = 'Gemm'"

@@ -13,10 +13,10 @@ def request_of(
 ) -> Request:
     """Return a request with settings by the names of their flags."""
     return Request(
-        dict(settings),
-        Path(model) if model is not None else None,
-        Path(recipe) if recipe is not None else None,
-        preset,
+        settings=dict(settings),
+        model=Path(model) if model is not None else None,
+        recipe_file=Path(recipe) if recipe is not None else None,
+        preset=preset,
     )
 
 

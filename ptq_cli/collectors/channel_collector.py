@@ -121,7 +121,14 @@ class ChannelCollector:
             keys = _slot_keys(slots, self._tops[channels].astype(np.int64))
             counts = self._table[channels, slots].astype(np.int64)
             histograms = thin_channels(channels, keys, counts, self._size)
-        return ChannelStatistics(self._axis, self._counts.copy(), zeros, low, high, histograms)
+        return ChannelStatistics(
+            axis=self._axis,
+            count=self._counts.copy(),
+            zeros=zeros,
+            minimum=low,
+            maximum=high,
+            histograms=histograms,
+        )
 
 
 def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:

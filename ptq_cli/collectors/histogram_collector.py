@@ -86,7 +86,14 @@ class HistogramCollector:
         """Return what was kept so far."""
         base = self._range.statistics()
         histogram, zeros = self._all()
-        return TensorStatistics(base.count, zeros, base.minimum, base.maximum, None, histogram)
+        return TensorStatistics(
+            count=base.count,
+            zeros=zeros,
+            minimum=base.minimum,
+            maximum=base.maximum,
+            channels=None,
+            histogram=histogram,
+        )
 
     def _update_in_parts(self, bits: npt.NDArray[np.uint32]) -> bool:
         if not is_finite(*find_range(bits.view(np.int32))):

@@ -53,7 +53,9 @@ class MaxCollector:
         low, high = (np.array(_bits(key), np.uint32).view(np.float32) for key in (self._low, self._high))
         # Adding 0 makes -0.0 to 0.0: both are the zero that they are.
         zero = np.float32(0)
-        return TensorStatistics(self._count, 0, np.asarray(low + zero), np.asarray(high + zero))
+        return TensorStatistics(
+            count=self._count, zeros=0, minimum=np.asarray(low + zero), maximum=np.asarray(high + zero)
+        )
 
 
 def float_bits(array: Array) -> npt.NDArray[np.uint32]:
@@ -96,7 +98,9 @@ def no_statistics() -> TensorStatistics:
         >>> no_statistics().count, no_statistics().maximum.tolist()
         (0, -inf)
     """
-    return TensorStatistics(0, 0, np.asarray(np.float32(np.inf)), np.asarray(np.float32(-np.inf)))
+    return TensorStatistics(
+        count=0, zeros=0, minimum=np.asarray(np.float32(np.inf)), maximum=np.asarray(np.float32(-np.inf))
+    )
 
 
 def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -91,7 +91,14 @@ class TorchHistogramCollector:
         """Return what was kept so far."""
         base = self._range.statistics()
         histogram, zeros = self._all()
-        return TensorStatistics(base.count, zeros, base.minimum, base.maximum, None, histogram)
+        return TensorStatistics(
+            count=base.count,
+            zeros=zeros,
+            minimum=base.minimum,
+            maximum=base.maximum,
+            channels=None,
+            histogram=histogram,
+        )
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
         if max(top, self._top) < LEAST_TOP:

@@ -16,7 +16,7 @@ HALF_TOLERANCE = 0.02
 """Of a float16 model: it keeps 11 bits of each result, and float32 does not round as it does."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compared:
     """What is compared with what, for messages.
 
@@ -36,18 +36,18 @@ class Compared:
 
 
 WITH_PYTORCH = Compared(
-    "PyTorch",
-    "ONNX",
-    "the ONNX model",
-    "the model may depend on the batch size; try another --batch-size",
-    "is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
+    reference="PyTorch",
+    other="ONNX",
+    model="the ONNX model",
+    size_hint="the model may depend on the batch size; try another --batch-size",
+    value_hint="is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
 )
 WITH_FILE = Compared(
-    "the file",
-    "the prepared graph",
-    "the prepared graph",
-    "does the model draw random numbers? If not, report this model",
-    "does the model draw random numbers? If not, export it with opset 20, or report this model",
+    reference="the file",
+    other="the prepared graph",
+    model="the prepared graph",
+    size_hint="does the model draw random numbers? If not, report this model",
+    value_hint="does the model draw random numbers? If not, export it with opset 20, or report this model",
 )
 
 

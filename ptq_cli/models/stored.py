@@ -31,7 +31,7 @@ ALIGNMENT = 4096
 DATA_SUFFIX = ".data"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredModel:
     """A serialized model.
 
@@ -43,7 +43,7 @@ class StoredModel:
         parsed: the message of the graph, for the first who asks for it; none where it has to be parsed.
 
     Example:
-        >>> StoredModel(b"onnx").size, StoredModel(b"").sha256[:8]
+        >>> StoredModel(content=b"onnx").size, StoredModel(content=b"").sha256[:8]
         (4, 'e3b0c442')
     """
 
@@ -113,7 +113,7 @@ class StoredModel:
             files = [Path(shutil.copy(path, keeper.path)) for path in self.data]
         except OSError as error:
             raise cannot_write(folder / name, error) from error
-        return StoredModel(self.content, tuple(files), keeper.path, keeper)
+        return StoredModel(content=self.content, data=tuple(files), folder=keeper.path, keeper=keeper)
 
 
 def read_model(path: Path, *, to_load: bool = False) -> StoredModel:
@@ -133,11 +133,11 @@ def read_model(path: Path, *, to_load: bool = False) -> StoredModel:
     try:
         proto = onnx.load_model_from_string(content)
     except DecodeError:
-        return StoredModel(content)
+        return StoredModel(content=content)
     require_external_data(proto, path)
     files = external_files(proto, path.parent)
     parsed = [proto] if to_load else []
-    return StoredModel(content, files, path.parent if files else None, parsed=parsed)
+    return StoredModel(content=content, data=files, folder=path.parent if files else None, parsed=parsed)
 
 
 def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False) -> StoredModel:
@@ -174,7 +174,7 @@ def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredMod
                 _move(value, value.const_value, stream, path)
     if not path.stat().st_size:
         return serialize(model)
-    return StoredModel(serialize(model).content, (path,), keeper.path, keeper)
+    return StoredModel(content=serialize(model).content, data=(path,), folder=keeper.path, keeper=keeper)
 
 
 def cannot_write(path: Path, error: OSError) -> OutputFileError:
@@ -201,7 +201,7 @@ def serialize(model: ir.Model) -> StoredModel:
     tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     files = tuple(sorted({Path(tensor.path) for tensor in tensors}))
-    return StoredModel(content, files, Path(tensors[0].base_dir) if tensors else None)
+    return StoredModel(content=content, data=files, folder=Path(tensors[0].base_dir) if tensors else None)
 
 
 def is_large(model: ir.Model) -> bool:

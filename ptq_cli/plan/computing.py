@@ -86,8 +86,14 @@ class Computing:
     def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value) -> WeightSite:
         settings = self.requests.rules.target.weight_rule(node.op_type)
         axis = weight_axis(node, rule, value) if settings.per_axis else None
-        names, as_pair = (value.name or "", node.name or ""), settings.stored == "pairs"
-        site = WeightSite(*names, rule.weight or 0, settings.integers, axis, as_pair)
+        site = WeightSite(
+            tensor=value.name or "",
+            node=node.name or "",
+            input_index=rule.weight or 0,
+            format=settings.integers,
+            axis=axis,
+            as_pair=settings.stored == "pairs",
+        )
         self.weights.append(site)
         return site
 
@@ -99,7 +105,13 @@ class Computing:
             self._mark_bias_add(reader, node)
         bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
         if self._stores_biases and bias is not None and index is not None and activation is not None:
-            site = BiasSite(bias.name or "", reader.name or "", index, activation.name or "", weight)
+            site = BiasSite(
+                tensor=bias.name or "",
+                node=reader.name or "",
+                input_index=index,
+                activation=activation.name or "",
+                weight=weight,
+            )
             self.biases.append(site)
         return reader
 

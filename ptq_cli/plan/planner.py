@@ -98,7 +98,14 @@ def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
         sites[name] = ActivationSite(name, source, formats[source].integers, formats[source].symmetric)
     layers = tell_ties(graph, (layer_plan(node, requests) for node in graph), computing.weights)
     target = requests.rules.target.name
-    return Plan(target, sites, tuple(computing.weights), tuple(computing.biases), layers, groups.unions)
+    return Plan(
+        target=target,
+        activations=sites,
+        weights=tuple(computing.weights),
+        biases=tuple(computing.biases),
+        layers=layers,
+        unions=groups.unions,
+    )
 
 
 def _values(graph: ir.Graph) -> Iterable[ir.Value]:

@@ -21,7 +21,14 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
     written_as = "" if quantized else _float_form(node, requests.rules.target)
-    return LayerPlan(name, node.op_type, quantized, reason, sum(sizes), written_as=written_as)
+    return LayerPlan(
+        name=name,
+        op=node.op_type,
+        quantized=quantized,
+        reason=reason,
+        parameters=sum(sizes),
+        written_as=written_as,
+    )
 
 
 def _float_form(node: ir.Node, target: Target) -> str:

@@ -24,7 +24,7 @@ class ActivationSite:
     symmetric: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WeightSite:
     """A constant that is stored as integers.
 
@@ -47,7 +47,7 @@ class WeightSite:
     block_size: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BiasSite:
     """A bias that is stored as int32 with scale ``s_input * s_weight``.
 
@@ -66,7 +66,7 @@ class BiasSite:
     weight: WeightSite
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerPlan:
     """One node of the graph, as the user sees it.
 
@@ -91,7 +91,7 @@ class LayerPlan:
     between_pairs: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that is to be quantized, and every reason for what is not.
 

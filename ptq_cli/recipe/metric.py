@@ -7,7 +7,7 @@ ENTRY_POINTS = {"entry_points": True}
 """Of a field whose texts are names or entry points; the file of ``file.py:callable`` is resolved."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricSettings:
     """``[[metric]]``: a metric with arguments; each that is defined is measured.
 

@@ -12,7 +12,7 @@ from ptq_cli.recipe import quantizer_settings as quantizers
 Value = bool | int | float | str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameter:
     """A parameter of a family.
 
@@ -39,7 +39,10 @@ class Parameter:
         """What it may be, in words.
 
         Example:
-            >>> Parameter("bits", 8, "", low=2, high=16).wanted, Parameter("alpha", 1.0, "").wanted
+            >>> (
+            ...     Parameter(name="bits", default=8, meaning="", low=2, high=16).wanted,
+            ...     Parameter(name="alpha", default=1.0, meaning="").wanted,
+            ... )
             ('2 to 16', '-2^100 to 2^100')
         """
         if isinstance(self.default, bool):
@@ -54,7 +57,7 @@ class Parameter:
         """Tell whether it may be a value of the default's type.
 
         Example:
-            >>> Parameter("step", 0.25, "", positive=True).allows(float("nan"))
+            >>> Parameter(name="step", default=0.25, meaning="", positive=True).allows(float("nan"))
             False
         """
         if isinstance(value, str):
@@ -80,7 +83,7 @@ class RecipeParameter:
     wanted: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuantizerFamily:
     """A family of quantizers.
 
@@ -121,10 +124,14 @@ def _recipe_parameters(
     )
 
 
-_DRAWN_BITS = Parameter("bits", 4, "how many bits", low=2, high=16)
-_AMAX = Parameter("amax", 1.0, "the largest magnitude that is represented", positive=True)
-_INTEGER = Parameter("integer", None, "bits before the binary point, without the sign", low=-110, high=120)
-_STEP = Parameter("step", None, "the distance of two levels", positive=True)
+_DRAWN_BITS = Parameter(name="bits", default=4, meaning="how many bits", low=2, high=16)
+_AMAX = Parameter(
+    name="amax", default=1.0, meaning="the largest magnitude that is represented", positive=True
+)
+_INTEGER = Parameter(
+    name="integer", default=None, meaning="bits before the binary point, without the sign", low=-110, high=120
+)
+_STEP = Parameter(name="step", default=None, meaning="the distance of two levels", positive=True)
 
 _FAMILIES = (
     QuantizerFamily(
@@ -136,8 +143,8 @@ _FAMILIES = (
         drawn=(
             _DRAWN_BITS,
             _AMAX,
-            Parameter("unsigned", False, "begin at 0"),
-            Parameter("narrow_range", True, "leave out the most negative integer"),
+            Parameter(name="unsigned", default=False, meaning="begin at 0"),
+            Parameter(name="narrow_range", default=True, meaning="leave out the most negative integer"),
         ),
     ),
     QuantizerFamily(
@@ -149,9 +156,9 @@ _FAMILIES = (
         drawn=(
             replace(_DRAWN_BITS, low=1),
             replace(_INTEGER, default=0),
-            Parameter("symmetric", False, "leave out the most negative integer"),
-            Parameter("keep_negative", True, "have a sign"),
-            Parameter("alpha", 1.0, "a factor of the result"),
+            Parameter(name="symmetric", default=False, meaning="leave out the most negative integer"),
+            Parameter(name="keep_negative", default=True, meaning="have a sign"),
+            Parameter(name="alpha", default=1.0, meaning="a factor of the result"),
         ),
     ),
     QuantizerFamily(
@@ -177,9 +184,15 @@ _FAMILIES = (
         gradient="that of sum(p * centers), p = softmax(-|x - centers| / temperature)",
         source="Agustsson et al. 2017, soft-to-hard vector quantization",
         drawn=(
-            Parameter("centers", 16, "how many, learned from normally distributed values", low=2, high=256),
-            Parameter("temperature", 0.1, "how far the gradient reaches", positive=True),
-            Parameter("seed", 0, "of the random numbers", low=0, high=2**32 - 1),
+            Parameter(
+                name="centers",
+                default=16,
+                meaning="how many, learned from normally distributed values",
+                low=2,
+                high=256,
+            ),
+            Parameter(name="temperature", default=0.1, meaning="how far the gradient reaches", positive=True),
+            Parameter(name="seed", default=0, meaning="of the random numbers", low=0, high=2**32 - 1),
         ),
     ),
 )

@@ -38,7 +38,7 @@ class ModelSettings:
     input_shape: dict[str, list[int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageSettings:
     """``[image]``: how an image file becomes an array; the steps run in the order of the fields.
 
@@ -61,7 +61,7 @@ class ImageSettings:
     layout: str = "NCHW"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
     """``[calibration]``: what is run through the model, and what is kept of it.
 
@@ -89,7 +89,7 @@ class CalibrationSettings:
     allow_nonfinite: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AmaxSettings:
     """``[amax]``: how a range is decided from the statistics.
 
@@ -114,7 +114,7 @@ class AmaxSettings:
     stride: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WeightSettings:
     """``[weights]``: how weights are quantized; which parameters a quantizer takes is listed below.
 
@@ -146,7 +146,7 @@ class WeightSettings:
     restarts: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ActivationSettings:
     """``[activations]``: how activations are quantized, in the target's integers.
 
@@ -166,7 +166,7 @@ class ActivationSettings:
     step: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OverrideSettings:
     """``[[override]]``: other settings for some tensors; where several match, the later wins.
 
@@ -205,7 +205,7 @@ class QuantizationSettings:
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """``[evaluation]``: on what, and by which metrics, the two models are compared.
 
@@ -227,7 +227,7 @@ class EvaluationSettings:
     with_pytorch: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateSettings:
     """``[gate]``: what the quantized model must hold, or the command exits with status 3.
 
@@ -277,7 +277,7 @@ class RuntimeSettings:
     max_memory: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All settings, resolved.
 

@@ -10,7 +10,7 @@ SPARE = 1.1
 """Estimates are raised by a tenth: allocators round up."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Needs:
     """What one sample and one session take, in bytes.
 

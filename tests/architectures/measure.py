@@ -22,7 +22,7 @@ CALIBRATED, EVALUATED = 128, 64
 """Samples."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What came out.
 
@@ -69,4 +69,10 @@ def measure(architecture: Architecture, folder: Path) -> Measured:
     counts = multiply_accumulates(graph, {name: array.shape for name, array in inputs.items()}).counts
     integer = sum(counts[layer.name] or 0 for layer in plan.layers if layer.quantized)
     share = integer / sum(count or 0 for count in counts.values())
-    return Measured(plan.layers, share, metrics["sqnr_db"].quantized_value, outputs, path.read_bytes())
+    return Measured(
+        layers=plan.layers,
+        integer_share=share,
+        sqnr_db=metrics["sqnr_db"].quantized_value,
+        outputs=outputs,
+        content=path.read_bytes(),
+    )

@@ -45,7 +45,7 @@ def statistics_of(*arrays):
 @each_array
 @each_format
 def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, array, format):
-    choice = decide_range(statistics_of(array), AmaxSettings(method), format, symmetric=True)
+    choice = decide_range(statistics_of(array), AmaxSettings(method=method), format, symmetric=True)
 
     assert 0 < choice.amax <= np.abs(array).max()
     assert choice.low == -choice.high
@@ -54,7 +54,7 @@ def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, array
 @each_array
 @each_format
 def test_range_holds_zero_and_is_no_wider_than_the_values(method, array, format):
-    choice = decide_range(statistics_of(array), AmaxSettings(method), format, symmetric=False)
+    choice = decide_range(statistics_of(array), AmaxSettings(method=method), format, symmetric=False)
 
     low, high = min(float(array.min()), 0.0), max(float(array.max()), 0.0)
     assert choice.low <= 0 <= choice.high
@@ -68,7 +68,7 @@ def test_range_holds_zero_and_is_no_wider_than_the_values(method, array, format)
 @each_array
 @pytest.mark.parametrize("format", [INT8_NARROW, IntegerFormat(4, signed=True, narrow_range=True)], ids=str)
 def test_sign_does_not_matter_to_a_symmetric_range(method, array, format):
-    settings = AmaxSettings(method)
+    settings = AmaxSettings(method=method)
     one, other = (
         decide_range(statistics_of(values), settings, format, symmetric=True) for values in (array, -array)
     )
@@ -78,7 +78,7 @@ def test_sign_does_not_matter_to_a_symmetric_range(method, array, format):
 @symmetric_or_not
 @pytest.mark.parametrize("arrays", [[], [np.zeros(9, np.float32)]], ids=["no values", "only zeros"])
 def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
-    found = decide(statistics_of(*arrays), AmaxSettings(method), UINT8, symmetric=symmetric)
+    found = decide(statistics_of(*arrays), AmaxSettings(method=method), UINT8, symmetric=symmetric)
 
     assert found.choice.amax == 0
     assert found.parameters.scale == 1
@@ -89,7 +89,7 @@ def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
 @symmetric_or_not
 @pytest.mark.parametrize("format", [INT8, UINT8], ids=lambda format: format.name)
 def test_parameters_hold_zero_and_the_range(method, array, format, symmetric):
-    found = decide(statistics_of(array), AmaxSettings(method), format, symmetric=symmetric)
+    found = decide(statistics_of(array), AmaxSettings(method=method), format, symmetric=symmetric)
 
     parameters, choice = found.parameters, found.choice
     assert parameters.scale.shape == parameters.zero_point.shape == ()
@@ -104,7 +104,7 @@ def test_parameters_hold_zero_and_the_range(method, array, format, symmetric):
 
 @symmetric_or_not
 def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
-    parts, settings = np.split(NORMAL, 8), AmaxSettings(method)
+    parts, settings = np.split(NORMAL, 8), AmaxSettings(method=method)
 
     ranges = {
         decide_range(statistics_of(*batches), settings, UINT8, symmetric=symmetric)
@@ -118,7 +118,7 @@ def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
 @pytest.mark.parametrize("power", [-40, -3, 1, 20])
 @each_format
 def test_power_of_two_scales_the_range_exactly(method, format, power, symmetric):
-    values, settings = NORMAL[NORMAL > -1], AmaxSettings(method)
+    values, settings = NORMAL[NORMAL > -1], AmaxSettings(method=method)
 
     one = decide_range(statistics_of(values), settings, format, symmetric=symmetric)
     scaled = decide_range(statistics_of(np.ldexp(values, power)), settings, format, symmetric=symmetric)

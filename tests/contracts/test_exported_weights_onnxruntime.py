@@ -148,7 +148,7 @@ def test_fixed_point_with_a_found_power_of_two(bits):
     floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, alpha="auto_po2"))
     for name, axis in AXES.items():
         weight = torch.tensor(floats[name])
-        expected = fixed_point(weight, bits, alpha="auto_po2", auto=AutoScale(axis))
+        expected = fixed_point(weight, bits, alpha="auto_po2", auto=AutoScale(axis=axis))
         assert_same_bits(found[name], expected)
 
 

@@ -84,7 +84,9 @@ def as_tensor(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
 
 
 def saved(statistics: TensorStatistics) -> bytes:
-    provenance = Provenance("m", "s", "d", {}, {}, "histogram", 1)
+    provenance = Provenance(
+        model="m", source="s", data="d", settings={}, flags={}, method="histogram", samples=1
+    )
     return calibration_bytes(Calibration(provenance, {"x": statistics}))
 
 

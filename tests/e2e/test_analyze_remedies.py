@@ -98,7 +98,7 @@ def prepare(make: Callable[[], tuple[Arrays, np.ndarray, np.ndarray]]) -> None:
     Path("ptq.toml").write_text(RECIPE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A model that shows a cause."""
 
@@ -110,26 +110,44 @@ class Case:
 
 
 CASES = {
-    "outliers": Case(rare_outlier, "--amax max", "outliers", r"ptq export --amax (mse|entropy|percentile)"),
+    "outliers": Case(
+        make=rare_outlier,
+        settings="--amax max",
+        cause="outliers",
+        remedy=r"ptq export --amax (mse|entropy|percentile)",
+    ),
     "outliers, no histograms": Case(
-        rare_outlier, "--method max", "outliers", "ptq quantize --method histogram --amax mse"
+        make=rare_outlier,
+        settings="--method max",
+        cause="outliers",
+        remedy="ptq quantize --method histogram --amax mse",
     ),
-    "clipping": Case(usual, "--percentile 90", "clipping", r"ptq export --amax (max|mse)"),
+    "clipping": Case(
+        make=usual, settings="--percentile 90", cause="clipping", remedy=r"ptq export --amax (max|mse)"
+    ),
     "clipped weights": Case(
-        usual,
-        "--weight-amax percentile --percentile 90 --amax max",
-        "clipping",
-        r"ptq export --weight-amax (max|mse)",
+        make=usual,
+        settings="--weight-amax percentile --percentile 90 --amax max",
+        cause="clipping",
+        remedy=r"ptq export --weight-amax (max|mse)",
     ),
-    "few steps": Case(usual, "--weight-bits 3", "few steps", "ptq export --weight-bits 8"),
-    "channel imbalance": Case(wide_channel, "", "channel imbalance", "ptq export --exclude first"),
-    "bias overflow": Case(large_bias, "", "bias overflow", "ptq export --exclude first"),
-    "nothing but its own noise": Case(usual, "", "", "ptq export --exclude first", gain_db=1.0),
+    "few steps": Case(
+        make=usual, settings="--weight-bits 3", cause="few steps", remedy="ptq export --weight-bits 8"
+    ),
+    "channel imbalance": Case(
+        make=wide_channel, settings="", cause="channel imbalance", remedy="ptq export --exclude first"
+    ),
+    "bias overflow": Case(
+        make=large_bias, settings="", cause="bias overflow", remedy="ptq export --exclude first"
+    ),
+    "nothing but its own noise": Case(
+        make=usual, settings="", cause="", remedy="ptq export --exclude first", gain_db=1.0
+    ),
     "not fused": Case(
-        usual,
-        "--override first:weights.quantizer=centers,weights.centers=4",
-        "not fused",
-        "ptq export --exclude first",
+        make=usual,
+        settings="--override first:weights.quantizer=centers,weights.centers=4",
+        cause="not fused",
+        remedy="ptq export --exclude first",
     ),
 }
 

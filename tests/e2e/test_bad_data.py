@@ -22,7 +22,7 @@ EVERYWHERE = (CALIBRATE, QUANTIZE, EVALUATE, QUANTIZE_AND_EVALUATE)
 EVALUATING = (EVALUATE, QUANTIZE_AND_EVALUATE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bad:
     """Data that are refused: how they come to be, their name, and the answer."""
 
@@ -88,117 +88,149 @@ LABEL = np.array([0, 1, 2, 3])
 
 CASES: dict[str, Bad] = {
     "missing": Bad(
-        lambda folder: None, "nowhere.npz", "PTQ-FILE-001", ("'nowhere.npz' does not exist",), "npz"
+        arrange=lambda folder: None,
+        name="nowhere.npz",
+        code="PTQ-FILE-001",
+        says=("'nowhere.npz' does not exist",),
+        hint="npz",
     ),
     "no data in the format": Bad(
-        write("bad.txt", b"1,2,3\n"),
-        "bad.txt",
-        "PTQ-DATA-001",
-        ("'bad.txt' is in no known format",),
-        "numpy.savez",
+        arrange=write("bad.txt", b"1,2,3\n"),
+        name="bad.txt",
+        code="PTQ-DATA-001",
+        says=("'bad.txt' is in no known format",),
+        hint="numpy.savez",
     ),
     "a Python file without a callable": Bad(
-        write("bad.py", b"x = 1\n"), "bad.py", "PTQ-DATA-001", ("in no known format",), "bad.py:batches"
+        arrange=write("bad.py", b"x = 1\n"),
+        name="bad.py",
+        code="PTQ-DATA-001",
+        says=("in no known format",),
+        hint="bad.py:batches",
     ),
-    "an empty file": Bad(write("bad.npz", b""), "bad.npz", "PTQ-DATA-001", ("is an empty file",)),
-    "a truncated npz": Bad(truncate_calib, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
-    "a flipped byte": Bad(flip_a_byte, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
-    "a member that is no array": Bad(zip_bomb_of_nothing, "bad.npz", "PTQ-DATA-001", ("bad.npz",)),
+    "an empty file": Bad(
+        arrange=write("bad.npz", b""), name="bad.npz", code="PTQ-DATA-001", says=("is an empty file",)
+    ),
+    "a truncated npz": Bad(arrange=truncate_calib, name="bad.npz", code="PTQ-DATA-001", says=("bad.npz",)),
+    "a flipped byte": Bad(arrange=flip_a_byte, name="bad.npz", code="PTQ-DATA-001", says=("bad.npz",)),
+    "a member that is no array": Bad(
+        arrange=zip_bomb_of_nothing, name="bad.npz", code="PTQ-DATA-001", says=("bad.npz",)
+    ),
     "a wrong name": Bad(
-        arrays(X=X, label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-002",
-        ("no array for input 'x' in 'bad.npz', found 'X'",),
+        arrange=arrays(X=X, label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-002",
+        says=("no array for input 'x' in 'bad.npz', found 'X'",),
     ),
     "an array too many": Bad(
-        arrays(x=X, y=X, label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-002",
-        ("array 'y' of 'bad.npz' is no input of the model",),
-        "the model's inputs: 'x'",
+        arrange=arrays(x=X, y=X, label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-002",
+        says=("array 'y' of 'bad.npz' is no input of the model",),
+        hint="the model's inputs: 'x'",
     ),
     "a wrong rank": Bad(
-        arrays(x=X[:, 0], label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-003",
-        ("rank of input 'x'", "[?, 8, 8]"),
-        "reshape",
+        arrange=arrays(x=X[:, 0], label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-003",
+        says=("rank of input 'x'", "[?, 8, 8]"),
+        hint="reshape",
     ),
     "a wrong shape": Bad(
-        arrays(x=X[:, :2], label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-003",
-        ("dimension 1 of input 'x' differs: found [?, 2, 8, 8], wanted [?, 3, 8, 8]",),
+        arrange=arrays(x=X[:, :2], label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-003",
+        says=("dimension 1 of input 'x' differs: found [?, 2, 8, 8], wanted [?, 3, 8, 8]",),
     ),
     "counts that differ": Bad(
-        arrays(x=X, label=LABEL[:3]), "bad.npz", "PTQ-DATA-006", ("3 labels, there are 4 samples",)
+        arrange=arrays(x=X, label=LABEL[:3]),
+        name="bad.npz",
+        code="PTQ-DATA-006",
+        says=("3 labels, there are 4 samples",),
     ),
     "a wrong dtype": Bad(
-        arrays(x=X.astype(np.float64), label=LABEL), "bad.npz", "PTQ-DATA-004", ("float64", "float32")
+        arrange=arrays(x=X.astype(np.float64), label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-004",
+        says=("float64", "float32"),
     ),
-    "no sample": Bad(arrays(x=X[:0], label=LABEL[:0]), "bad.npz", "PTQ-DATA-005", ("bad.npz",)),
-    "no array": Bad(arrays(), "bad.npz", "PTQ-DATA-005", ("bad.npz",)),
+    "no sample": Bad(
+        arrange=arrays(x=X[:0], label=LABEL[:0]), name="bad.npz", code="PTQ-DATA-005", says=("bad.npz",)
+    ),
+    "no array": Bad(arrange=arrays(), name="bad.npz", code="PTQ-DATA-005", says=("bad.npz",)),
     "an object array": Bad(
-        arrays(x=np.array([{"a": 1}] * 4), label=LABEL), "bad.npz", "PTQ-DATA-001", ("'bad.npz'", "object")
+        arrange=arrays(x=np.array([{"a": 1}] * 4), label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-001",
+        says=("'bad.npz'", "object"),
     ),
     "NaN": Bad(
-        arrays(x=with_value(np.nan), label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-008",
-        ("input 'x' holds nan at [1, 0, 5] of sample 'bad.npz[2]'",),
+        arrange=arrays(x=with_value(np.nan), label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-008",
+        says=("input 'x' holds nan at [1, 0, 5] of sample 'bad.npz[2]'",),
     ),
     "infinity": Bad(
-        arrays(x=with_value(-np.inf), label=LABEL),
-        "bad.npz",
-        "PTQ-DATA-008",
-        ("input 'x' holds -inf at [1, 0, 5] of sample 'bad.npz[2]'",),
+        arrange=arrays(x=with_value(-np.inf), label=LABEL),
+        name="bad.npz",
+        code="PTQ-DATA-008",
+        says=("input 'x' holds -inf at [1, 0, 5] of sample 'bad.npz[2]'",),
     ),
     "a folder without images": Bad(
-        lambda folder: (folder / "pictures").mkdir(),
-        "pictures",
-        "PTQ-DATA-005",
-        ("holds no images",),
-        "suffixes",
+        arrange=lambda folder: (folder / "pictures").mkdir(),
+        name="pictures",
+        code="PTQ-DATA-005",
+        says=("holds no images",),
+        hint="suffixes",
     ),
     "a corrupt JPEG": Bad(
-        picture_folder(a__1_jpg=picture(), a__2_jpg=picture()[:150], b__1_jpg=picture()),
-        "pictures",
-        "PTQ-DATA-007",
-        ("'a/2.jpg' of 'pictures' cannot be decoded",),
-        "replace or remove",
+        arrange=picture_folder(a__1_jpg=picture(), a__2_jpg=picture()[:150], b__1_jpg=picture()),
+        name="pictures",
+        code="PTQ-DATA-007",
+        says=("'a/2.jpg' of 'pictures' cannot be decoded",),
+        hint="replace or remove",
     ),
     "an image of another size": Bad(
-        picture_folder(a__1_jpg=picture(), b__1_jpg=picture(16)), "pictures", "PTQ-DATA-003", ("b/1.jpg",)
+        arrange=picture_folder(a__1_jpg=picture(), b__1_jpg=picture(16)),
+        name="pictures",
+        code="PTQ-DATA-003",
+        says=("b/1.jpg",),
     ),
     "images both in and beside class folders": Bad(
-        picture_folder(a__1_jpg=picture(), b_jpg=picture()), "pictures", "PTQ-DATA-001", ("beside and in",)
+        arrange=picture_folder(a__1_jpg=picture(), b_jpg=picture()),
+        name="pictures",
+        code="PTQ-DATA-001",
+        says=("beside and in",),
     ),
     "a callable that is not there": Bad(
-        write("bad.py", b"def batch(): pass\n"),
-        "bad.py:batches",
-        "PTQ-ENTRY-001",
-        ("(did you mean 'batch'?)",),
+        arrange=write("bad.py", b"def batch(): pass\n"),
+        name="bad.py:batches",
+        code="PTQ-ENTRY-001",
+        says=("(did you mean 'batch'?)",),
     ),
     "a callable that raises": Bad(
-        write("bad.py", b"def batches():\n    raise OSError('no disk')\n"),
-        "bad.py:batches",
-        "PTQ-ENTRY-001",
-        ("raised", "OSError: no disk"),
+        arrange=write("bad.py", b"def batches():\n    raise OSError('no disk')\n"),
+        name="bad.py:batches",
+        code="PTQ-ENTRY-001",
+        says=("raised", "OSError: no disk"),
     ),
     "a callable that exits": Bad(
-        write("bad.py", b"import sys\n\n\ndef batches():\n    sys.exit(3)\n"),
-        "bad.py:batches",
-        "PTQ-ENTRY-001",
-        ("sys.exit(3)",),
+        arrange=write("bad.py", b"import sys\n\n\ndef batches():\n    sys.exit(3)\n"),
+        name="bad.py:batches",
+        code="PTQ-ENTRY-001",
+        says=("sys.exit(3)",),
     ),
     "a callable that yields nothing": Bad(
-        write("bad.py", b"def batches():\n    return []\n"),
-        "bad.py:batches",
-        "PTQ-DATA-005",
-        ("yields no batch",),
+        arrange=write("bad.py", b"def batches():\n    return []\n"),
+        name="bad.py:batches",
+        code="PTQ-DATA-005",
+        says=("yields no batch",),
     ),
     "a callable that yields text": Bad(
-        write("bad.py", b"def batches():\n    yield 'text'\n"), "bad.py:batches", "PTQ-DATA-001", ("batch 0",)
+        arrange=write("bad.py", b"def batches():\n    yield 'text'\n"),
+        name="bad.py:batches",
+        code="PTQ-DATA-001",
+        says=("batch 0",),
     ),
 }
 
@@ -214,30 +246,41 @@ def test_bad_data_are_refused(folder: Path, refuse: Any, bad: Bad, command: str)
 
 LABELS: dict[str, Bad] = {
     "none": Bad(
-        arrays(x=X),
-        "bad.npz --metric top1",
-        "PTQ-DATA-006",
-        ("metric 'top1' needs labels, 'bad.npz' has none",),
+        arrange=arrays(x=X),
+        name="bad.npz --metric top1",
+        code="PTQ-DATA-006",
+        says=("metric 'top1' needs labels, 'bad.npz' has none",),
     ),
     "none for a limit": Bad(
-        arrays(x=X), "bad.npz --max-drop top5=0.1", "PTQ-DATA-006", ("metric 'top5' needs labels",)
+        arrange=arrays(x=X),
+        name="bad.npz --max-drop top5=0.1",
+        code="PTQ-DATA-006",
+        says=("metric 'top5' needs labels",),
     ),
     "outside the classes": Bad(
-        arrays(x=X, label=LABEL + 2),
-        "bad.npz",
-        "PTQ-DATA-006",
-        ("label 5", "bad.npz[3]", "0 to 4"),
+        arrange=arrays(x=X, label=LABEL + 2),
+        name="bad.npz",
+        code="PTQ-DATA-006",
+        says=("label 5", "bad.npz[3]", "0 to 4"),
     ),
-    "negative": Bad(arrays(x=X, label=LABEL - 1), "bad.npz", "PTQ-DATA-006", ("label -1", "bad.npz[0]")),
+    "negative": Bad(
+        arrange=arrays(x=X, label=LABEL - 1),
+        name="bad.npz",
+        code="PTQ-DATA-006",
+        says=("label -1", "bad.npz[0]"),
+    ),
     "of float": Bad(
-        arrays(x=X, label=LABEL * 1.0), "bad.npz --metric top1", "PTQ-DATA-006", ("float64", "class index")
+        arrange=arrays(x=X, label=LABEL * 1.0),
+        name="bad.npz --metric top1",
+        code="PTQ-DATA-006",
+        says=("float64", "class index"),
     ),
     "one-hot": Bad(
-        arrays(x=X, label=np.eye(4, 5, dtype=int)),
-        "bad.npz --metric top1",
-        "PTQ-DATA-006",
-        ("[4, 5]",),
-        "argmax",
+        arrange=arrays(x=X, label=np.eye(4, 5, dtype=int)),
+        name="bad.npz --metric top1",
+        code="PTQ-DATA-006",
+        says=("[4, 5]",),
+        hint="argmax",
     ),
 }
 

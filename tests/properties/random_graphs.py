@@ -33,7 +33,7 @@ class Tensor:
         return len(self.shape) + 1
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Builder:
     """A model under construction."""
 
@@ -110,7 +110,7 @@ def random_model(seed: int, count: int, steps: Sequence[tuple[Step, int]]) -> on
         steps: to choose from, each with the oldest opset that knows its operators.
     """
     random = np.random.default_rng(seed)
-    builder = Builder(random, int(random.choice(OPSETS)))
+    builder = Builder(random=random, opset=int(random.choice(OPSETS)))
     for index in range(int(random.integers(1, 3))):
         shape = [(3, 6, 6), (4, 8), (8,), (3, 10)][int(random.integers(0, 4))]
         builder.tensors.append(Tensor(f"x{index}", shape))

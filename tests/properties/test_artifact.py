@@ -37,7 +37,15 @@ def statistics_of(collector, array):
 
 
 VALUES = RNG.normal(size=(8, 3)).astype(np.float32)
-PROVENANCE = Provenance("a" * 64, "b" * 64, "c" * 64, {"image.mode": "'RGB'"}, {"image": {}}, "histogram", 8)
+PROVENANCE = Provenance(
+    model="a" * 64,
+    source="b" * 64,
+    data="c" * 64,
+    settings={"image.mode": "'RGB'"},
+    flags={"image": {}},
+    method="histogram",
+    samples=8,
+)
 CALIBRATION = Calibration(
     PROVENANCE,
     {
@@ -259,7 +267,9 @@ def decided(statistics):
         for method in METHODS:
             for symmetric in (True, False):
                 try:
-                    scale = decide(item, AmaxSettings(method), UINT8, symmetric=symmetric).parameters.scale
+                    scale = decide(
+                        item, AmaxSettings(method=method), UINT8, symmetric=symmetric
+                    ).parameters.scale
                 except MissingStatisticError:
                     assert item.histogram is None
                 else:

@@ -54,7 +54,9 @@ def test_counts_of_what_is_not_finite_merge_as_all_else(method, batches, data):
 
 
 def saved(statistics):
-    provenance = Provenance("m", "s", "d", {}, {}, "histogram", 1)
+    provenance = Provenance(
+        model="m", source="s", data="d", settings={}, flags={}, method="histogram", samples=1
+    )
     return calibration_bytes(Calibration(provenance, {"x": statistics}))
 
 

@@ -21,7 +21,7 @@ NameOfRow = Callable[[int], str]
 """What a row of the array at hand is to the user."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParquetColumn:
     """A column that can be an input of a model.
 
@@ -59,12 +59,14 @@ def column_of(field: pa.Field) -> ParquetColumn | None:
     """
     kind = field.type
     if _is_binary(kind):
-        return ParquetColumn(field.name, True, None, (), field.name)
+        return ParquetColumn(name=field.name, is_image=True, dtype=None, shape=(), read=field.name)
     if pa.types.is_struct(kind):
         index = kind.get_field_index(_BYTES)
         if index < 0 or not _is_binary(kind.field(index).type):
             return None
-        return ParquetColumn(field.name, True, None, (), f"{field.name}.{_BYTES}")
+        return ParquetColumn(
+            name=field.name, is_image=True, dtype=None, shape=(), read=f"{field.name}.{_BYTES}"
+        )
     shape: list[int | None] = []
     if isinstance(kind, pa.FixedShapeTensorType):
         shape, kind = [*kind.shape], kind.value_type
@@ -73,7 +75,13 @@ def column_of(field: pa.Field) -> ParquetColumn | None:
         kind = kind.value_type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
-    return ParquetColumn(field.name, False, np.dtype(kind.to_pandas_dtype()), tuple(shape), field.name)
+    return ParquetColumn(
+        name=field.name,
+        is_image=False,
+        dtype=np.dtype(kind.to_pandas_dtype()),
+        shape=tuple(shape),
+        read=field.name,
+    )
 
 
 def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Array:

@@ -38,7 +38,7 @@ _CHUNK_BYTES = 1 << 16
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TarMember:
     """A regular file of the archive, to be read before the next member is asked for.
 
@@ -118,7 +118,7 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
         length = header.size if size is None else size
         if length > MAX_MEMBER_BYTES:
             raise DataFormatError(f"{where} declares {length} bytes for '{printable(shown)}'")
-        member = TarMember(shown, length, stream, where, length)
+        member = TarMember(name=shown, size=length, _stream=stream, _where=where, _left=length)
         yield member
         member.skip_rest()
         name = size = None

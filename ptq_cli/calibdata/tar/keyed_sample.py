@@ -29,7 +29,7 @@ MOST_ARRAYS = 256
 _NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A member that belongs to a sample.
 
@@ -65,7 +65,9 @@ def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
         if parts is None or role is None:
             continue
         where = f"{_NOUNS.get(role.kind, 'label')} '{printable(member.name)}' of '{printable(file)}'"
-        yield Entry(parts[0], f"{shard}:{printable(parts[0])}", where, role, member)
+        yield Entry(
+            key=parts[0], sample=f"{shard}:{printable(parts[0])}", where=where, role=role, member=member
+        )
 
 
 def is_sample(entries: Iterable[Entry]) -> bool:
@@ -92,7 +94,7 @@ def read_sample(
         LabelError: there are two labels, or one is no integer.
         PtqError: an image or an array cannot be read.
     """
-    parts = _Parts(settings, names, with_json=with_json)
+    parts = _Parts(settings=settings, names=names, with_json=with_json)
     for entry in entries:
         parts.add(entry)
     if not parts.is_sample:
@@ -101,7 +103,7 @@ def read_sample(
     return Sample(parts.name, parts.arrays, parts.images, label)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Parts:
     settings: ImageSettings
     names: Collection[str] | None

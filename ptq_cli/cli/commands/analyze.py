@@ -75,7 +75,7 @@ def command(
     if options["metric"] is not None:
         options["metric"] = (options["metric"],)
     question = Question(layers, not no_sensitivity, "metric" if rank_by == "metric" else "sqnr")
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
         result = run_analyze(request, RunDirectory(run), quantized_model, question, progress)
     if as_json:

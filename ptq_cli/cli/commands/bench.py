@@ -48,7 +48,7 @@ def command(
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
         result = run_bench(request, RunDirectory(run), models, BenchOptions(batch, seconds, runs), progress)
     if as_json:

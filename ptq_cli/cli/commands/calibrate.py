@@ -52,7 +52,7 @@ def command(
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
-    request = Request(settings_from(options), model, recipe, preset)
+    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
         result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
     if as_json:

@@ -52,7 +52,7 @@ def show(
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
 
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     view = view_calibration(request, RunDirectory(run))
     tensors = _sorted(view.tensors, sort)
     if as_json:

@@ -76,7 +76,7 @@ def command(
     from ptq_cli.report.document.report_document import report_to_json
     from ptq_cli.report.text.markdown import report_to_markdown
 
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     named = [*([quantized_model] if quantized_model is not None else []), *models]
     with shown_progress() as progress:
         results = run_evaluations(

@@ -49,7 +49,7 @@ def command(
         from ptq_cli.pipeline.views.histogram_plot import require_plot
 
         require_plot(plot)
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     found = explain_tensor(request, RunDirectory(run), tensor)
     if plot is not None:
         from ptq_cli.pipeline.views.histogram_plot import write_plot

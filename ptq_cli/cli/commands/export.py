@@ -58,7 +58,7 @@ def command(
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     result = run_export(request, RunDirectory(run), output)
     warn_of_outliers(result.outliers)
     if as_json:

@@ -54,7 +54,9 @@ def command(
     from ptq_cli.pipeline.inspection.run_inspect import run_inspect
     from ptq_cli.pipeline.run.resolve import Request
 
-    result = run_inspect(Request(settings_from(options), model, recipe, preset))
+    result = run_inspect(
+        Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    )
     if as_json:
         print_json(inspection_values(result))
     else:

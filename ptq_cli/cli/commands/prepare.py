@@ -50,7 +50,9 @@ def command(
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare
     from ptq_cli.pipeline.run.resolve import Request
 
-    result = run_prepare(Request(settings_from(options), model, recipe, preset), output)
+    result = run_prepare(
+        Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset), output
+    )
     if as_json:
         print_json(_values(result))
     else:

@@ -76,7 +76,7 @@ def command(
     from ptq_cli.report.document.report_document import report_to_json
     from ptq_cli.report.text.markdown import report_to_markdown
 
-    request = Request(settings_from(options), model, recipe, preset)
+    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
         result = run_quantize(
             request,

@@ -62,7 +62,7 @@ def command(
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
-    request = Request(settings_from(options), None, recipe, preset)
+    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = VerifyOptions(min_integer_share, made_up=random_inputs)
     with shown_progress() as progress:
         result = run_verify(request, RunDirectory(run), model, asked, progress)

@@ -44,15 +44,15 @@ def tree_layers(result: Inspection) -> Iterator[TreeLayer]:
         if not layer.quantized and not layer.weight and (weight := result.formats[layer.name].weight):
             placed = f"float x {weight}"
         yield TreeLayer(
-            layer.name,
-            layer.op,
-            format_shape(shape) if (shape := result.shapes[layer.name]) is not None else "",
-            layer.parameters,
-            result.work.counts[layer.name],
-            "; ".join(filter(None, (placed, layer.weight))),
-            layer.quantized,
-            layer.reason,
-            result.constants.get(layer.name, {}),
+            name=layer.name,
+            op=layer.op,
+            output=format_shape(shape) if (shape := result.shapes[layer.name]) is not None else "",
+            parameters=layer.parameters,
+            multiply_accumulates=result.work.counts[layer.name],
+            placed="; ".join(filter(None, (placed, layer.weight))),
+            integer=layer.quantized,
+            reason=layer.reason,
+            constants=result.constants.get(layer.name, {}),
         )
 
 

@@ -30,7 +30,7 @@ HEADER_KEY = "ptq"
 SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
     """What a calibration was made from; it is refused where model, source or settings have changed.
 

@@ -147,7 +147,15 @@ def _read_entry(entry: Entry, rest: Mapping[str, _Parts]) -> TensorStatistics:
         _check_histogram(histogram, count - zeros)
         if not histogram.fits(float(low[0]), float(high[0])):
             raise ValueError("its bins are not those of its range")
-    found = TensorStatistics(count, zeros, low.reshape(()), high.reshape(()), None, histogram, nonfinite)
+    found = TensorStatistics(
+        count=count,
+        zeros=zeros,
+        minimum=low.reshape(()),
+        maximum=high.reshape(()),
+        channels=None,
+        histogram=histogram,
+        nonfinite=nonfinite,
+    )
     if entry.get("channels") is None and entry.get("axis") is None:
         return found
     channels = _read_channels(entry, rest, histograms=histogram is not None)
@@ -163,14 +171,21 @@ def _read_channels(entry: Entry, rest: Mapping[str, _Parts], *, histograms: bool
     names = ("channel_count", "channel_zeros", "channel_minimum", "channel_maximum")
     count, zeros, low, high = (rest[name].take(size) for name in names)
     if not histograms:
-        return ChannelStatistics(axis, count, zeros, low, high)
+        return ChannelStatistics(axis=axis, count=count, zeros=zeros, minimum=low, maximum=high)
     bins = rest["channel_bins"].take(size)
     # In Python's integers, because sums of hostile numbers overflow.
     sizes = bins.tolist()
     if any(number < 0 for number in sizes):
         raise ValueError("a channel has fewer than no bins")
     keys, counts = (rest[name].take(sum(sizes)) for name in ("channel_keys", "channel_counts"))
-    return ChannelStatistics(axis, count, zeros, low, high, ChannelHistograms(bins, keys, counts))
+    return ChannelStatistics(
+        axis=axis,
+        count=count,
+        zeros=zeros,
+        minimum=low,
+        maximum=high,
+        histograms=ChannelHistograms(bins, keys, counts),
+    )
 
 
 def _whole(entry: Entry, key: str, lowest: int = 0) -> int:

@@ -54,7 +54,7 @@ class ChannelHistograms:
         return thin_channels(channels, keys, np.concatenate([self.counts, other.counts]), self.sizes.size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChannelStatistics:
     """Statistics of the finite values of each index along an axis.
 
@@ -110,7 +110,14 @@ class ChannelStatistics:
         histograms = _each_histogram(self.histograms) if self.histograms else [None] * self.size
         ranges = zip(self.minimum, self.maximum, strict=True)
         return [
-            TensorStatistics(int(count), int(zeros), np.asarray(low), np.asarray(high), None, histogram)
+            TensorStatistics(
+                count=int(count),
+                zeros=int(zeros),
+                minimum=np.asarray(low),
+                maximum=np.asarray(high),
+                channels=None,
+                histogram=histogram,
+            )
             for count, zeros, (low, high), histogram in zip(
                 self.count, self.zeros, ranges, histograms, strict=True
             )
@@ -132,12 +139,14 @@ class ChannelStatistics:
         if self.size != other.size:
             raise ValueError(f"axis {self.axis} had {self.size} channels and now has {other.size}")
         return ChannelStatistics(
-            self.axis,
-            self.count + other.count,
-            self.zeros + other.zeros,
-            np.minimum(self.minimum, other.minimum),
-            np.maximum(self.maximum, other.maximum),
-            self.histograms.merge(other.histograms) if self.histograms and other.histograms else None,
+            axis=self.axis,
+            count=self.count + other.count,
+            zeros=self.zeros + other.zeros,
+            minimum=np.minimum(self.minimum, other.minimum),
+            maximum=np.maximum(self.maximum, other.maximum),
+            histograms=self.histograms.merge(other.histograms)
+            if self.histograms and other.histograms
+            else None,
         )
 
 
@@ -150,7 +159,9 @@ def no_channels(axis: int, *, histograms: bool) -> ChannelStatistics:
     """
     counts, ranges = np.zeros(0, np.int64), np.zeros(0, np.float32)
     kept = ChannelHistograms(counts, np.zeros(0, np.uint32), counts) if histograms else None
-    return ChannelStatistics(axis, counts, counts, ranges, ranges, kept)
+    return ChannelStatistics(
+        axis=axis, count=counts, zeros=counts, minimum=ranges, maximum=ranges, histograms=kept
+    )
 
 
 def thin_channels(

@@ -41,7 +41,7 @@ class NonFinite:
 NONE = NonFinite()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorStatistics:
     """Statistics of all the values that a tensor took.
 
@@ -112,11 +112,13 @@ class TensorStatistics:
         if kept != others:
             raise ValueError("statistics that were kept differently do not merge")
         return TensorStatistics(
-            self.count + other.count,
-            self.zeros + other.zeros,
-            np.asarray(np.minimum(self.minimum, other.minimum)),
-            np.asarray(np.maximum(self.maximum, other.maximum)),
-            self.channels.merge(other.channels) if self.channels and other.channels else self.channels,
-            self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
-            self.nonfinite.merge(other.nonfinite),
+            count=self.count + other.count,
+            zeros=self.zeros + other.zeros,
+            minimum=np.asarray(np.minimum(self.minimum, other.minimum)),
+            maximum=np.asarray(np.maximum(self.maximum, other.maximum)),
+            channels=self.channels.merge(other.channels)
+            if self.channels and other.channels
+            else self.channels,
+            histogram=self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
+            nonfinite=self.nonfinite.merge(other.nonfinite),
         )

@@ -30,7 +30,7 @@ OLDEST_IR_VERSION = 7
 QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A prepared model, and what was done to it.
 
@@ -119,15 +119,15 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         model = passes.ShapeInferencePass()(model).model
         model = _without_notes(model)
     return Prepared(
-        model,
-        opset_before,
-        opset_of(model),
-        nodes_before,
-        model.graph.num_nodes(),
-        simplified,
-        applied,
-        quantizing,
-        widened,
+        model=model,
+        opset_before=opset_before,
+        opset=opset_of(model),
+        nodes_before=nodes_before,
+        nodes=model.graph.num_nodes(),
+        simplified=simplified,
+        applied=applied,
+        quantizing=quantizing,
+        widened=widened,
     )
 
 

@@ -12,7 +12,7 @@ from ptq_cli.runtime.forward import Forward, ForwardPass
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Piece:
     """Some samples of a batch, in one of the passes.
 
@@ -41,7 +41,14 @@ def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
         for number, part in enumerate(parts, start=1):
             for turn in forward.passes:
                 done = turn is final
-                yield Piece(part, start, turn, turn is first, done, done and number == len(parts))
+                yield Piece(
+                    batch=part,
+                    start=start,
+                    turn=turn,
+                    first=turn is first,
+                    done=done,
+                    last=done and number == len(parts),
+                )
             start += part.size
 
 

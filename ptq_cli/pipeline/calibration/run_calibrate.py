@@ -36,7 +36,7 @@ from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.session import usable_cores
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
     """What ``calibrate`` did.
 
@@ -290,18 +290,18 @@ def assemble(
     }
     seen = calibration.statistics
     result = CalibrationResult(
-        run,
-        str(recipe.calibration.data),
-        provenance.samples,
-        provenance.method,
-        len(seen),
-        model.parity,
-        tuple(name for name, item in seen.items() if item.dead),
-        provenance.share.describe() if provenance.share is not None else "",
-        {name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
-        {name: item.channels.size for name, item in seen.items() if item.channels is not None},
-        tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
-        model.compared_with,
-        model.prepared.notes,
+        run=run,
+        source=str(recipe.calibration.data),
+        samples=provenance.samples,
+        method=provenance.method,
+        tensors=len(seen),
+        parity=model.parity,
+        dead=tuple(name for name, item in seen.items() if item.dead),
+        shards=provenance.share.describe() if provenance.share is not None else "",
+        nonfinite={name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
+        channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
+        faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
+        compared_with=model.compared_with,
+        notes=model.prepared.notes,
     )
     return Calibrated(result, model.stored, calibration, files)

@@ -33,7 +33,7 @@ OF_THE_MACHINE = (
 device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MergeResult:
     """What ``merge`` did.
 
@@ -106,13 +106,13 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
     )
     share, provenance = merged.provenance.share, merged.provenance
     return MergeResult(
-        run,
-        len(runs),
-        provenance.samples,
-        provenance.method,
-        len(merged.statistics),
-        share.describe() if share is not None else "",
-        share.describe_missing() if share is not None else "",
+        run=run,
+        runs=len(runs),
+        samples=provenance.samples,
+        method=provenance.method,
+        tensors=len(merged.statistics),
+        shards=share.describe() if share is not None else "",
+        missing=share.describe_missing() if share is not None else "",
     )
 
 

@@ -21,7 +21,7 @@ from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationSet:
     """The evaluation set, found to fit the model, the metrics asked for, and the baseline.
 
@@ -65,12 +65,18 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     check_limits(recipe.gate)
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     if not specs and has_classes(bound, batch_size):
-        specs = (MetricSpec("top1", "top1"),)
+        specs = (MetricSpec(name="top1", metric="top1"),)
     if specs:
         require_labels(dataset, f"metric '{specs[0].name}'")
     _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
     metrics = judged_metrics(specs, outputs, class_counts(model))
-    return EvaluationSet(bound, batch_size, outputs, metrics, read_baseline(recipe.gate))
+    return EvaluationSet(
+        dataset=bound,
+        batch_size=batch_size,
+        outputs=outputs,
+        metrics=metrics,
+        baseline=read_baseline(recipe.gate),
+    )
 
 
 def _limited(gate: GateSettings) -> list[str]:

@@ -144,10 +144,10 @@ def _chosen(
     low, high = (lowest - zero_point) * scale, (highest - zero_point) * scale
     histogram = statistics.histogram
     if histogram is None:
-        return MethodRange("", low, high)
+        return MethodRange(method="", low=low, high=high)
     clipped = count_clipped(statistics, histogram, Choice(low, high))
     error = expected_error(statistics, histogram, parameters)
-    return MethodRange("", low, high, error.sqnr_db, clipped[0])
+    return MethodRange(method="", low=low, high=high, sqnr_db=error.sqnr_db, clipped=clipped[0])
 
 
 def _equal(one: QuantParameters, other: QuantParameters) -> bool:
@@ -158,7 +158,9 @@ def _method_range(view: MethodView) -> MethodRange:
     sqnr = view.error.sqnr_db if view.error is not None else None
     # Between two numbers; so many are surely beyond the range.
     clipped = view.clipped[0] if view.clipped is not None else None
-    return MethodRange(view.method, view.choice.low, view.choice.high, sqnr, clipped)
+    return MethodRange(
+        method=view.method, low=view.choice.low, high=view.choice.high, sqnr_db=sqnr, clipped=clipped
+    )
 
 
 def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[float, ...]:

@@ -260,13 +260,13 @@ def _latencies(
     )
     return [
         Latency(
-            1000 * found.models[0].p50,
-            1000 * model.p50,
-            found.batch,
-            found.threads,
-            found.turns,
-            ratio.value,
-            ratio.interval,
+            float_ms=1000 * found.models[0].p50,
+            quantized_ms=1000 * model.p50,
+            batch_size=found.batch,
+            threads=found.threads,
+            rounds=found.turns,
+            ratio=ratio.value,
+            ratio_interval=ratio.interval,
         )
         for model, ratio in zip(found.models[1:], found.ratios, strict=True)
     ]

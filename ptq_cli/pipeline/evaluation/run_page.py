@@ -65,11 +65,11 @@ def make_page(
         evidence = replace(evidence, notes=(f"No histograms: {error.message}.",))
     fits = analysis is not None and _is_of(report, analysis)
     found = PageInput(
-        report,
-        evidence,
-        details.changes if details is not None else None,
-        analysis if fits else None,
-        NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
+        report=report,
+        evidence=evidence,
+        changes=details.changes if details is not None else None,
+        analysis=analysis if fits else None,
+        analysis_note=NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
     )
     return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)
 
@@ -125,7 +125,7 @@ def _at_hand(run: RunDirectory, name: str) -> Path:
 
 
 def _read_model(path: Path, model: ModelEntry) -> StoredModel:
-    found = read_model(path) if path.is_file() else StoredModel(b"")
+    found = read_model(path) if path.is_file() else StoredModel(content=b"")
     if found.sha256 != model.sha256:
         raise InputFileError(f"'{path.name}' of the report is not in the run directory, or has changed since")
     return found

@@ -26,7 +26,7 @@ from ptq_cli.recipe.quantizer_words import describe_activations, describe_weight
 from ptq_cli.recipe.schema import Recipe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """A plan whose weights have the formats of their quantizers.
 
@@ -123,7 +123,14 @@ def place(model: ir.Model, recipe: Recipe, *, may_be_empty: bool = False) -> Pla
     wide = any(site.format.bits > BYTE for site in plan.activations.values())
     placed = plan.with_weights(sites, described)
     opset = max(target.opset, PACKED_OPSET) if packs or blocks or wide else target.opset
-    return Placement(placed, target_plan, settings, families, quantizers, opset)
+    return Placement(
+        plan=placed,
+        target_plan=target_plan,
+        settings=settings,
+        families=families,
+        quantizers=quantizers,
+        opset=opset,
+    )
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

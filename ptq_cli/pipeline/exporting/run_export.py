@@ -54,7 +54,7 @@ COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExportResult:
     """What ``export`` wrote.
 
@@ -158,27 +158,27 @@ def make_export(
         kernels = pool.submit(_kernels, stored, model, recipe.quantization.target)
         check_stored(stored, model, "the quantized model")
     result = ExportResult(
-        target,
-        stored.size,
-        float_model.size,
-        plan.target,
-        method,
-        plan,
-        kernels.result(),
-        decided.parameters.widened,
-        recipe.amax.weight_method,
-        placement.settings.overridden,
-        decided.unsearched,
-        placement.weight_counts,
-        placement.activation_counts,
-        placement.is_plain,
-        {name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
+        output=target,
+        bytes=stored.size,
+        float_bytes=float_model.size,
+        target=plan.target,
+        amax=method,
+        plan=plan,
+        kernels=kernels.result(),
+        widened=decided.parameters.widened,
+        weight_amax=recipe.amax.weight_method,
+        overridden=placement.settings.overridden,
+        unsearched=decided.unsearched,
+        weights=placement.weight_counts,
+        activations=placement.activation_counts,
+        plain=placement.is_plain,
+        outliers={name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
     )
     files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Decided:
     """What is decided before the graph is touched.
 
@@ -211,7 +211,13 @@ def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str
     quantizer_of = placement.quantizers.__getitem__
     parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
     weights = {tensor: _weight_method(tensor, placement) for tensor in parameters.unsearched}
-    return _Decided(model, placement, plan, parameters, unsearched(decisions) | weights)
+    return _Decided(
+        model=model,
+        placement=placement,
+        plan=plan,
+        parameters=parameters,
+        unsearched=unsearched(decisions) | weights,
+    )
 
 
 def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:

@@ -25,7 +25,7 @@ from ptq_cli.recipe.schema import AmaxSettings, Recipe
 Names = tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorSettings:
     """The settings of each tensor of a plan: the recipe's, with its overrides.
 
@@ -88,12 +88,12 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     general = weight_family(within_bits(recipe.weights, target.weight))
     changed += [site.tensor for site, found in weight_families.items() if found != general]
     return TensorSettings(
-        of_activations,
-        of_weights,
-        tuple(dict.fromkeys(changed)),
-        activation_families,
-        weight_families,
-        _excluded(layers, recipe, target),
+        activations=of_activations,
+        weights=of_weights,
+        overridden=tuple(dict.fromkeys(changed)),
+        activation_families=activation_families,
+        weight_families=weight_families,
+        excluded=_excluded(layers, recipe, target),
     )
 
 

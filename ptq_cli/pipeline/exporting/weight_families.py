@@ -135,7 +135,7 @@ class FixedPointQuantizer:
         # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
         reported = torch.tensor(found.scale * np.float32(2.0 ** (self.family.bits - 1)))
         auto = AutoScale(
-            site.axis, frozen=reported.reshape(granularity_of(site).broadcast_shape(weight.shape))
+            axis=site.axis, frozen=reported.reshape(granularity_of(site).broadcast_shape(weight.shape))
         )
         result = quantize_fixed_point(
             torch.tensor(weight), self.family.bits, alpha=self.family.alpha, auto=auto
@@ -152,7 +152,7 @@ class FixedPointQuantizer:
             torch.tensor(weight),
             FixedPointFormat(self.family.bits),
             self.family.alpha,
-            AutoScale(site.axis),
+            AutoScale(axis=site.axis),
             Rounding(),
         )
         scale: FloatArray = steps.scale.reshape(granularity_of(site).scale_shape(weight.shape)).numpy()

@@ -95,13 +95,13 @@ def make_subject(
         )
     staged = StagedModel(stages, reading.pairs, yardstick.output_name)
     return LayerSubject(
-        staged,
-        reading.pairs,
-        channel_axes(reading.float_graph),
-        outputs,
-        _chosen(staged, question),
-        yardstick,
-        constants,
+        staged=staged,
+        pairs=reading.pairs,
+        channel_axes=channel_axes(reading.float_graph),
+        outputs=outputs,
+        layers=_chosen(staged, question),
+        yardstick=yardstick,
+        constants=constants,
     )
 
 
@@ -119,13 +119,13 @@ def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick
         return _comparison(metric, output, outputs)
     specs = metric_specs([named] if named else [], recipe.metric)
     if not specs and has_classes(dataset, recipe.evaluation.batch_size):
-        specs = (MetricSpec("top1", "top1"),)
+        specs = (MetricSpec(name="top1", metric="top1"),)
     if not specs:
-        return Yardstick(SQNR, 0, outputs[0])
+        return Yardstick(name=SQNR, output=0, output_name=outputs[0])
     spec = next((item for item in specs if named in (item.name, item.metric)), specs[0])
     require_labels(dataset, f"metric '{spec.name}'")
     judged = judged_metrics([spec], outputs, class_counts(model))[0]
-    return Yardstick(spec.name, judged.output, judged.output_name, judged)
+    return Yardstick(name=spec.name, output=judged.output, output_name=judged.output_name, judged=judged)
 
 
 def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yardstick:
@@ -137,7 +137,13 @@ def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yard
     index = outputs.index(output) if output is not None else 0
     # As evaluate calls it: plain for the first output.
     name = metric if index == 0 else f"{metric}[{output}]"
-    return Yardstick(name, index, outputs[index], None, None if metric == SQNR else PAIR_METRICS[metric])
+    return Yardstick(
+        name=name,
+        output=index,
+        output_name=outputs[index],
+        judged=None,
+        pair=None if metric == SQNR else PAIR_METRICS[metric],
+    )
 
 
 def _chosen(staged: StagedModel, question: Question) -> list[str]:

@@ -122,7 +122,7 @@ def run_analyze(
     return AnalysisResult(analysis, run, tuple(path.name for path in page))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Opened:
     """What is looked at, found to belong together."""
 
@@ -155,7 +155,18 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
     yardstick = yardstick_of(recipe, dataset, graph)
     reading = Reading(*protos)
-    return _Opened(recipe, calibration, pair, origin, *protos, reading, inputs, dataset, yardstick)
+    return _Opened(
+        recipe=recipe,
+        calibration=calibration,
+        pair=pair,
+        origin=origin,
+        float_proto=protos[0],
+        quantized_proto=protos[1],
+        reading=reading,
+        inputs=inputs,
+        dataset=dataset,
+        yardstick=yardstick,
+    )
 
 
 def _assembled(
@@ -229,13 +240,13 @@ def _as_run(
 def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     found = next(item for item in measured.evaluation.measurements if item.name == yardstick.name)
     return MetricSummary(
-        found.name,
-        found.unit,
-        found.needs_labels,
-        found.higher_is_better,
-        found.float_value,
-        found.quantized_value,
-        measured.output.sqnr_db,
+        name=found.name,
+        unit=found.unit,
+        needs_labels=found.needs_labels,
+        higher_is_better=found.higher_is_better,
+        float_value=found.float_value,
+        quantized_value=found.quantized_value,
+        sqnr_db=measured.output.sqnr_db,
     )
 
 

@@ -30,7 +30,7 @@ from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.recipe.schema import Recipe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Inspection:
     """What a model is made of.
 
@@ -118,17 +118,17 @@ def _inspection(
     # Of one sample: a model that fixes another batch size is counted for that.
     sizes = {name: tuple(shape) if batch else (1, *shape[1:]) for name, shape in shapes.items()}
     return Inspection(
-        file,
-        inputs,
-        tuple(value_spec(value) for value in graph.outputs),
-        parameter_count(model),
-        plan,
-        {node.name or "": _shape(node.outputs[0]) for node in graph},
-        parity,
-        multiply_accumulates(model, sizes).of_one(batch or 1),
-        formats,
-        layer_constants(model),
-        quantized,
+        file=file,
+        inputs=inputs,
+        outputs=tuple(value_spec(value) for value in graph.outputs),
+        parameters=parameter_count(model),
+        plan=plan,
+        shapes={node.name or "": _shape(node.outputs[0]) for node in graph},
+        parity=parity,
+        work=multiply_accumulates(model, sizes).of_one(batch or 1),
+        formats=formats,
+        constants=layer_constants(model),
+        quantized=quantized,
     )
 
 

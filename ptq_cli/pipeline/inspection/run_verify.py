@@ -89,17 +89,17 @@ def run_verify(
     samples = _samples(graph, recipe, options)
     work = _work(graph, samples)
     return Verification(
-        str(path),
-        _maker(graph),
-        target.name,
-        opset_of(graph),
-        f"onnxruntime {onnxruntime.__version__}" if is_run else "",
-        prove_operators(graph, target, work, kernels),
-        work.unknown,
-        work.assumed,
-        tuple(target_faults(graph, target)),
-        _compare(graph, samples, target, recipe.runtime.threads, progress),
-        share,
+        model=str(path),
+        made_by=_maker(graph),
+        target=target.name,
+        opset=opset_of(graph),
+        runtime=f"onnxruntime {onnxruntime.__version__}" if is_run else "",
+        operators=prove_operators(graph, target, work, kernels),
+        unknown=work.unknown,
+        assumed=work.assumed,
+        faults=tuple(target_faults(graph, target)),
+        comparison=_compare(graph, samples, target, recipe.runtime.threads, progress),
+        min_integer_share=share,
     )
 
 

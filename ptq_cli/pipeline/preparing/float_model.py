@@ -44,7 +44,7 @@ EXAMPLE_SAMPLES = 2
 """An exporter takes a batch of one for a constant; two keep the axis dynamic."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FloatModel:
     """A prepared float model.
 
@@ -140,7 +140,9 @@ def make_float_model(
             compared=compared,
             tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
         )
-    return FloatModel(source.file, prepared.model, stored, inputs, parity, prepared)
+    return FloatModel(
+        file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
+    )
 
 
 def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredModel:

@@ -15,7 +15,7 @@ from ptq_cli.pipeline.run.resolve import Request, resolve
 RANDOM_INPUTS = "random inputs"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrepareResult:
     """What ``prepare`` wrote, and what was done for it.
 
@@ -75,18 +75,18 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
     write_together(model.stored.files(output))
     prepared = model.prepared
     return PrepareResult(
-        model.file,
-        output,
-        size,
-        model.inputs,
-        prepared.opset_before,
-        prepared.opset,
-        prepared.nodes_before,
-        prepared.nodes,
-        prepared.simplified,
-        prepared.applied,
-        prepared.notes,
-        model.parity,
-        model.compared_with,
-        dataset.source if dataset is not None else RANDOM_INPUTS,
+        file=model.file,
+        output=output,
+        bytes=size,
+        inputs=model.inputs,
+        opset_before=prepared.opset_before,
+        opset=prepared.opset,
+        nodes_before=prepared.nodes_before,
+        nodes=prepared.nodes,
+        simplified=prepared.simplified,
+        applied=prepared.applied,
+        notes=prepared.notes,
+        difference=model.parity,
+        compared_with=model.compared_with,
+        compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,
     )

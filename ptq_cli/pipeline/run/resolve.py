@@ -31,7 +31,7 @@ from ptq_cli.runtime.device import parse_device
 COMMAND_LINE = "the command line"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What the user asked of a verb.
 

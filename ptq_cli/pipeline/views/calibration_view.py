@@ -27,7 +27,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import AmaxSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodView:
     """What one method makes of a tensor.
 
@@ -46,7 +46,7 @@ class MethodView:
     error: ExpectedError | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorView:
     """What was measured of a tensor.
 
@@ -101,7 +101,7 @@ class TensorView:
         return view.clipped if view is not None else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibrationView:
     """What was measured.
 
@@ -168,7 +168,16 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
     tensors = view_tensors(plan, settings, calibration, names)
     stored = calibration.provenance
     missing = tuple(method for method in METHODS if any(method not in item.methods for item in tensors))
-    return CalibrationView(run, stored.method, stored.samples, plan.target, model, plan, tensors, missing)
+    return CalibrationView(
+        run=run,
+        collector=stored.method,
+        samples=stored.samples,
+        target=plan.target,
+        model=model,
+        plan=plan,
+        tensors=tensors,
+        missing=missing,
+    )
 
 
 def view_tensors(
@@ -217,7 +226,7 @@ def _view(
 ) -> TensorView:
     chosen = resolve_method(settings, has_histogram=statistics.histogram is not None)
     methods = {name: _method_view(name, statistics, found) for name, found in decisions.items()}
-    return TensorView(site, statistics, settings, chosen, methods)
+    return TensorView(site=site, statistics=statistics, settings=settings, chosen=chosen, methods=methods)
 
 
 def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> MethodView:
@@ -225,7 +234,9 @@ def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> Me
     if histogram is not None:
         clipped = count_clipped(statistics, histogram, choice)
         error = expected_error(statistics, histogram, parameters)
-        return MethodView(name, choice, parameters, clipped, error)
+        return MethodView(method=name, choice=choice, parameters=parameters, clipped=clipped, error=error)
     # Without a histogram there is one method, max, and nothing lies beyond its range.
     nothing = choice.low <= statistics.low and statistics.high <= choice.high
-    return MethodView(name, choice, parameters, (0, 0) if nothing else None, None)
+    return MethodView(
+        method=name, choice=choice, parameters=parameters, clipped=(0, 0) if nothing else None, error=None
+    )

@@ -26,7 +26,7 @@ class ChannelsView:
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.0, -8.0, 0.0, 2.0], [2.0, 3.0, 0.0, 1.0]]))
         >>> statistics = collector.statistics()
-        >>> found = decide_channels(statistics, AmaxSettings("max"), UINT8, symmetric=False)
+        >>> found = decide_channels(statistics, AmaxSettings(method="max"), UINT8, symmetric=False)
         >>> view = ChannelsView(statistics, "max", found)
         >>> view.amax.tolist(), view.imbalance, view.dead
         ([2.0, 8.0, 0.0, 2.0], 4.0, (2,))

@@ -33,7 +33,7 @@ class NodeView:
     integer: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """One tensor.
 
@@ -80,13 +80,13 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
 
     readers = dict.fromkeys(node for node, _ in value.uses())
     return Explanation(
-        calibration,
-        tensor,
-        value_spec(value),
-        view(producer) if producer is not None else None,
-        tuple(view(node) for node in readers),
-        value.is_graph_output(),
-        tuple(
+        calibration=calibration,
+        tensor=tensor,
+        spec=value_spec(value),
+        producer=view(producer) if producer is not None else None,
+        readers=tuple(view(node) for node in readers),
+        is_output=value.is_graph_output(),
+        sharing=tuple(
             site.tensor
             for site in calibration.plan.activations.values()
             if site.source == tensor.name and site.tensor != tensor.name

@@ -17,8 +17,15 @@ def operator_mistakes(target: Target) -> Iterator[tuple[str, str]]:
 
     Example:
         >>> from ptq_cli.plan.target.rules import ActivationRule, WeightRule
-        >>> rules = {"Cnov": OpRule("join")}
-        >>> target = Target("npu", "an example", 13, ActivationRule(), WeightRule(), rules)
+        >>> rules = {"Cnov": OpRule(kind="join")}
+        >>> target = Target(
+        ...     name="npu",
+        ...     description="an example",
+        ...     opset=13,
+        ...     activation=ActivationRule(),
+        ...     weight=WeightRule(),
+        ...     op=rules,
+        ... )
         >>> [message for message, _ in operator_mistakes(target)]
         ["'op.Cnov' is no operator of ONNX (did you mean 'Conv'?)"]
     """

@@ -36,7 +36,7 @@ class ActivationRule:
         return BY_NAME[self.format]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WeightRule:
     """``[weight]``: the integers of weights, always symmetric.
 
@@ -84,7 +84,7 @@ class BiasRule:
     format: str = "int32"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OpRule:
     """``[op.NAME]``: how a target treats one operator type.
 
@@ -143,7 +143,7 @@ class OpRule:
     float_form_before: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """A target's rules: the whole table.
 

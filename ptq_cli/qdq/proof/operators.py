@@ -32,7 +32,7 @@ SIGNED = (
 ONCE = "computed once, as the model is loaded"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OperatorProof:
     """Where an operator computes.
 
@@ -81,7 +81,13 @@ def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Ker
     touched = any(is_pair_node(value.producer()) for value in node.inputs if value is not None)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
     return OperatorProof(
-        name, node.op_type, placement, kernel.name if kernel is not None else "", count, reason, touched
+        name=name,
+        op=node.op_type,
+        placement=placement,
+        kernel=kernel.name if kernel is not None else "",
+        multiply_accumulates=count,
+        reason=reason,
+        quantized=touched,
     )
 
 

@@ -82,11 +82,15 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
     nodes = {node.name or "": node for node in model.graph}
     layers = tuple(
         LayerPlan(
-            proof.name, proof.op, proof.placement != "float", proof.reason, _parameters(nodes[proof.name])
+            name=proof.name,
+            op=proof.op,
+            quantized=proof.placement != "float",
+            reason=proof.reason,
+            parameters=_parameters(nodes[proof.name]),
         )
         for proof in proofs
     )
-    return Plan(target.name, {}, (), (), layers)
+    return Plan(target=target.name, activations={}, weights=(), biases=(), layers=layers)
 
 
 def parameter_count(model: ir.Model) -> int:

@@ -14,7 +14,7 @@ from ptq_cli.runtime.session import Session
 INTEGERS = "integers"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConstantValues:
     """One constant in both models.
 
@@ -82,7 +82,16 @@ def constant_values(
     if floats.shape != values.shape:  # Gemm lets a bias of one element stand for a vector.
         floats = np.broadcast_to(floats.reshape(-1), values.shape)
     if dequantize is None:
-        return ConstantValues(floats, values, None, None, None, None, 0, f"{stored} in a table")
+        return ConstantValues(
+            floats=floats,
+            values=values,
+            integers=None,
+            scale=None,
+            zero_point=None,
+            axis=None,
+            block_size=0,
+            dtype=f"{stored} in a table",
+        )
     return _with_scale(dequantize, arrays, floats, values, found[1], stored)
 
 
@@ -100,7 +109,16 @@ def _with_scale(
     attributes = {item.name: item.i for item in node.attribute}
     axis = attributes.get("axis", 1) if scale.ndim else None
     block = attributes.get("block_size", 0)
-    return ConstantValues(floats, values, integers, scale, zeros, axis, block, stored)
+    return ConstantValues(
+        floats=floats,
+        values=values,
+        integers=integers,
+        scale=scale,
+        zero_point=zeros,
+        axis=axis,
+        block_size=block,
+        dtype=stored,
+    )
 
 
 def _stored(constant: QuantizedConstant, arrays: dict[str, onnx.TensorProto]) -> str:

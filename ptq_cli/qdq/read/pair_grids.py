@@ -28,7 +28,7 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """The parameters of one node.
 
@@ -77,7 +77,7 @@ def grid_of(node: ir.Node) -> Grid:
         zeros = np.zeros(scale.shape, np.int32)
     dtype = _integers_of(node)
     axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
-    return Grid(scale, zeros, dtype, axis, blocked=block > 0)
+    return Grid(scale=scale, zero_point=zeros, dtype=dtype, axis=axis, blocked=block > 0)
 
 
 def _integers_of(node: ir.Node) -> ir.DataType:

@@ -33,7 +33,7 @@ class ActivationPair:
     parameters: QuantParameters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuantizedConstant:
     """A constant that the float model holds as floats and the quantized one as integers.
 
@@ -130,7 +130,13 @@ class Reading:
                 continue
             for index, (was, name) in enumerate(zip(before.input, node.input, strict=True)):
                 if name and was in held and name not in self._arrays and self.is_constant(name):
-                    yield QuantizedConstant(was, node.name, index, name, self.sources_of(name))
+                    yield QuantizedConstant(
+                        tensor=was,
+                        node=node.name,
+                        input_index=index,
+                        value=name,
+                        sources=self.sources_of(name),
+                    )
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:

@@ -43,7 +43,7 @@ class Form:
     outputs: tuple[Port, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """What makes a tensor, or several, from others.
 
@@ -102,7 +102,16 @@ def cut_stages(
         )
         inputs = tuple(dict.fromkeys(port.tensor for port in floating.inputs))
         outputs = tuple(dict.fromkeys(port.tensor for port in floating.outputs))
-        stages.append(Stage(names, layer, inputs, outputs, floating, other if differs else None))
+        stages.append(
+            Stage(
+                nodes=names,
+                layer=layer,
+                inputs=inputs,
+                outputs=outputs,
+                floating=floating,
+                quantized=other if differs else None,
+            )
+        )
     return tuple(stages)
 
 

@@ -58,7 +58,9 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0, block_size=2)
+        >>> site = WeightSite(
+        ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
+        ... )
         >>> rows_of_blocks(np.float32([[1, 5], [2, 6], [3, 7], [4, 8]]), site).tolist()
         [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [7.0, 8.0]]
     """
@@ -79,7 +81,9 @@ def scales_in_place(scale: FloatArray, shape: Sequence[int], site: WeightSite) -
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0, block_size=2)
+        >>> site = WeightSite(
+        ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
+        ... )
         >>> scales_in_place(np.float32([1, 2, 3, 4]), (4, 2), site).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
     """

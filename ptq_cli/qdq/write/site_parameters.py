@@ -18,7 +18,7 @@ Decide = Callable[[ActivationSite], QuantParameters]
 QuantizerOf = Callable[[WeightSite], WeightQuantizer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameters:
     """Scale and zero point of every site, and what is stored of the weights.
 
@@ -84,12 +84,12 @@ def decide_all(
             decided |= decide_weight(weight, {site: quantizer_of(site) for site in sites}, biases, keep)
     found = {site: decided[site] for site in plan.weights}
     return Parameters(
-        activations,
-        {site: item.parameters for site, item in found.items() if item.parameters is not None},
-        {site.tensor: item.widened for site, item in found.items() if item.widened},
-        tuple(site.tensor for site, item in found.items() if item.unsearched),
-        {site: item.stored for site, item in found.items()},
-        {site.tensor: item.outlier for site, item in found.items() if item.outlier is not None},
+        activations=activations,
+        weights={site: item.parameters for site, item in found.items() if item.parameters is not None},
+        widened={site.tensor: item.widened for site, item in found.items() if item.widened},
+        unsearched=tuple(site.tensor for site, item in found.items() if item.unsearched),
+        stored={site: item.stored for site, item in found.items()},
+        outliers={site.tensor: item.outlier for site, item in found.items() if item.outlier is not None},
     )
 
 

@@ -37,7 +37,7 @@ class Bias:
     input_scale: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DecidedWeight:
     """What ``Parameters`` holds, of one site.
 
@@ -96,7 +96,11 @@ def decide_weight(
         stored = item.store(weight, site, found.get(site))
         stored = replace(stored, integers=keep(stored.integers))
         decided[site] = DecidedWeight(
-            found.get(site), stored, widened.get(site, 0), choices[site].unsearched, outliers.get(site)
+            parameters=found.get(site),
+            stored=stored,
+            widened=widened.get(site, 0),
+            unsearched=choices[site].unsearched,
+            outlier=outliers.get(site),
         )
     return decided
 

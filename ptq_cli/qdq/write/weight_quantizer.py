@@ -102,7 +102,9 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> storage_bits(WeightSite("w", "layer", 1, INT8_NARROW, 0), packed=True)
+        >>> storage_bits(
+        ...     WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0), packed=True
+        ... )
         8
     """
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
@@ -116,7 +118,7 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
+        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
         >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
         [2.0, 0.0]
     """
@@ -134,7 +136,7 @@ def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite("w", "layer", 1, INT8_NARROW, axis=0)
+        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
         >>> weight_parameters([1.27, 0.0], site).scale.tolist()
         [0.009999999776482582, 1.0]
     """

@@ -23,7 +23,7 @@ class Midpoints:
     twice_low: torch.Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SortedCenters:
     """Centers in ascending order, for one row or more.
 
@@ -71,7 +71,13 @@ def sort_centers(centers: torch.Tensor) -> SortedCenters:
     # The largest float not above the midpoint; below it where the tie goes to the right.
     beyond = (midpoints.twice_low < 0) | ((midpoints.twice_low == 0) & right_wins)
     down = torch.nextafter(midpoints.high, torch.full_like(midpoints.high, -torch.inf))
-    return SortedCenters(values, order, first, midpoints, torch.where(beyond, down, midpoints.high))
+    return SortedCenters(
+        values=values,
+        order=order,
+        first=first,
+        midpoints=midpoints,
+        borders=torch.where(beyond, down, midpoints.high),
+    )
 
 
 def nearest(x: torch.Tensor, centers: SortedCenters) -> torch.Tensor:

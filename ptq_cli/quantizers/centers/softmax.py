@@ -14,7 +14,7 @@ import torch
 from ptq_cli.quantizers.centers.order import SortedCenters
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Sides:
     """What the centers on each side of a gap come to, for a temperature.
 
@@ -40,7 +40,7 @@ class Sides:
     middle_twice_low: torch.Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Soft:
     """The softmax of values, by side.
 

@@ -18,7 +18,7 @@ SQRT2_MANTISSA = 0x3504F3
 """Mantissa of the largest float32 below the square root of two, where log2 is half way."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AutoScale:
     """The options of an alpha that is found from the tensor.
 

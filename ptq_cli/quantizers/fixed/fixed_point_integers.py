@@ -12,7 +12,7 @@ from ptq_cli.quantizers.fixed.fixed_point_quantize import DETERMINISTIC, PLAIN_A
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FixedPointIntegers:
     """A fixed-point tensor as DequantizeLinear takes it; the zero point is 0.
 

@@ -24,7 +24,7 @@ class Calibrator:
     Example:
         >>> calibrator = Calibrator("max", kept=(0,))
         >>> calibrator.update(torch.tensor([[1.0, -2.0], [0.0, 0.5]]))
-        >>> calibrator.amax(AmaxSettings("max"), IntegerFormat(8, signed=True)).tolist()
+        >>> calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).tolist()
         [[2.0], [0.5]]
     """
 

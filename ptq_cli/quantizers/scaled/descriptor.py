@@ -17,7 +17,7 @@ Axis = int | tuple[int, ...] | None
 AmaxArray = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ScaledQuantDescriptor:
     """Describes a scaled quantizer; immutable.
 

@@ -54,7 +54,7 @@ class Samples:
     data_digest: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricSummary:
     """The metric that the sensitivity is of, and what the two whole models have.
 
@@ -91,7 +91,7 @@ class Cost:
     forward_passes: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerAnalysis:
     """One layer: what it costs, and why.
 
@@ -126,7 +126,7 @@ class LayerAnalysis:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
     """Everything that was found out about where a quantized model loses.
 

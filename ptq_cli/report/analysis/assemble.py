@@ -48,7 +48,14 @@ def activation_rows(
         clipped = sums.clipped / max(1, sums.count)
         method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
         use = Use(
-            sums.sqnr_db, sums.clip_share, clipped, used, imbalance, len(sums.integers), readers, method
+            sqnr_db=sums.sqnr_db,
+            clip_share=sums.clip_share,
+            clipped=clipped,
+            used=used,
+            imbalance=imbalance,
+            levels=len(sums.integers),
+            readers=readers,
+            better=method,
         )
         found = activation_finding(use, histograms=histograms)
         yield TensorAnalysis(
@@ -123,7 +130,16 @@ def _constant_finding(
         return Finding()
     shared = use.imbalance if values.axis is None else None
     method = better(values) if use.sqnr_db < GOOD_DB else ""
-    numbers = Use(use.sqnr_db, use.clip_share, use.clipped, use.used, shared, use.levels, readers, method)
+    numbers = Use(
+        sqnr_db=use.sqnr_db,
+        clip_share=use.clip_share,
+        clipped=use.clipped,
+        used=use.used,
+        imbalance=shared,
+        levels=use.levels,
+        readers=readers,
+        better=method,
+    )
     return weight_finding(
         numbers, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
     )
@@ -190,18 +206,18 @@ def layer_rows(
         noise, alone = measured.noises.get(output), measured.quantizations.get(output)
         rows.append(
             LayerAnalysis(
-                layer.name,
-                layer.op,
-                layer.integer,
-                layer.reason,
-                work.get(layer.name),
-                output,
-                noise.sqnr_db if noise is not None else None,
-                alone.sqnr_db if alone is not None else None,
-                sensitivity,
-                found.cause,
-                found.finding,
-                found.remedy,
+                name=layer.name,
+                op=layer.op,
+                integer=layer.integer,
+                reason=layer.reason,
+                multiply_accumulates=work.get(layer.name),
+                output=output,
+                sqnr_accumulated_db=noise.sqnr_db if noise is not None else None,
+                sqnr_isolated_db=alone.sqnr_db if alone is not None else None,
+                sensitivity=sensitivity,
+                cause=found.cause,
+                finding=found.finding,
+                remedy=found.remedy,
             )
         )
     return tuple(rows)
@@ -227,13 +243,13 @@ def _gain_db(sensitivity: Sensitivity | None, metric: MetricSummary | None) -> f
 def _ranked(measured: Measured, metric: MetricSummary, order: Order) -> dict[str, Sensitivity]:
     found = {
         name: Sensitivity(
-            judged.only_quantized.value,
-            judged.left_float.value,
-            _drop(metric, judged.only_quantized.value),
-            _drop(metric, judged.left_float.value),
-            judged.only_quantized.sqnr_db,
-            judged.left_float.sqnr_db,
-            1,
+            metric_only_quantized=judged.only_quantized.value,
+            metric_left_float=judged.left_float.value,
+            drop_only_quantized=_drop(metric, judged.only_quantized.value),
+            drop_left_float=_drop(metric, judged.left_float.value),
+            sqnr_only_quantized_db=judged.only_quantized.sqnr_db,
+            sqnr_left_float_db=judged.left_float.sqnr_db,
+            rank=1,
         )
         for name, judged in measured.judged.items()
     }

@@ -63,7 +63,7 @@ def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
         return ""
     if weight.zero_point is not None and weight.zero_point.any():
         return ""
-    site = WeightSite("weight", "layer", 1, INT8_NARROW, weight.axis)
+    site = WeightSite(tensor="weight", node="layer", input_index=1, format=INT8_NARROW, axis=weight.axis)
     expected = {}
     for method in METHODS:
         quantizer = ScaledQuantizer(replace(settings, weight_method=method))

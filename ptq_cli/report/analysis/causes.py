@@ -27,7 +27,7 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Use:
     """How an activation or a weight uses its integers.
 
@@ -61,10 +61,27 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
         histograms: the calibration kept them, so that what other methods make of it is known.
 
     Example:
-        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"], better="mse")
+        >>> use = Use(
+        ...     sqnr_db=22.0,
+        ...     clip_share=0.0,
+        ...     clipped=0.0,
+        ...     used=0.05,
+        ...     imbalance=1.5,
+        ...     levels=256,
+        ...     readers=["fc"],
+        ...     better="mse",
+        ... )
         >>> activation_finding(use, histograms=True).remedy
         '--amax mse'
-        >>> use = Use(22.0, 0.0, 0.0, 0.05, 1.5, 256, ["fc"])
+        >>> use = Use(
+        ...     sqnr_db=22.0,
+        ...     clip_share=0.0,
+        ...     clipped=0.0,
+        ...     used=0.05,
+        ...     imbalance=1.5,
+        ...     levels=256,
+        ...     readers=["fc"],
+        ... )
         >>> activation_finding(use, histograms=False).remedy
         '--method histogram --amax mse'
         >>> activation_finding(use, histograms=True).remedy
@@ -90,7 +107,9 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
         quantizer: of a weight whose values are looked up.
 
     Example:
-        >>> use = Use(18.0, 0.0, 0.0, 1.0, None, 15, ["fc"])
+        >>> use = Use(
+        ...     sqnr_db=18.0, clip_share=0.0, clipped=0.0, used=1.0, imbalance=None, levels=15, readers=["fc"]
+        ... )
         >>> weight_finding(use, widened=0.0).remedy
         '--weight-bits 8'
     """

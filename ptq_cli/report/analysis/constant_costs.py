@@ -17,7 +17,7 @@ WIDER = 1.01
 """A scale this much above what the weight's largest value needs was widened."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConstantUse:
     """What was found out about one constant.
 
@@ -55,7 +55,17 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
     amax = _channel_amax(constant.floats, channel_axis if constant.axis is None else constant.axis)
     imbalance = channel_imbalance(amax)
     if constant.integers is None or constant.scale is None:
-        return ConstantUse(noise.sqnr_db, 0.0, None, None, None, imbalance, 0, 0.0, 0.0)
+        return ConstantUse(
+            sqnr_db=noise.sqnr_db,
+            clipped=0.0,
+            low=None,
+            high=None,
+            used=None,
+            imbalance=imbalance,
+            levels=0,
+            clip_share=0.0,
+            widened=0.0,
+        )
     scale = constant.spread(constant.scale).astype(np.float64)
     zeros = np.zeros(()) if constant.zero_point is None else constant.spread(constant.zero_point)
     zeros = zeros.astype(np.float64)
@@ -68,15 +78,15 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
     if levels <= LARGEST_HISTOGRAM:
         histogram = np.bincount((constant.integers - least).reshape(-1), minlength=levels)
     return ConstantUse(
-        noise.sqnr_db,
-        float(np.count_nonzero(outside)) / max(1, constant.floats.size),
-        float(np.min(ends[0])),
-        float(np.max(ends[1])),
-        None if histogram is None else range_used(histogram),
-        imbalance,
-        levels,
-        _share_of_noise(constant, outside),
-        _widened(constant, amax, greatest),
+        sqnr_db=noise.sqnr_db,
+        clipped=float(np.count_nonzero(outside)) / max(1, constant.floats.size),
+        low=float(np.min(ends[0])),
+        high=float(np.max(ends[1])),
+        used=None if histogram is None else range_used(histogram),
+        imbalance=imbalance,
+        levels=levels,
+        clip_share=_share_of_noise(constant, outside),
+        widened=_widened(constant, amax, greatest),
     )
 
 

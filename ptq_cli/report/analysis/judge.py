@@ -16,7 +16,7 @@ from ptq_cli.report.metrics.base import LabelMetric, PairMetric
 SQNR = "sqnr_db"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Yardstick:
     """What models are judged by, and which of their outputs.
 
@@ -42,8 +42,8 @@ class Judge:
         >>> from ptq_cli.calibdata.dataset.batch import Batch
         >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
         >>> from ptq_cli.report.metrics.spec import MetricSpec
-        >>> top1 = judged_metrics([MetricSpec("top1", "top1")], ["scores"])[0]
-        >>> judge = Judge(Yardstick("top1", 0, "scores", top1))
+        >>> top1 = judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0]
+        >>> judge = Judge(Yardstick(name="top1", output=0, output_name="scores", judged=top1))
         >>> scores = np.float32([[2.0, 1.0], [0.0, 1.0]])
         >>> place = Place(Batch({}, np.array([0, 0]), ("a", "b")), 0)
         >>> judge.update(scores, scores / 2, place, "the model with one layer changed")

@@ -33,7 +33,7 @@ class Variants:
     left_float: Judge
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the samples showed.
 
@@ -56,7 +56,7 @@ class Measured:
     sizes: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerSubject:
     """What is analyzed.
 
@@ -107,7 +107,7 @@ def measure(
     with ThreadPoolExecutor(threads, STAGE) as pool:
         judged = subject.yardstick.judged
         evaluator = Evaluator(subject.outputs, (judged,) if judged is not None else ())
-        run = _Run(subject, pool, evaluator)
+        run = _Run(subject=subject, pool=pool, evaluator=evaluator)
         try:
             both = Runs(run.float_outputs, (run.quantized_outputs,))
             run_evaluator(evaluator, both, run.over(pieces, total, progress))
@@ -117,7 +117,7 @@ def measure(
     return run.measured(evaluator.evaluations()[0])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Run:
     """The state while samples stream by."""
 
@@ -170,7 +170,13 @@ class _Run:
     def measured(self, evaluation: Evaluation) -> Measured:
         """Return what was found."""
         return Measured(
-            evaluation, self.output, self.quantizations, self.noises, self.shapes, self.judged, self.sizes
+            evaluation=evaluation,
+            output=self.output,
+            quantizations=self.quantizations,
+            noises=self.noises,
+            shapes=self.shapes,
+            judged=self.judged,
+            sizes=self.sizes,
         )
 
     def _outputs(self, tensors: Tensors) -> list[Array]:

@@ -10,7 +10,7 @@ Cause = Literal["", "outliers", "clipping", "channel imbalance", "bias overflow"
 """Why a tensor or a layer loses more than others; empty where nothing stands out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorAnalysis:
     """One quantized tensor: its parameters, how its values use them, and what they cost.
 
@@ -65,7 +65,7 @@ class TensorAnalysis:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sensitivity:
     """What one layer's quantization does to the output that the metric reads.
 

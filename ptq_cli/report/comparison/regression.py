@@ -65,8 +65,24 @@ def regression(before: Measurement, after: Measurement, samples: int) -> Measure
         Tango 1998 for the interval, see ``drop_interval``.
 
     Example:
-        >>> old = Measurement("top1", "share", True, True, 0.6, 0.6, quantized_hits="e0")
-        >>> new = Measurement("top1", "share", True, True, 0.4, 0.6, quantized_hits="c0")
+        >>> old = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.6,
+        ...     float_value=0.6,
+        ...     quantized_hits="e0",
+        ... )
+        >>> new = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.4,
+        ...     float_value=0.6,
+        ...     quantized_hits="c0",
+        ... )
         >>> found = regression(old, new, samples=5)
         >>> round(found.drop, 3), found.flips.lost, found.flips.gained
         (0.2, 1, 0)
@@ -75,10 +91,10 @@ def regression(before: Measurement, after: Measurement, samples: int) -> Measure
     if before.quantized_hits is not None and after.quantized_hits is not None:
         flips = flips_between(before.quantized_hits, after.quantized_hits, samples)
     return Measurement(
-        after.name,
-        after.unit,
-        after.needs_labels,
-        after.higher_is_better,
+        name=after.name,
+        unit=after.unit,
+        needs_labels=after.needs_labels,
+        higher_is_better=after.higher_is_better,
         quantized_value=after.quantized_value,
         float_value=before.quantized_value,
         drop_interval=drop_interval(flips) if flips is not None else None,

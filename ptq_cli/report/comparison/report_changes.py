@@ -15,7 +15,7 @@ WORSE_BY_DB = 0.5
 """A tenth of a bit: below it, a layer is as it was."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricChange:
     """One metric of the quantized models of two reports.
 
@@ -29,7 +29,9 @@ class MetricChange:
         flips: these samples.
 
     Example:
-        >>> MetricChange("sqnr_db", "decibel", True, before=30.0, after=28.5).worse_by
+        >>> MetricChange(
+        ...     name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=28.5
+        ... ).worse_by
         1.5
     """
 
@@ -89,7 +91,7 @@ class LayerLoss:
         return self.before - self.after
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReportChanges:
     """What changed between two reports.
 
@@ -172,13 +174,13 @@ def _metric(old: Measurement | None, new: Measurement | None, samples: int | Non
         raise ValueError("a metric of one of the reports is wanted")
     paired = regression(old, new, samples) if old and new and samples is not None else None
     return MetricChange(
-        known.name,
-        known.unit,
-        known.higher_is_better,
-        old.quantized_value if old is not None else None,
-        new.quantized_value if new is not None else None,
-        paired.drop_interval if paired is not None else None,
-        paired.flips if paired is not None else None,
+        name=known.name,
+        unit=known.unit,
+        higher_is_better=known.higher_is_better,
+        before=old.quantized_value if old is not None else None,
+        after=new.quantized_value if new is not None else None,
+        interval=paired.drop_interval if paired is not None else None,
+        flips=paired.flips if paired is not None else None,
     )
 
 

@@ -15,7 +15,14 @@ def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
         ReportError: they do; the message says where.
 
     Example:
-        >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.75, float_value=0.75)
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.75,
+        ...     float_value=0.75,
+        ... )
         >>> require_consistent([top1], samples=4)
     """
     for index, measurement in enumerate(metrics):

@@ -24,7 +24,7 @@ Count = Annotated[int, AtLeast(0)]
 Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangedSample:
     """A sample that the quantized model puts into another class than the float model.
 
@@ -37,7 +37,7 @@ class ChangedSample:
         picture: a small JPEG in base64; empty if none was asked for or the sample is no picture.
 
     Example:
-        >>> ChangedSample(3, "cat/7.png", 0, 0, 2).effect
+        >>> ChangedSample(index=3, name="cat/7.png", label=0, float_class=0, quantized_class=2).effect
         'lost'
     """
 

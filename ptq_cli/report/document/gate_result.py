@@ -18,7 +18,7 @@ LATENCY = "latency"
 """Likewise, for the kind ``max_latency_ratio``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateResult:
     """One limit, and whether it was held.
 
@@ -35,9 +35,15 @@ class GateResult:
         strict: whether doubt is a failure.
 
     Example:
-        >>> GateResult("top1", "max_drop", limit=0.01, value=0.83 - 0.82).passed
+        >>> GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82).passed
         True
-        >>> GateResult("top1", "max_drop", 0.01, 0.009, Interval(-0.002, 0.02, "score")).verdict
+        >>> GateResult(
+        ...     metric="top1",
+        ...     kind="max_drop",
+        ...     limit=0.01,
+        ...     value=0.009,
+        ...     interval=Interval(-0.002, 0.02, "score"),
+        ... ).verdict
         'undecided'
     """
 
@@ -79,7 +85,7 @@ def verdict(results: Sequence[GateResult]) -> Verdict:
     """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits.
 
     Example:
-        >>> verdict([]), verdict([GateResult("top1", "max_drop", limit=0.01, value=0.02)])
+        >>> verdict([]), verdict([GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02)])
         ('no gate', 'fail')
     """
     if not results:

@@ -12,7 +12,7 @@ Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
 """Which samples are right, see ``ptq_cli.report.document.hits``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassValue:
     """How many of one class's samples are right.
 
@@ -25,7 +25,13 @@ class ClassValue:
         drop_interval: of ``drop``.
 
     Example:
-        >>> ClassValue(3, "cat", 0.75, 0.5, Flips.counted(4, lost=1, gained=0)).drop
+        >>> ClassValue(
+        ...     label=3,
+        ...     name="cat",
+        ...     float_value=0.75,
+        ...     quantized_value=0.5,
+        ...     flips=Flips.counted(4, lost=1, gained=0),
+        ... ).drop
         0.25
     """
 
@@ -44,7 +50,7 @@ class ClassValue:
         return self.float_value - self.quantized_value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """What one metric measured.
 
@@ -71,10 +77,25 @@ class Measurement:
         by_class: each class of a metric that is a mean over classes of shares of samples.
 
     Example:
-        >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.75, float_value=0.8125)
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.75,
+        ...     float_value=0.8125,
+        ... )
         >>> top1.drop
         0.0625
-        >>> print(Measurement("cosine", "number", False, True, quantized_value=0.99).drop)
+        >>> print(
+        ...     Measurement(
+        ...         name="cosine",
+        ...         unit="number",
+        ...         needs_labels=False,
+        ...         higher_is_better=True,
+        ...         quantized_value=0.99,
+        ...     ).drop
+        ... )
         None
     """
 

@@ -136,7 +136,7 @@ class BaselineSummary:
     quantized_sha256: Sha256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that was found out about one quantized model.
 

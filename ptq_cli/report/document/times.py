@@ -14,7 +14,7 @@ Timestamp = Annotated[
 Positive = Annotated[int, AtLeast(1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Latency:
     """How long both models take for a batch, measured by turns on the machine that evaluated.
 

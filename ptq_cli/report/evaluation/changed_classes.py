@@ -91,7 +91,12 @@ class ChangeCollector:
         is_class = labels is not None and is_class_index(labels) and labels[row] >= 0
         label = int(labels[row]) if labels is not None and is_class else None
         return ChangedSample(
-            place.first + row, place.batch.names[row], label, before, after, self._picture(row, place)
+            index=place.first + row,
+            name=place.batch.names[row],
+            label=label,
+            float_class=before,
+            quantized_class=after,
+            picture=self._picture(row, place),
         )
 
     def _picture(self, row: int, place: Place) -> str:

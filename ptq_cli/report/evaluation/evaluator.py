@@ -100,7 +100,7 @@ def judged_metrics(
         EntryPointError: code that the user named cannot be imported.
 
     Example:
-        >>> judged_metrics([MetricSpec("top1", "top1")], ["scores"])[0].output_name
+        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
         'scores'
     """
     found = []

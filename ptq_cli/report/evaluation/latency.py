@@ -17,7 +17,7 @@ from ptq_cli.runtime.turns import Batch, Turns, batch_size
 PERCENTILES = (50.0, 90.0, 99.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelLatency:
     """What the runs of one model took.
 
@@ -57,7 +57,7 @@ class LatencyRatio:
         return 1.0 / self.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LatencyComparison:
     """Latencies of models that took turns.
 
@@ -122,12 +122,12 @@ def measure_latency(
     rounds = take_rounds(open_sessions, len(models), inputs, seconds=seconds, runs=runs, progress=progress)
     batch = batch_size(inputs[0])
     return LatencyComparison(
-        tuple(_summarize(rounds, index, batch) for index in range(len(models))),
-        tuple(latency_ratio(rounds, index) for index in range(1, len(models))),
-        sum(len(turns.seconds[0]) for turns in rounds),
-        len(rounds),
-        batch,
-        threads or usable_cores(),
+        models=tuple(_summarize(rounds, index, batch) for index in range(len(models))),
+        ratios=tuple(latency_ratio(rounds, index) for index in range(1, len(models))),
+        turns=sum(len(turns.seconds[0]) for turns in rounds),
+        rounds=len(rounds),
+        batch=batch,
+        threads=threads or usable_cores(),
     )
 
 
@@ -173,4 +173,6 @@ def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
     seconds = np.array([run for turns in rounds for turn in turns.seconds[model] for run in turn])
     p50, p90, p99 = (float(value) for value in np.percentile(seconds, PERCENTILES))
     mean = float(seconds.mean())
-    return ModelLatency(len(seconds), p50, p90, p99, mean, batch / mean)
+    return ModelLatency(
+        runs=len(seconds), p50=p50, p90=p90, p99=p99, mean=mean, samples_per_second=batch / mean
+    )

@@ -113,7 +113,7 @@ def run_evaluator(
     Example:
         >>> import numpy as np
         >>> from ptq_cli.report.metrics.spec import MetricSpec
-        >>> evaluator = Evaluator(["y"], judged_metrics([MetricSpec("mse", "mse")], ["y"]))
+        >>> evaluator = Evaluator(["y"], judged_metrics([MetricSpec(name="mse", metric="mse")], ["y"]))
         >>> batch = Batch({"x": np.ones(2)}, labels=np.ones(2), names=("a", "b"))
         >>> run_evaluator(evaluator, Runs(lambda x: [x["x"]], (lambda x: [2 * x["x"]],)), [batch])
         >>> evaluator.evaluations()[0].measurements[0].drop

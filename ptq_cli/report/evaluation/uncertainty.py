@@ -40,7 +40,13 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
         not that of the samples.
 
     Example:
-        >>> agreement = Measurement("top1_agreement", "share", False, True, quantized_value=1.0)
+        >>> agreement = Measurement(
+        ...     name="top1_agreement",
+        ...     unit="share",
+        ...     needs_labels=False,
+        ...     higher_is_better=True,
+        ...     quantized_value=1.0,
+        ... )
         >>> hits = SampleSums(np.ones((20, 1)), lambda sums: sums[..., 0] / 20)
         >>> round(with_interval(agreement, hits, 20).quantized_interval.low, 3)
         0.839
@@ -62,7 +68,14 @@ def with_paired_intervals(
         Where there is none, it says why.
 
     Example:
-        >>> top1 = Measurement("top1", "share", True, True, quantized_value=0.0, float_value=1.0)
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.0,
+        ...     float_value=1.0,
+        ... )
         >>> mean = lambda sums: sums[..., 0] / 8
         >>> right, wrong = SampleSums(np.ones((8, 1)), mean), SampleSums(np.zeros((8, 1)), mean)
         >>> found = with_paired_intervals(top1, right, wrong)

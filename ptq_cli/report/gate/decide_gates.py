@@ -47,7 +47,11 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
     results += [_minimum(_find(name, metrics), limit, report) for name, limit in gate.min.items()]
     if gate.max_size:
         size = report.model.quantized_model.bytes
-        results.append(GateResult(SIZE, "max_size", float(size_limit(gate.max_size)), float(size)))
+        results.append(
+            GateResult(
+                metric=SIZE, kind="max_size", limit=float(size_limit(gate.max_size)), value=float(size)
+            )
+        )
     if gate.max_latency_ratio is not None:
         results.append(_latency(report, gate.max_latency_ratio))
     if baseline is not None:
@@ -87,7 +91,13 @@ def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
     allowed = absolute_limit(limit, before)
     needed = samples_for_drop(measurement, allowed, report.evaluation.samples)
     return GateResult(
-        name, "max_drop", allowed, drop, measurement.drop_interval, needed, percent=percentage(limit)
+        metric=name,
+        kind="max_drop",
+        limit=allowed,
+        value=drop,
+        interval=measurement.drop_interval,
+        samples_needed=needed,
+        percent=percentage(limit),
     )
 
 
@@ -100,7 +110,9 @@ def _minimum(measurement: Measurement, limit: float, report: Report) -> GateResu
         )
     needed = samples_for_minimum(measurement, limit, report.evaluation.samples)
     value, interval = measurement.quantized_value, measurement.quantized_interval
-    return GateResult(name, "min", float(limit), value, interval, needed)
+    return GateResult(
+        metric=name, kind="min", limit=float(limit), value=value, interval=interval, samples_needed=needed
+    )
 
 
 def _latency(report: Report, limit: float) -> GateResult:
@@ -110,7 +122,13 @@ def _latency(report: Report, limit: float) -> GateResult:
             "the report has no latency",
             hint=f"ptq evaluate measures it where there is a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
         )
-    return GateResult(LATENCY, "max_latency_ratio", limit, latency.ratio, latency.ratio_interval)
+    return GateResult(
+        metric=LATENCY,
+        kind="max_latency_ratio",
+        limit=limit,
+        value=latency.ratio,
+        interval=latency.ratio_interval,
+    )
 
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:
@@ -118,11 +136,11 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
     compared = regression(before, measurement, samples)
     needed = samples_for_drop(compared, allowed, samples)
     return GateResult(
-        measurement.name,
-        "max_regression",
-        allowed,
-        compared.drop if compared.drop is not None else 0.0,
-        compared.drop_interval,
-        needed,
+        metric=measurement.name,
+        kind="max_regression",
+        limit=allowed,
+        value=compared.drop if compared.drop is not None else 0.0,
+        interval=compared.drop_interval,
+        samples_needed=needed,
         percent=percentage(limit),
     )

@@ -26,7 +26,15 @@ def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> in
     Example:
         >>> from ptq_cli.report.intervals.flips import Flips
         >>> flips = Flips.counted(100, lost=0, gained=0)
-        >>> top1 = Measurement("top1", "share", True, True, 0.8, 0.8, flips=flips)
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.8,
+        ...     float_value=0.8,
+        ...     flips=flips,
+        ... )
         >>> samples_for_drop(top1, limit=0.01, samples=100)
         381
     """
@@ -56,7 +64,15 @@ def samples_for_minimum(measurement: Measurement, limit: float, samples: int) ->
 
     Example:
         >>> from ptq_cli.report.intervals.share_interval import share_interval
-        >>> top1 = Measurement("top1", "share", True, True, 0.82, 0.83, share_interval(0.82, 100))
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.82,
+        ...     float_value=0.83,
+        ...     quantized_interval=share_interval(0.82, 100),
+        ... )
         >>> samples_for_minimum(top1, limit=0.8, samples=100)
         1537
     """

@@ -14,7 +14,7 @@ class Tick:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """A straight line from values to places.
 
@@ -24,9 +24,9 @@ class Scale:
         log: whether equal ratios are equally far apart.
 
     Example:
-        >>> Scale(0.0, 10.0, 100.0, 200.0).at(5.0)
+        >>> Scale(low=0.0, high=10.0, start=100.0, end=200.0).at(5.0)
         150.0
-        >>> Scale(1.0, 100.0, 0.0, 50.0, log=True).at(10.0)
+        >>> Scale(low=1.0, high=100.0, start=0.0, end=50.0, log=True).at(10.0)
         25.0
     """
 

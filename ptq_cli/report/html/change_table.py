@@ -10,7 +10,7 @@ MOST_SHOWN = 200
 EFFECTS = ("lost", "gained", "still wrong", "changed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeRow:
     """A sample: its name, its classes as texts, what became of it, and its picture in base64, if any."""
 
@@ -23,7 +23,7 @@ class ChangeRow:
     picture: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairRow:
     """How many samples went from one class to another, and how many of these were lost and gained."""
 
@@ -34,7 +34,7 @@ class PairRow:
     gained: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeView:
     """All of it.
 
@@ -60,7 +60,11 @@ def change_view(changes: Changes) -> ChangeView:
         Counts by kind and by pair are of the samples that the details hold, the first thousand.
 
     Example:
-        >>> changes = Changes(1, ("cat", "dog"), (ChangedSample(0, "a.png", 0, 0, 1),))
+        >>> changes = Changes(
+        ...     1,
+        ...     ("cat", "dog"),
+        ...     (ChangedSample(index=0, name="a.png", label=0, float_class=0, quantized_class=1),),
+        ... )
         >>> view = change_view(changes)
         >>> view.effects, view.pairs[0].before, view.rows[0].after
         ((('lost', 1),), 'cat', 'dog')
@@ -71,11 +75,11 @@ def change_view(changes: Changes) -> ChangeView:
         samples, key=lambda sample: (EFFECTS.index(sample.effect), not sample.picture, sample.index)
     )
     return ChangeView(
-        changes.total,
-        tuple((effect, effects[effect]) for effect in EFFECTS if effects[effect]),
-        _pairs(samples, names),
-        tuple(_row(sample, names) for sample in listed[:MOST_SHOWN]),
-        changes.total - min(len(listed), MOST_SHOWN),
+        total=changes.total,
+        effects=tuple((effect, effects[effect]) for effect in EFFECTS if effects[effect]),
+        pairs=_pairs(samples, names),
+        rows=tuple(_row(sample, names) for sample in listed[:MOST_SHOWN]),
+        left_out=changes.total - min(len(listed), MOST_SHOWN),
     )
 
 
@@ -86,11 +90,11 @@ def _pairs(samples: Sequence[ChangedSample], names: Sequence[str]) -> tuple[Pair
     ordered = sorted(by_pair.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
         PairRow(
-            _class(before, names),
-            _class(after, names),
-            len(found),
-            found.count("lost"),
-            found.count("gained"),
+            before=_class(before, names),
+            after=_class(after, names),
+            count=len(found),
+            lost=found.count("lost"),
+            gained=found.count("gained"),
         )
         for (before, after), found in ordered[:MOST_SHOWN]
     )
@@ -99,7 +103,15 @@ def _pairs(samples: Sequence[ChangedSample], names: Sequence[str]) -> tuple[Pair
 def _row(sample: ChangedSample, names: Sequence[str]) -> ChangeRow:
     label = _class(sample.label, names) if sample.label is not None else ""
     before, after = _class(sample.float_class, names), _class(sample.quantized_class, names)
-    return ChangeRow(sample.name, sample.index, label, before, after, sample.effect, sample.picture)
+    return ChangeRow(
+        name=sample.name,
+        index=sample.index,
+        label=label,
+        before=before,
+        after=after,
+        effect=sample.effect,
+        picture=sample.picture,
+    )
 
 
 def _class(index: int, names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ LABEL_TURN = 330.0
 """Points beyond have their label on the left."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
     """A point: where it is, what it is of, and the row or card that it points to, 0 for none."""
 
@@ -32,7 +32,7 @@ class Point:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chart:
     """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the other's."""
 
@@ -62,17 +62,18 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     finite = [value for value in values if math.isfinite(value)]
     if len(tensors) < 2 or not finite:
         return None
-    along = Scale(1.0, float(len(tensors)), LEFT + 8, WIDTH - RIGHT - 8)
-    up = Scale(*widened(min(finite), max(finite)), HEIGHT - BOTTOM, TOP)
+    along = Scale(low=1.0, high=float(len(tensors)), start=LEFT + 8, end=WIDTH - RIGHT - 8)
+    low, high = widened(min(finite), max(finite))
+    up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
     anchors = {name: index for index, name in enumerate(cards, 1)}
 
     def points(kind: str, values: Iterable[float]) -> tuple[Point, ...]:
         return tuple(
             Point(
-                along.at(index),
-                up.at(value),
-                f"{item.name}: {kind} {value:.1f} dB",
-                anchors.get(item.name, 0),
+                x=along.at(index),
+                y=up.at(value),
+                text=f"{item.name}: {kind} {value:.1f} dB",
+                anchor=anchors.get(item.name, 0),
             )
             for index, (item, value) in enumerate(zip(tensors, values, strict=True), 1)
             if math.isfinite(value)
@@ -82,15 +83,15 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     isolated = points("isolated", (item.sqnr_isolated_db for item in tensors))
     worst = min(tensors, key=lambda item: item.sqnr_accumulated_db)
     return Chart(
-        "quantized activations, from input to output",
-        "SQNR (dB)",
-        along.ticks(6),
-        up.ticks(5),
-        accumulated,
-        isolated,
-        _line(accumulated),
-        _line(isolated),
-        f"lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
+        label_x="quantized activations, from input to output",
+        label_y="SQNR (dB)",
+        ticks_x=along.ticks(6),
+        ticks_y=up.ticks(5),
+        points=accumulated,
+        others=isolated,
+        line=_line(accumulated),
+        second=_line(isolated),
+        summary=f"lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
     )
 
 
@@ -115,27 +116,28 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         return None
     known.sort(key=lambda item: ranking.badness(item[1]), reverse=True)
     works, values = [macs for *_, macs in known], [ranking.drawn(value) for _, value, _ in known]
-    along = Scale(min(works) / 1.5, max(works) * 1.5, LEFT + 4, WIDTH - RIGHT, log=True)
-    ends = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
-    up = Scale(*widened(min(values), max(values)), *ends)
+    along = Scale(low=min(works) / 1.5, high=max(works) * 1.5, start=LEFT + 4, end=WIDTH - RIGHT, log=True)
+    start, end = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
+    low, high = widened(min(values), max(values))
+    up = Scale(low=low, high=high, start=start, end=end)
     anchors = {name: index for index, name in enumerate(rows, 1)}
     points = tuple(
         Point(
-            along.at(macs),
-            up.at(ranking.drawn(value)),
-            f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(macs)} MACs",
-            anchors.get(layer.name, 0),
-            layer.integer,
-            _cut(layer.name),
+            x=along.at(macs),
+            y=up.at(ranking.drawn(value)),
+            text=f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(macs)} MACs",
+            anchor=anchors.get(layer.name, 0),
+            integer=layer.integer,
+            label=_cut(layer.name),
         )
         for layer, value, macs in known
     )
     return Chart(
-        "multiply-accumulates of one sample",
-        ranking.label,
-        along.ticks(5),
-        up.ticks(5),
-        _labelled(points),
+        label_x="multiply-accumulates of one sample",
+        label_y=ranking.label,
+        ticks_x=along.ticks(5),
+        ticks_y=up.ticks(5),
+        points=_labelled(points),
         summary=f"Most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodRange:
     """The range that one amax method chooses for a tensor.
 
@@ -21,7 +21,7 @@ class MethodRange:
     clipped: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorEvidence:
     """An activation that is quantized, as the calibration saw it.
 

@@ -18,7 +18,7 @@ MOST_CLASSES = 100
 Domain = tuple[float, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Strip:
     """An interval in a drawing that is 180 wide: where its ends, its value and a reference are.
 
@@ -38,7 +38,7 @@ class Strip:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricRow:
     """A metric, or one class of it, as texts; what a comparison of the two models has not is empty."""
 
@@ -55,7 +55,7 @@ class MetricRow:
     classes_left_out: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateRow:
     """A gate as texts; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
 
@@ -98,17 +98,17 @@ def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
     interval = format_interval(metric.drop_interval, metric.unit)
     pytorch = metric.pytorch_value
     return MetricRow(
-        metric.name,
-        format_value(before, metric.unit),
-        format_value(metric.quantized_value, metric.unit),
-        format_drop(drop, metric.unit),
-        interval,
-        metric.no_interval if metric.flips is None else _flips_text(metric.flips),
-        _strip(drop, metric.drop_interval, domain, interval, reference=0.0),
-        format_value(pytorch, metric.unit) if pytorch is not None else "",
-        _made_by(metric),
-        _class_rows(metric),
-        max(len(metric.by_class) - MOST_CLASSES, 0),
+        name=metric.name,
+        float_value=format_value(before, metric.unit),
+        quantized_value=format_value(metric.quantized_value, metric.unit),
+        drop=format_drop(drop, metric.unit),
+        interval=interval,
+        note=metric.no_interval if metric.flips is None else _flips_text(metric.flips),
+        strip=_strip(drop, metric.drop_interval, domain, interval, reference=0.0),
+        pytorch_value=format_value(pytorch, metric.unit) if pytorch is not None else "",
+        made_by=_made_by(metric),
+        classes=_class_rows(metric),
+        classes_left_out=max(len(metric.by_class) - MOST_CLASSES, 0),
     )
 
 
@@ -128,13 +128,13 @@ def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
     domain = _domain([0.0, *ends, *(one.drop for one, _ in found)])
     return tuple(
         MetricRow(
-            one.name or str(one.label),
-            format_value(one.float_value, "share"),
-            format_value(one.quantized_value, "share"),
-            format_drop(one.drop, "share"),
-            format_interval(interval, "share"),
-            f"{one.flips.samples:,}",
-            _strip(one.drop, interval, domain, format_interval(interval, "share"), reference=0.0),
+            name=one.name or str(one.label),
+            float_value=format_value(one.float_value, "share"),
+            quantized_value=format_value(one.quantized_value, "share"),
+            drop=format_drop(one.drop, "share"),
+            interval=format_interval(interval, "share"),
+            note=f"{one.flips.samples:,}",
+            strip=_strip(one.drop, interval, domain, format_interval(interval, "share"), reference=0.0),
         )
         for one, interval in found
     )
@@ -150,7 +150,15 @@ def _compared_row(metric: Measurement) -> MetricRow:
     domain = _domain([found.low, found.high, metric.quantized_value]) if found is not None else None
     value = format_value(metric.quantized_value, metric.unit)
     strip = _strip(metric.quantized_value, found, domain, interval)
-    return MetricRow(metric.name, "", value, "", interval, "", strip)
+    return MetricRow(
+        name=metric.name,
+        float_value="",
+        quantized_value=value,
+        drop="",
+        interval=interval,
+        note="",
+        strip=strip,
+    )
 
 
 def _gate_row(report: Report, gate: GateResult) -> GateRow:
@@ -163,14 +171,30 @@ def _gate_row(report: Report, gate: GateResult) -> GateRow:
     domain = _domain([gate.limit, gate.value, *ends, *from_zero])
     doubt = doubt_text(gate, report.evaluation.samples) if undecided else ""
     strip = _strip(gate.value, gate.interval, domain, interval or value, reference=gate.limit)
-    return GateRow(what, limit, value, interval, result, state, doubt, _with_allowed(strip, gate))
+    return GateRow(
+        what=what,
+        limit=limit,
+        value=value,
+        interval=interval,
+        result=result,
+        state=state,
+        doubt=doubt,
+        strip=_with_allowed(strip, gate),
+    )
 
 
 def _with_allowed(strip: Strip | None, gate: GateResult) -> Strip | None:
     if strip is None or strip.reference is None:
         return None
     allowed = (strip.reference, STRIP_WIDTH) if gate.kind == "min" else (0.0, strip.reference)
-    return Strip(strip.value, strip.low, strip.high, strip.reference, allowed, strip.text)
+    return Strip(
+        value=strip.value,
+        low=strip.low,
+        high=strip.high,
+        reference=strip.reference,
+        allowed=allowed,
+        text=strip.text,
+    )
 
 
 def _strip(
@@ -178,10 +202,17 @@ def _strip(
 ) -> Strip | None:
     if domain is None:
         return None
-    scale = Scale(*domain, STRIP_MARGIN, STRIP_WIDTH - STRIP_MARGIN)
+    scale = Scale(low=domain[0], high=domain[1], start=STRIP_MARGIN, end=STRIP_WIDTH - STRIP_MARGIN)
     low, high = (interval.low, interval.high) if interval is not None else (value, value)
     place = scale.at(reference) if reference is not None else None
-    return Strip(scale.at(value), scale.at(low), scale.at(high), place, None, text)
+    return Strip(
+        value=scale.at(value),
+        low=scale.at(low),
+        high=scale.at(high),
+        reference=place,
+        allowed=None,
+        text=text,
+    )
 
 
 def _drop_domain(metrics: Sequence[Measurement]) -> Domain | None:

@@ -34,7 +34,7 @@ class TableColumn:
     is_number: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerRow:
     """A layer: its cells, the card of its tensor, 0 for none, and what stands behind its row.
 
@@ -98,14 +98,14 @@ def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Anal
     used = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
     rows = tuple(
         LayerRow(
-            anchor,
-            item.layer.name,
-            item.layer.integer,
-            item.layer.reason,
-            tuple(row[index] for index in used),
-            cards.get(item.tensor.name, 0) if item.tensor is not None else 0,
-            item.analysed.finding if item.analysed is not None else "",
-            item.analysed.remedy if item.analysed is not None else "",
+            anchor=anchor,
+            name=item.layer.name,
+            integer=item.layer.integer,
+            reason=item.layer.reason,
+            cells=tuple(row[index] for index in used),
+            card=cards.get(item.tensor.name, 0) if item.tensor is not None else 0,
+            finding=item.analysed.finding if item.analysed is not None else "",
+            remedy=item.analysed.remedy if item.analysed is not None else "",
         )
         for anchor, (item, row) in enumerate(zip(known, cells, strict=True), 1)
     )

@@ -28,7 +28,7 @@ MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
 NOT_ANALYSED = "Which layers lose how much is not known yet. This finds it out and writes this page again:"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PageInput:
     """What a page is made of.
 
@@ -47,7 +47,7 @@ class PageInput:
     analysis_note: str = NOT_ANALYSED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """Everything that the template writes down."""
 

@@ -15,7 +15,7 @@ LEFT = 76.0
 """Room for the methods' names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Span:
     """A method's range in the drawing, and as text."""
 
@@ -29,7 +29,7 @@ class Span:
     chosen: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorCard:
     """A tensor's drawing and its texts.
 
@@ -65,7 +65,8 @@ def tensor_cards(
 
 
 def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) -> TensorCard:
-    scale = Scale(*_drawn(tensor), LEFT, WIDTH - 8)
+    low, high = _drawn(tensor)
+    scale = Scale(low=low, high=high, start=LEFT, end=WIDTH - 8)
     bars, is_log = _bars(tensor, scale)
     first = HEIGHT + CHOSEN_ROW
     spans = tuple(
@@ -73,19 +74,19 @@ def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) 
         for index, item in enumerate(tensor.ranges, 1)
     )
     return TensorCard(
-        anchor,
-        tensor.name,
-        tensor.format,
-        format_range(tensor.low, tensor.high),
-        _span(tensor.chosen, tensor.values, scale, first, chosen=True),
-        spans,
-        bars,
-        is_log,
-        scale.ticks(5),
-        first + len(spans) * ROW + AXIS,
-        tuple(_facts(tensor, analysed)),
-        analysed.finding if analysed is not None else "",
-        analysed.remedy if analysed is not None else "",
+        anchor=anchor,
+        name=tensor.name,
+        format=tensor.format,
+        range=format_range(tensor.low, tensor.high),
+        chosen=_span(tensor.chosen, tensor.values, scale, first, chosen=True),
+        spans=spans,
+        bars=bars,
+        is_log=is_log,
+        ticks=scale.ticks(5),
+        height=first + len(spans) * ROW + AXIS,
+        facts=tuple(_facts(tensor, analysed)),
+        finding=analysed.finding if analysed is not None else "",
+        remedy=analysed.remedy if analysed is not None else "",
     )
 
 
@@ -108,14 +109,14 @@ def _facts(tensor: TensorEvidence, analysed: TensorAnalysis | None) -> list[str]
 
 def _span(item: MethodRange, values: int, scale: Scale, y: float, *, chosen: bool) -> Span:
     return Span(
-        item.method,
-        y,
-        scale.at(item.low),
-        scale.at(item.high),
-        format_range(item.low, item.high),
-        format_decibels(item.sqnr_db) if item.sqnr_db is not None else "",
-        format_share(item.clipped, values) if item.clipped is not None else "",
-        chosen,
+        method=item.method,
+        y=y,
+        low=scale.at(item.low),
+        high=scale.at(item.high),
+        range=format_range(item.low, item.high),
+        sqnr=format_decibels(item.sqnr_db) if item.sqnr_db is not None else "",
+        clipped=format_share(item.clipped, values) if item.clipped is not None else "",
+        chosen=chosen,
     )
 
 

@@ -76,7 +76,12 @@ class ClassAccuracy(Recorded):
             name = names[label] if label < len(names) else ""
             found.append(
                 ClassValue(
-                    int(label), name, float(before.mean()), float(after.mean()), flips, drop_interval(flips)
+                    label=int(label),
+                    name=name,
+                    float_value=float(before.mean()),
+                    quantized_value=float(after.mean()),
+                    flips=flips,
+                    drop_interval=drop_interval(flips),
                 )
             )
         return tuple(found)

@@ -33,7 +33,7 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
         MetricError: the metric refuses its arguments.
 
     Example:
-        >>> metric_maker(MetricSpec("top1", "top1"))().targets
+        >>> metric_maker(MetricSpec(name="top1", metric="top1"))().targets
         'classes'
     """
     if not spec.is_named_code:

@@ -14,7 +14,7 @@ _WITH_OUTPUT = re.compile(r"(.*?:\w+|\w+)\[(.+)\]", re.DOTALL)
 """A callable's name holds no bracket, so that what ends with one names an output."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricSpec:
     """One metric that is measured on each model.
 
@@ -96,9 +96,9 @@ def _named(text: str, defined: Sequence[str]) -> MetricSpec | None:
     """Return what a text names; None for a metric that is computed anyway."""
     metric, output = split_output(text)
     if is_entry_point(metric):
-        return MetricSpec(_default_name(metric, output), metric, output)
+        return MetricSpec(name=_default_name(metric, output), metric=metric, output=output)
     require_metric(metric, defined)
-    return None if metric in PAIR_METRICS else MetricSpec(text, metric, output)
+    return None if metric in PAIR_METRICS else MetricSpec(name=text, metric=metric, output=output)
 
 
 def _defined(settings: MetricSettings) -> MetricSpec:
@@ -111,11 +111,11 @@ def _defined(settings: MetricSettings) -> MetricSpec:
                 hint="remove this [[metric]]",
             )
     return MetricSpec(
-        settings.name or _default_name(metric, output),
-        metric,
-        output,
-        settings.arguments,
-        settings.higher_is_better,
+        name=settings.name or _default_name(metric, output),
+        metric=metric,
+        output=output,
+        arguments=settings.arguments,
+        higher_is_better=settings.higher_is_better,
     )
 
 

@@ -88,7 +88,9 @@ class _Sums:
     def difference(self, name: str, scale: float | None) -> OutputDifference:
         width = self._high - self._low
         step = scale if scale is not None else width / STEPS if math.isfinite(width) and width > 0 else 1.0
-        return OutputDifference(name, self._absolute, step, scale is not None, self._sqnr())
+        return OutputDifference(
+            output=name, absolute=self._absolute, step=step, on_grid=scale is not None, sqnr_db=self._sqnr()
+        )
 
     def _sqnr(self) -> float:
         if self._noise == 0:

@@ -8,7 +8,7 @@ from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputDifference:
     """How far an output of the optimized graph is from that of the graph as it is written.
 
@@ -48,7 +48,7 @@ class OutputComparison:
     differences: tuple[OutputDifference, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verification:
     """What ``verify`` found.
 

@@ -85,7 +85,9 @@ def _result(metric: MetricChange) -> str:
     """Say whether it is better, and whether that could be chance.
 
     Example:
-        >>> _result(MetricChange("sqnr_db", "decibel", True, before=30.0, after=31.0))
+        >>> _result(
+        ...     MetricChange(name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=31.0)
+        ... )
         'better'
     """
     worse = metric.worse_by

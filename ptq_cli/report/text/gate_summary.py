@@ -41,7 +41,9 @@ def doubt_text(gate: GateResult, seen: int) -> str:
     """Say how many samples would settle a gate that ``seen`` ones cannot decide.
 
     Example:
-        >>> doubt_text(GateResult("top1", "max_drop", 0.01, 0.0, samples_needed=123), seen=50)
+        >>> doubt_text(
+        ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123), seen=50
+        ... )
         'undecided: drop of top1; about 120 samples would settle it, there were 50'
     """
     if gate.kind == "max_latency_ratio":
@@ -53,7 +55,7 @@ def limited_text(gate: GateResult) -> str:
     """Say what a gate limits.
 
     Example:
-        >>> limited_text(GateResult("top1", "max_drop", 0.01, 0.0))
+        >>> limited_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0))
         'drop of top1'
     """
     return {
@@ -85,7 +87,7 @@ def result_text(gate: GateResult) -> str:
     """Say what became of a gate.
 
     Example:
-        >>> result_text(GateResult("top1", "max_drop", 0.01, 0.02))
+        >>> result_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02))
         'FAIL'
     """
     doubt = ", undecided" if gate.verdict == "undecided" else ""

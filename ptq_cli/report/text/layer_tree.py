@@ -12,7 +12,7 @@ LONGEST_PERIOD = 64
 MOST_ROWS = 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TreeLayer:
     """A layer as the tree shows it.
 
@@ -39,7 +39,7 @@ class TreeLayer:
     constants: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TreeRow:
     """A line of the tree: a layer, a module with its totals, or several that are alike.
 
@@ -90,7 +90,19 @@ def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[l
 
     Example:
         >>> names = [f"body.{number}.{part}" for number in range(9) for part in ("fc", "act")]
-        >>> layers = [TreeLayer(name, "Gemm", "[8]", 4, 16, "float", False, "") for name in names]
+        >>> layers = [
+        ...     TreeLayer(
+        ...         name=name,
+        ...         op="Gemm",
+        ...         output="[8]",
+        ...         parameters=4,
+        ...         multiply_accumulates=16,
+        ...         placed="float",
+        ...         integer=False,
+        ...         reason="",
+        ...     )
+        ...     for name in names
+        ... ]
         >>> for row in layer_tree(layers)[0]:
         ...     print("  " * row.depth + row.label, row.layers, row.parameters)
         body 18 72
@@ -190,13 +202,13 @@ def _row(modules: Sequence[_Module], level: int, prefix: str = "") -> TreeRow:
     first, last = (module.label.rstrip("./") for module in (modules[0], modules[-1]))
     label = first if len(modules) == 1 else f"{first} … {_differing(first, last)}"
     return TreeRow(
-        level,
-        f"{prefix}: {label}" if prefix else label,
-        len(leaves),
-        modules[0].layer if not prefix else None,
-        _parameters(leaves),
-        sum(layer.multiply_accumulates or 0 for layer in leaves),
-        sum(layer.integer for layer in leaves),
+        depth=level,
+        label=f"{prefix}: {label}" if prefix else label,
+        layers=len(leaves),
+        layer=modules[0].layer if not prefix else None,
+        parameters=_parameters(leaves),
+        multiply_accumulates=sum(layer.multiply_accumulates or 0 for layer in leaves),
+        integers=sum(layer.integer for layer in leaves),
     )
 
 

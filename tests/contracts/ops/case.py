@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ptq_cli.core.tensors import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OpCase:
     """A graph in ONNX's text syntax; a node is named for its first output.
 

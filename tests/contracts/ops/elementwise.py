@@ -19,24 +19,26 @@ def after(operator: str, constants: str = "") -> str:
 
 
 ELEMENTWISE = {
-    "add": OpCase(both("Add(c, d)"), integer="c d a y", kernels={"QLinearAdd": 1, "QLinearConv": 3}),
+    "add": OpCase(graph=both("Add(c, d)"), integer="c d a y", kernels={"QLinearAdd": 1, "QLinearConv": 3}),
     "add_constant": OpCase(
-        after("Add(c, k)", ", float[4,8,8] k").replace("Conv(x, w)", "Conv<pads=[1,1,1,1]>(x, w)"),
+        graph=after("Add(c, k)", ", float[4,8,8] k").replace("Conv(x, w)", "Conv<pads=[1,1,1,1]>(x, w)"),
         integer="c y",
         floats={"a": "reads the constant 'k', and a quantized constant costs accuracy for nothing"},
         kernels={"QLinearConv": 2},
     ),
     "sub": OpCase(
-        both("Sub(c, d)"),
+        graph=both("Sub(c, d)"),
         integer="c d y",
         floats={"a": "no integer Sub: ONNX Runtime adds and multiplies integers"},
         kernels={"QLinearConv": 3},
     ),
     "mul": OpCase(
-        both("Mul(c, d)"), integer="c d a y", kernels={"QLinearConv": 3, "QLinearMul": 1}, least_db=28
+        graph=both("Mul(c, d)"), integer="c d a y", kernels={"QLinearConv": 3, "QLinearMul": 1}, least_db=28
     ),
     "mul_scalar": OpCase(
-        graph(PLANE, "float[4,4,1,1] u, float k = {0.5}", "t = Tanh(x)", "a = Mul(t, k)", "y = Conv(a, u)"),
+        graph=graph(
+            PLANE, "float[4,4,1,1] u, float k = {0.5}", "t = Tanh(x)", "a = Mul(t, k)", "y = Conv(a, u)"
+        ),
         integer="y",
         floats={
             "t": "no integer Tanh: of the activation functions",
@@ -45,7 +47,7 @@ ELEMENTWISE = {
         kernels={"QLinearConv": 1},
     ),
     "div": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,1,1] u",
             "c = Conv<pads=[1,1,1,1]>(x, w)",
@@ -63,7 +65,9 @@ ELEMENTWISE = {
         least_db=21,
     ),
     "div_scalar": OpCase(
-        graph(PLANE, "float[4,4,1,1] u, float k = {2.5}", "t = Tanh(x)", "a = Div(t, k)", "y = Conv(a, u)"),
+        graph=graph(
+            PLANE, "float[4,4,1,1] u, float k = {2.5}", "t = Tanh(x)", "a = Div(t, k)", "y = Conv(a, u)"
+        ),
         integer="y",
         floats={
             "t": "no integer Tanh: of the activation functions",
@@ -71,66 +75,70 @@ ELEMENTWISE = {
         },
         kernels={"QLinearConv": 1},
     ),
-    "relu": OpCase(after("Relu(c)"), integer="c a y", kernels={"QLinearConv": 2}),
+    "relu": OpCase(graph=after("Relu(c)"), integer="c a y", kernels={"QLinearConv": 2}),
     "clip_0_6": OpCase(
-        after("Clip(c, low, high)", ", float low = {0}, float high = {6}"),
+        graph=after("Clip(c, low, high)", ", float low = {0}, float high = {6}"),
         integer="c a y",
         kernels={"QLinearConv": 2},
     ),
     "clip_above_0": OpCase(
-        after("Clip(c, low)", ", float low = {0.1}"),
+        graph=after("Clip(c, low)", ", float low = {0.1}"),
         integer="c y",
         floats={"a": "its bound 'low' leaves out 0, which a quantized range holds"},
         kernels={"QLinearConv": 2},
     ),
     "leaky_relu": OpCase(
-        after("LeakyRelu<alpha=0.1>(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearLeakyRelu": 1}
+        graph=after("LeakyRelu<alpha=0.1>(c)"),
+        integer="c a y",
+        kernels={"QLinearConv": 2, "QLinearLeakyRelu": 1},
     ),
     "prelu": OpCase(
-        after("PRelu(c, k)", ", float[4,1,1] k"),
+        graph=after("PRelu(c, k)", ", float[4,1,1] k"),
         integer="c y",
         floats={"a": "no integer PRelu: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
-    "sigmoid": OpCase(after("Sigmoid(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearSigmoid": 1}),
+    "sigmoid": OpCase(
+        graph=after("Sigmoid(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearSigmoid": 1}
+    ),
     "hard_sigmoid": OpCase(
-        after("HardSigmoid<alpha=0.16666667>(c)"),
+        graph=after("HardSigmoid<alpha=0.16666667>(c)"),
         integer="c y",
         floats={"a": "no integer HardSigmoid: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "hard_swish": OpCase(
-        after("HardSwish(c)"),
+        graph=after("HardSwish(c)"),
         integer="c y",
         floats={"a": "no integer HardSwish: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "tanh": OpCase(
-        after("Tanh(c)"),
+        graph=after("Tanh(c)"),
         integer="c y",
         floats={"a": "no integer Tanh: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "elu": OpCase(
-        after("Elu(c)"),
+        graph=after("Elu(c)"),
         integer="c y",
         floats={"a": "no integer Elu: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "gelu": OpCase(
-        after("Gelu(c)"),
+        graph=after("Gelu(c)"),
         integer="c y",
         floats={"a": "no integer Gelu: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "gelu_tanh": OpCase(
-        after('Gelu<approximate="tanh">(c)'),
+        graph=after('Gelu<approximate="tanh">(c)'),
         integer="c y",
         floats={"a": "no integer Gelu: of the activation functions"},
         kernels={"QLinearConv": 2},
     ),
     "gelu_written_out": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,1,1] u, float r = {1.4142135}, float one = {1}, float half = {0.5}",
             "c = Conv(x, w)",
@@ -146,7 +154,7 @@ ELEMENTWISE = {
         kernels={"QLinearConv": 2},
     ),
     "silu": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,1,1] u",
             "c = Conv(x, w)",
@@ -158,7 +166,7 @@ ELEMENTWISE = {
         kernels={"QLinearConv": 2, "QLinearMul": 1, "QLinearSigmoid": 1},
     ),
     "silu_opset_24": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,1,1] u",
             "c = Conv(x, w)",
@@ -172,7 +180,7 @@ ELEMENTWISE = {
         kernels={"QLinearConv": 2},
     ),
     "squeeze_excite": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[2,4,1,1] p, float[4,2,1,1] q, float[4,4,1,1] u",
             "c = Conv<pads=[1,1,1,1]>(x, w)",

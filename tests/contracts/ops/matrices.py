@@ -7,72 +7,76 @@ STACK = "float[N,5,8] x"
 
 MATRICES = {
     "gemm": OpCase(
-        graph(ROW, "float[8,6] w, float[6] b", "y = Gemm(x, w, b)"), integer="y", kernels={"QGemm": 1}
+        graph=graph(ROW, "float[8,6] w, float[6] b", "y = Gemm(x, w, b)"), integer="y", kernels={"QGemm": 1}
     ),
     "gemm_trans_a": OpCase(
-        graph("float[8,5] x", "float[8,6] w, float[6] b", "y = Gemm<transA=1>(x, w, b)"),
+        graph=graph("float[8,5] x", "float[8,6] w, float[6] b", "y = Gemm<transA=1>(x, w, b)"),
         integer="y",
         kernels={"QGemm": 1},
     ),
     "gemm_trans_b": OpCase(
-        graph(ROW, "float[6,8] w, float[6] b", "y = Gemm<transB=1>(x, w, b)"),
+        graph=graph(ROW, "float[6,8] w, float[6] b", "y = Gemm<transB=1>(x, w, b)"),
         integer="y",
         kernels={"QGemm": 1},
     ),
     "gemm_alpha_beta": OpCase(
-        graph(ROW, "float[8,6] w, float[6] b", "y = Gemm<alpha=0.5, beta=2.0>(x, w, b)"),
+        graph=graph(ROW, "float[8,6] w, float[6] b", "y = Gemm<alpha=0.5, beta=2.0>(x, w, b)"),
         integer="y",
         kernels={"QGemm": 1},
     ),
     "gemm_without_bias": OpCase(
-        graph(ROW, "float[8,6] w", "y = Gemm(x, w)"), integer="y", kernels={"QGemm": 1}
+        graph=graph(ROW, "float[8,6] w", "y = Gemm(x, w)"), integer="y", kernels={"QGemm": 1}
     ),
     "gemm_two_inputs": OpCase(
-        graph("float[4,8] x", "", "t = Transpose(x)", "y = Gemm(x, t)"),
+        graph=graph("float[4,8] x", "", "t = Transpose(x)", "y = Gemm(x, t)"),
         refused="its weight 't' is computed at run time",
     ),
     "gemm_weight_left": OpCase(
-        graph("float[8,6] x", "float[5,8] w", "y = Gemm(w, x)"),
+        graph=graph("float[8,6] x", "float[5,8] w", "y = Gemm(w, x)"),
         refused="reads the constant 'w', and a quantized constant costs accuracy for nothing",
     ),
     "gemm_computed_bias": OpCase(
-        graph(f"{ROW}, float[N,6] z", "float[8,6] w", "y = Gemm(x, w, z)"),
+        graph=graph(f"{ROW}, float[N,6] z", "float[8,6] w", "y = Gemm(x, w, z)"),
         refused="its bias 'z' is computed at run time",
     ),
     "matmul_constant_right": OpCase(
-        graph(STACK, "float[8,6] w", "y = MatMul(x, w)"), integer="y", kernels={"MatMulIntegerToFloat": 1}
+        graph=graph(STACK, "float[8,6] w", "y = MatMul(x, w)"),
+        integer="y",
+        kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_constant_left": OpCase(
-        graph("float[N,8,5] x", "float[6,8] w", "y = MatMul(w, x)"),
+        graph=graph("float[N,8,5] x", "float[6,8] w", "y = MatMul(w, x)"),
         integer="y/Transpose y/MatMul",
         floats={"y": COST},
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_constant_batched": OpCase(
-        graph("float[3,5,8] x", "float[3,8,6] w", "y = MatMul(x, w)"),
+        graph=graph("float[3,5,8] x", "float[3,8,6] w", "y = MatMul(x, w)"),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_both_variable": OpCase(
-        graph(f"{STACK}, float[N,8,6] z", "", "y = MatMul(x, z)"),
+        graph=graph(f"{STACK}, float[N,8,6] z", "", "y = MatMul(x, z)"),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_of_itself": OpCase(
-        graph("float[N,6,6] x", "", "y = MatMul(x, x)"), integer="y", kernels={"MatMulIntegerToFloat": 1}
+        graph=graph("float[N,6,6] x", "", "y = MatMul(x, x)"),
+        integer="y",
+        kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_broadcast_batch": OpCase(
-        graph("float[N,3,5,8] x, float[N,1,8,6] z", "", "y = MatMul(x, z)"),
+        graph=graph("float[N,3,5,8] x, float[N,1,8,6] z", "", "y = MatMul(x, z)"),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_vector": OpCase(
-        graph("float[N,8] x", "float[8] w", "y = MatMul(x, w)"),
+        graph=graph("float[N,8] x", "float[8] w", "y = MatMul(x, w)"),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_bias_relu_matmul": OpCase(
-        graph(
+        graph=graph(
             STACK,
             "float[8,6] w, float[6] b, float[6,4] v",
             "m = MatMul(x, w)",
@@ -88,12 +92,12 @@ MATRICES = {
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "matmul_weight_transposed": OpCase(
-        graph(STACK, "float[6,8] w", "t = Transpose<perm=[1,0]>(w)", "y = MatMul(x, t)"),
+        graph=graph(STACK, "float[6,8] w", "t = Transpose<perm=[1,0]>(w)", "y = MatMul(x, t)"),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "einsum_with_weight": OpCase(
-        graph(
+        graph=graph(
             STACK,
             "float[8,6] w, float[6,4] v",
             'e = Einsum<equation="nsi,io->nso">(x, w)',
@@ -103,7 +107,7 @@ MATRICES = {
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "einsum_of_two": OpCase(
-        graph(
+        graph=graph(
             "float[N,2,5,4] x, float[N,2,6,4] z",
             "float[6,4] v",
             'e = Einsum<equation="nhqd,nhkd->nhqk">(x, z)',
@@ -114,7 +118,7 @@ MATRICES = {
         least_db=20,
     ),
     "einsum_alone": OpCase(
-        graph(STACK, "float[8,6] w", 'y = Einsum<equation="nsi,io->nso">(x, w)'),
+        graph=graph(STACK, "float[8,6] w", 'y = Einsum<equation="nsi,io->nso">(x, w)'),
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),

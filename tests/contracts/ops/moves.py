@@ -18,7 +18,7 @@ def rows(body: str, constants: str = "", weight: str = "float[8,6] u") -> str:
 
 MOVES = {
     "concat": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,3,3] v, float[4,8,1,1] u",
             "c = Conv(x, w)",
@@ -30,7 +30,7 @@ MOVES = {
         kernels={"QLinearConcat": 1, "QLinearConv": 3},
     ),
     "split": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,2,1,1] u, float[4,2,1,1] v",
             "c = Conv(x, w)",
@@ -44,7 +44,7 @@ MOVES = {
         kernels={"QLinearConv": 3},
     ),
     "slice": OpCase(
-        plane(
+        graph=plane(
             "a = Slice(c, b, e, k)",
             ", int64[1] b = {1}, int64[1] e = {3}, int64[1] k = {1}",
             "float[4,2,1,1] u",
@@ -53,16 +53,18 @@ MOVES = {
         kernels={"QLinearConv": 2},
     ),
     "pad": OpCase(
-        plane("a = Pad(c, p)", ", int64[8] p = {0,0,1,1,0,0,1,1}"), integer="c y", kernels={"QLinearConv": 2}
+        graph=plane("a = Pad(c, p)", ", int64[8] p = {0,0,1,1,0,0,1,1}"),
+        integer="c y",
+        kernels={"QLinearConv": 2},
     ),
     "pad_reflect": OpCase(
-        plane('a = Pad<mode="reflect">(c, p)', ", int64[8] p = {0,0,1,1,0,0,1,1}"),
+        graph=plane('a = Pad<mode="reflect">(c, p)', ", int64[8] p = {0,0,1,1,0,0,1,1}"),
         integer="c y",
         floats={"a": "no integer Pad: ONNX Runtime keeps the pairs around it"},
         kernels={"QLinearConv": 2},
     ),
     "resize_nearest": OpCase(
-        plane(
+        graph=plane(
             'a = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">'
             "(c, , s)",
             ", float[4] s = {1,1,2,2}",
@@ -71,29 +73,29 @@ MOVES = {
         kernels={"QLinearConv": 2},
     ),
     "resize_linear": OpCase(
-        plane('a = Resize<mode="linear">(c, , s)', ", float[4] s = {1,1,2,2}"),
+        graph=plane('a = Resize<mode="linear">(c, , s)', ", float[4] s = {1,1,2,2}"),
         integer="c y",
         floats={"a": "mode is linear, the integer kernel needs nearest"},
         kernels={"QLinearConv": 2},
     ),
     "pad_of_named_axes": OpCase(
-        plane("a = Pad(c, p, , k)", ", int64[2] p = {1,2}, int64[1] k = {-1}"),
+        graph=plane("a = Pad(c, p, , k)", ", int64[2] p = {1,2}, int64[1] k = {-1}"),
         integer="c y",
         kernels={"QLinearConv": 2},
     ),
     "resize_of_named_axes": OpCase(
-        plane('a = Resize<mode="linear", axes=[2,3]>(c, , s)', ", float[2] s = {2,2}"),
+        graph=plane('a = Resize<mode="linear", axes=[2,3]>(c, , s)', ", float[2] s = {2,2}"),
         integer="c y",
         floats={"a": "mode is linear, the integer kernel needs nearest"},
         kernels={"QLinearConv": 2},
     ),
     "gather_rows": OpCase(
-        rows("a = Gather<axis=1>(g, i)", ", int64[2] i = {2,0}"),
+        graph=rows("a = Gather<axis=1>(g, i)", ", int64[2] i = {2,0}"),
         integer="g a y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "embedding": OpCase(
-        graph(
+        graph=graph(
             "int64[N,5] i",
             "float[10,8] t, float[8,6] u, float[6] b",
             "e = Gather(t, i)",
@@ -108,17 +110,17 @@ MOVES = {
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "reshape": OpCase(
-        rows("a = Reshape(g, s)", ", int64[3] s = {0,8,4}", "float[4,6] u"),
+        graph=rows("a = Reshape(g, s)", ", int64[3] s = {0,8,4}", "float[4,6] u"),
         integer="g a y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "transpose": OpCase(
-        rows("a = Transpose<perm=[0,2,1]>(g)", "", "float[4,6] u"),
+        graph=rows("a = Transpose<perm=[0,2,1]>(g)", "", "float[4,6] u"),
         integer="g a y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "squeeze_and_unsqueeze": OpCase(
-        rows("s = Unsqueeze(g, o)\n t = Squeeze(s, o)\n a = Relu(t)", ", int64[1] o = {1}"),
+        graph=rows("s = Unsqueeze(g, o)\n t = Squeeze(s, o)\n a = Relu(t)", ", int64[1] o = {1}"),
         integer="g y",
         floats={
             "s": COST,
@@ -128,7 +130,7 @@ MOVES = {
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "squeeze": OpCase(
-        graph(
+        graph=graph(
             "float[N,1,8] x",
             "float[8,8] w, float[8,6] u, int64[1] o = {1}",
             "g = MatMul(x, w)",
@@ -139,7 +141,7 @@ MOVES = {
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "flatten": OpCase(
-        graph(
+        graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[144,5] u",
             "c = Conv(x, w)",
@@ -150,49 +152,49 @@ MOVES = {
         kernels={"QGemm": 1, "QLinearConv": 1},
     ),
     "expand": OpCase(
-        rows("a = Expand(g, s)", ", int64[4] s = {2,1,1,1}"),
+        graph=rows("a = Expand(g, s)", ", int64[4] s = {2,1,1,1}"),
         integer="g a y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
     ),
     "max_pool": OpCase(
-        plane("a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(c)"),
+        graph=plane("a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(c)"),
         integer="c a y",
         kernels={"QLinearConv": 2},
     ),
     "average_pool": OpCase(
-        plane("a = AveragePool<kernel_shape=[2,2]>(c)"),
+        graph=plane("a = AveragePool<kernel_shape=[2,2]>(c)"),
         integer="c a y",
         kernels={"QLinearAveragePool": 1, "QLinearConv": 2},
     ),
     "average_pool_counts_pads": OpCase(
-        plane("a = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1>(c)"),
+        graph=plane("a = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1>(c)"),
         integer="c a y",
         kernels={"QLinearAveragePool": 1, "QLinearConv": 2},
     ),
     "global_average_pool": OpCase(
-        plane("a = GlobalAveragePool(c)"),
+        graph=plane("a = GlobalAveragePool(c)"),
         integer="c a y",
         kernels={"QLinearConv": 2, "QLinearGlobalAveragePool": 1},
     ),
     "global_max_pool": OpCase(
-        plane("a = GlobalMaxPool(c)"),
+        graph=plane("a = GlobalMaxPool(c)"),
         integer="c y",
         floats={"a": "no integer GlobalMaxPool: ONNX Runtime's is float"},
         kernels={"QLinearConv": 2},
     ),
     "reduce_mean_spatial": OpCase(
-        plane("a = ReduceMean(c, k)", ", int64[2] k = {2,3}"),
+        graph=plane("a = ReduceMean(c, k)", ", int64[2] k = {2,3}"),
         integer="c a y",
         kernels={"QLinearConv": 2, "QLinearGlobalAveragePool": 1},
     ),
     "reduce_mean_sequence": OpCase(
-        rows("a = ReduceMean<keepdims=0>(g, k)", ", int64[1] k = {1}"),
+        graph=rows("a = ReduceMean<keepdims=0>(g, k)", ", int64[1] k = {1}"),
         integer="g y",
         floats={"a": "no integer ReduceMean: ONNX Runtime's is float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "depth_to_space": OpCase(
-        plane("a = DepthToSpace<blocksize=2>(c)", "", "float[4,1,1,1] u"),
+        graph=plane("a = DepthToSpace<blocksize=2>(c)", "", "float[4,1,1,1] u"),
         integer="c a y",
         kernels={"QLinearConv": 2},
     ),

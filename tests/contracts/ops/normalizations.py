@@ -31,25 +31,25 @@ CAUSAL = np.triu(np.full((5, 5), -np.inf, np.float32), 1)
 
 NORMALIZATIONS = {
     "softmax": OpCase(
-        rows("a = Softmax(g)"),
+        graph=rows("a = Softmax(g)"),
         integer="g y",
         floats={"a": SOFTMAX},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "log_softmax": OpCase(
-        rows("a = LogSoftmax(g)"),
+        graph=rows("a = LogSoftmax(g)"),
         integer="g y",
         floats={"a": "no integer LogSoftmax: ONNX Runtime's is float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "layer_normalization": OpCase(
-        rows("a = LayerNormalization(g, s, t)", ", float[8] s, float[8] t"),
+        graph=rows("a = LayerNormalization(g, s, t)", ", float[8] s, float[8] t"),
         integer="g y",
         floats={"a": "no integer LayerNormalization: ONNX Runtime's is float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "layer_norm_written_out": OpCase(
-        rows(
+        graph=rows(
             "m = ReduceMean(g, k)\n d = Sub(g, m)\n q = Pow(d, two)\n v = ReduceMean(q, k)\n f = Add(v, e)\n"
             " r = Sqrt(f)\n n = Div(d, r)\n h = Mul(n, s)\n a = Add(h, t)",
             ", float[8] s, float[8] t, float two = {2}, float e = {0.00001}, int64[1] k = {-1}",
@@ -59,14 +59,14 @@ NORMALIZATIONS = {
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "rms_normalization": OpCase(
-        rows("a = RMSNormalization(g, s)", ", float[8] s"),
+        graph=rows("a = RMSNormalization(g, s)", ", float[8] s"),
         opset=23,
         integer="g y",
         floats={"a": "no integer RMSNormalization: ONNX Runtime's is float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "rms_norm_written_out": OpCase(
-        rows(
+        graph=rows(
             "q = Mul(g, g)\n m = ReduceMean(q, k)\n f = Add(m, e)\n r = Sqrt(f)\n n = Div(g, r)\n"
             " a = Mul(n, s)",
             ", float[8] s, float e = {0.00001}, int64[1] k = {-1}",
@@ -83,7 +83,7 @@ NORMALIZATIONS = {
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "rms_norm_without_scale": OpCase(
-        rows(
+        graph=rows(
             "t = Exp(g)\n q = Mul(t, t)\n m = ReduceMean(q, k)\n f = Add(m, e)\n r = Sqrt(f)\n"
             " i = Reciprocal(r)\n a = Mul(t, i)",
             ", float e = {0.00001}, int64[1] k = {-1}",
@@ -100,20 +100,20 @@ NORMALIZATIONS = {
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "instance_normalization": OpCase(
-        plane("a = InstanceNormalization(c, s, t)", ", float[4] s, float[4] t"),
+        graph=plane("a = InstanceNormalization(c, s, t)", ", float[4] s, float[4] t"),
         integer="c y",
         floats={"a": "no integer InstanceNormalization: ONNX Runtime's is float"},
         kernels={"QLinearConv": 2},
     ),
     "group_normalization": OpCase(
-        plane("a = GroupNormalization<num_groups=2>(c, s, t)", ", float[4] s, float[4] t"),
+        graph=plane("a = GroupNormalization<num_groups=2>(c, s, t)", ", float[4] s, float[4] t"),
         opset=21,
         integer="c y",
         floats={"a": "no integer GroupNormalization: ONNX Runtime's is float"},
         kernels={"QLinearConv": 2},
     ),
     "batch_normalization_alone": OpCase(
-        plane(
+        graph=plane(
             "r = Tanh(c)\n a = BatchNormalization(r, s, t, m, v)",
             ", float[4] s, float[4] t, float[4] m, float[4] v = {1,2,3,4}",
         ),
@@ -125,7 +125,7 @@ NORMALIZATIONS = {
         kernels={"QLinearConv": 2},
     ),
     "attention": OpCase(
-        graph(
+        graph=graph(
             ATTENTION_INPUTS,
             PROJECTIONS,
             *PROJECTED,
@@ -138,7 +138,7 @@ NORMALIZATIONS = {
         kernels={"MatMulIntegerToFloat": 4},
     ),
     "attention_with_mask": OpCase(
-        graph(
+        graph=graph(
             ATTENTION_INPUTS,
             f"{PROJECTIONS}, float[5,5] mask",
             *PROJECTED,
@@ -152,7 +152,7 @@ NORMALIZATIONS = {
         kernels={"MatMulIntegerToFloat": 4},
     ),
     "attention_alone": OpCase(
-        graph(
+        graph=graph(
             "float[N,5,8] q, float[N,5,8] k, float[N,5,8] v",
             "",
             "y = Attention<q_num_heads=2, kv_num_heads=2>(q, k, v)",
@@ -161,7 +161,7 @@ NORMALIZATIONS = {
         refused="no integer Attention: ONNX Runtime's is float",
     ),
     "attention_written_out": OpCase(
-        graph(
+        graph=graph(
             ATTENTION_INPUTS,
             f"{PROJECTIONS}, float r = {{0.35}}",
             *PROJECTED,

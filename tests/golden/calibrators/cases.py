@@ -94,7 +94,7 @@ def _amax(batches: list[np.ndarray], axes: tuple[int, ...]) -> np.ndarray:
         calibrator = Calibrator("max", axes)
         for array in batches:
             calibrator.update(torch.tensor(array))
-        found: np.ndarray = calibrator.amax(AmaxSettings("max"), IntegerFormat(8, signed=True)).numpy()
+        found: np.ndarray = calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).numpy()
         return found.ravel()
     # An axis before all others: our first one is always that of the samples.
     collector = ChannelCollector(axes[0] + 1, histograms=False)
@@ -120,10 +120,10 @@ def _histogram(case: Case, arrays: Arrays) -> None:
         return
     if "bad_method" in case["tags"] and params["method"] == "max":
         # Theirs has no such method of a histogram; ours is the same from ranges and from histograms.
-        check_amax_settings(AmaxSettings("max"))
+        check_amax_settings(AmaxSettings(method="max"))
         return
     if "bad_method" in case["tags"]:
-        _require_raises(UnknownNameError, lambda: check_amax_settings(AmaxSettings(params["method"])))
+        _require_raises(UnknownNameError, lambda: check_amax_settings(AmaxSettings(method=params["method"])))
         return
     if "raises" in case:
         require("per_axis" in case["tags"], f"the reference raises {case['raises']}")
@@ -217,7 +217,9 @@ def _recorded_histogram(case: Case, arrays: Arrays, batches: list[np.ndarray]) -
     counts[0] -= min(zeros, counts[0])
     largest = max(float(np.max(np.abs(array), initial=0.0)) for array in batches)
     top = float(case["values"]["hist_trace"][-1][2])
-    return LinearHistogram(np.zeros_like(counts), counts, top, 0.0, min(largest, top), zeros)
+    return LinearHistogram(
+        negative=np.zeros_like(counts), positive=counts, top=top, low=0.0, high=min(largest, top), zeros=zeros
+    )
 
 
 def _clips_everything(histogram: LinearHistogram, recorded: float, width: float) -> bool:

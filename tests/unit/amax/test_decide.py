@@ -23,8 +23,8 @@ from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
-MAX = AmaxSettings("max")
-MOST = AmaxSettings("percentile", 99.9)
+MAX = AmaxSettings(method="max")
+MOST = AmaxSettings(method="percentile", percentile=99.9)
 
 
 def decide_parameters(statistics, settings, format, symmetric):
@@ -43,13 +43,13 @@ def statistics_of(values, collector=None):
 
 @pytest.mark.parametrize("method", [AUTO, *METHODS])
 def test_known_methods_are_accepted(method):
-    check_amax_settings(AmaxSettings(method))
+    check_amax_settings(AmaxSettings(method=method))
 
 
 @pytest.mark.parametrize("decide", [check_amax_settings, lambda s: decide_amax(statistics_of([1.0]), s)])
 def test_unknown_method_names_the_nearest_and_all(decide):
     with pytest.raises(UnknownNameError) as caught:
-        decide(AmaxSettings("percentil"))
+        decide(AmaxSettings(method="percentil"))
 
     assert caught.value.message == "unknown amax method 'percentil' (did you mean 'percentile'?)"
     assert caught.value.hint == "known: auto, max, percentile, entropy, mse"
@@ -66,7 +66,7 @@ def test_unknown_method_names_the_nearest_and_all(decide):
     ],
 )
 def test_auto_follows_what_was_kept(method, has_histogram, resolved):
-    assert resolve_method(AmaxSettings(method), has_histogram=has_histogram) == resolved
+    assert resolve_method(AmaxSettings(method=method), has_histogram=has_histogram) == resolved
 
 
 def test_auto_decides_by_percentile_where_there_are_histograms():
@@ -82,7 +82,7 @@ def test_auto_decides_by_max_where_there_are_none():
 def test_methods_without_histograms_are_missing(method, symmetric):
     with pytest.raises(MissingStatisticError, match=f"the {method} method needs histograms"):
         decide_parameters(
-            statistics_of(OUTLIER, MaxCollector()), AmaxSettings(method), UINT8, symmetric=symmetric
+            statistics_of(OUTLIER, MaxCollector()), AmaxSettings(method=method), UINT8, symmetric=symmetric
         )
 
 
@@ -95,7 +95,7 @@ def test_unknown_method_of_weights_is_refused_and_auto_is_none_of_them():
 
 
 def test_decision_says_by_which_method_and_from_how_many_candidates():
-    found = decide(statistics_of(OUTLIER), AmaxSettings("mse", bins=512), UINT8, symmetric=False)
+    found = decide(statistics_of(OUTLIER), AmaxSettings(method="mse", bins=512), UINT8, symmetric=False)
 
     assert found.method == "mse"
     assert found.choice.candidates == 512
@@ -106,7 +106,7 @@ def test_decision_says_by_which_method_and_from_how_many_candidates():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 def test_channels_are_decided_one_by_one(method, symmetric):
-    settings = AmaxSettings(method)
+    settings = AmaxSettings(method=method)
     values = np.outer(np.random.default_rng(3).normal(size=20_000), [1, 0.25, 0]).astype(np.float32)
     collector = ChannelCollector(1)
     collector.update(values)

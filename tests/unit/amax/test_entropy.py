@@ -65,7 +65,9 @@ def test_amax_is_the_last_least_of_brute_force(counts, levels, start, stride):
 
 def one_sided(counts):
     top = float(counts.size)
-    return LinearHistogram(np.zeros_like(counts), counts, top, 0.0, top, 0)
+    return LinearHistogram(
+        negative=np.zeros_like(counts), positive=counts, top=top, low=0.0, high=top, zeros=0
+    )
 
 
 @given(
@@ -79,7 +81,14 @@ def test_neither_end_of_a_range_can_be_bettered_alone(negative, positive, levels
     if not (sides[0][1:].any() and sides[1][1:].any()):
         return
     extents = [int(np.flatnonzero(side)[-1]) + 1 for side in sides]
-    histogram = LinearHistogram(*sides, float(size), -float(extents[0]), float(extents[1]), 0)
+    histogram = LinearHistogram(
+        negative=sides[0],
+        positive=sides[1],
+        top=float(size),
+        low=-float(extents[0]),
+        high=float(extents[1]),
+        zeros=0,
+    )
 
     choice = entropy_range(histogram, levels, start_bin=2)
 

@@ -49,7 +49,7 @@ def kept(array: np.ndarray) -> tuple[TensorStatistics, BitHistogram]:
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "zero point"])
 def test_the_error_is_that_of_the_values(array, method, format, symmetric):
     statistics, histogram = kept(array)
-    parameters = decide(statistics, AmaxSettings(method), format, symmetric=symmetric).parameters
+    parameters = decide(statistics, AmaxSettings(method=method), format, symmetric=symmetric).parameters
 
     found = expected_error(statistics, histogram, parameters)
 
@@ -68,7 +68,7 @@ def test_the_error_is_that_of_the_values(array, method, format, symmetric):
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "zero point"])
 def test_the_clipped_count_is_bounded_by_whole_bins(array, method, symmetric):
     statistics, histogram = kept(array)
-    choice = decide(statistics, AmaxSettings(method), INT8, symmetric=symmetric).choice
+    choice = decide(statistics, AmaxSettings(method=method), INT8, symmetric=symmetric).choice
 
     least, most = count_clipped(statistics, histogram, choice)
 
@@ -88,7 +88,9 @@ def test_mse_has_the_smallest_error_of_all_methods():
         name: expected_error(
             statistics,
             histogram,
-            decide(statistics, AmaxSettings(name), IntegerFormat(4, signed=True), symmetric=True).parameters,
+            decide(
+                statistics, AmaxSettings(method=name), IntegerFormat(4, signed=True), symmetric=True
+            ).parameters,
         ).mse
         for name in METHODS
     }

@@ -38,7 +38,9 @@ def two_sided(negative, positive):
     size = len(negative)
     low = -float(np.max(np.flatnonzero(negative), initial=-1) + 1)
     high = float(np.max(np.flatnonzero(positive), initial=-1) + 1)
-    return LinearHistogram(np.array(negative), np.array(positive), float(size), low, high, 0)
+    return LinearHistogram(
+        negative=np.array(negative), positive=np.array(positive), top=float(size), low=low, high=high, zeros=0
+    )
 
 
 @given(negative=COUNTS, positive=COUNTS, amax=st.floats(1.0, 24.0))
@@ -115,7 +117,9 @@ def test_real_error_is_never_above_that_of_other_methods(values, bits, symmetric
     format, statistics = IntegerFormat(bits, signed=symmetric), statistics_of(values)
 
     def error(method, percentile=99.99):
-        choice = decide_range(statistics, AmaxSettings(method, percentile), format, symmetric=symmetric)
+        choice = decide_range(
+            statistics, AmaxSettings(method=method, percentile=percentile), format, symmetric=symmetric
+        )
         return real_error(values, choice, format, symmetric)
 
     ours = error("mse")

@@ -4,11 +4,11 @@ from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, sett
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 
-BASE = AmaxSettings("max", 99.0)
+BASE = AmaxSettings(method="max", percentile=99.0)
 
 
 def override(match, **settings):
-    return OverrideSettings(match, **settings)
+    return OverrideSettings(match=match, **settings)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,15 @@ def test_later_override_wins_key_by_key():
         override("head.fc", percentile=50.0, amax="percentile"),
     ]
 
-    assert settings_for(Meant(["a"]), BASE, overrides) == AmaxSettings("mse", 99.0, "mse")
-    assert settings_for(Meant(["head.norm"]), BASE, overrides) == AmaxSettings("entropy", 99.0, "mse")
-    assert settings_for(Meant(["head.fc"]), BASE, overrides) == AmaxSettings("percentile", 50.0, "mse")
+    assert settings_for(Meant(["a"]), BASE, overrides) == AmaxSettings(
+        method="mse", percentile=99.0, weight_method="mse"
+    )
+    assert settings_for(Meant(["head.norm"]), BASE, overrides) == AmaxSettings(
+        method="entropy", percentile=99.0, weight_method="mse"
+    )
+    assert settings_for(Meant(["head.fc"]), BASE, overrides) == AmaxSettings(
+        method="percentile", percentile=50.0, weight_method="mse"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_later_override_wins_key_by_key():
 def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
     found = settings_for(Meant(["a"]), BASE, [override("a", **settings)])
 
-    assert found == AmaxSettings(method, 98.0, weight_method)
+    assert found == AmaxSettings(method=method, percentile=98.0, weight_method=weight_method)
 
 
 @pytest.mark.parametrize("settings", [{"amax": "msee"}, {"weight_amax": "msee"}], ids=str)

@@ -25,9 +25,18 @@ def make_tensor(values: np.ndarray, collector: type = HistogramCollector, **choi
     kept = collector()
     assert kept.update(np.asarray(values, np.float32))
     parameters = parameters_from_range(0.0, 1.0, UINT8)
-    methods = {name: MethodView(name, choice, parameters, None, None) for name, choice in choices.items()}
+    methods = {
+        name: MethodView(method=name, choice=choice, parameters=parameters, clipped=None, error=None)
+        for name, choice in choices.items()
+    }
     site = ActivationSite("x", "x", UINT8, symmetric=False)
-    return TensorView(site, kept.statistics(), AmaxSettings(), "max", MappingProxyType(methods))
+    return TensorView(
+        site=site,
+        statistics=kept.statistics(),
+        settings=AmaxSettings(),
+        chosen="max",
+        methods=MappingProxyType(methods),
+    )
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -24,7 +24,7 @@ class Leaf:
         return 2 * self.size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tree:
     kind: Literal["oak", "elm"]
     height: float
@@ -33,7 +33,9 @@ class Tree:
     notes: dict[str, str]
 
 
-TREE = Tree("oak", 1.5, None, (Leaf(1), Leaf(2, "b", flag=False)), {"b": "2", "a": "1"})
+TREE = Tree(
+    kind="oak", height=1.5, age=None, leaves=(Leaf(1), Leaf(2, "b", flag=False)), notes={"b": "2", "a": "1"}
+)
 
 
 def through_json(kind: Any, value: Any) -> Any:

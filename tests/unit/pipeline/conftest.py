@@ -45,7 +45,7 @@ def run(folder: Path) -> RunDirectory:
 @pytest.fixture
 def request_with() -> Callable[..., Request]:
     """Make a request for the model, with further settings by the names of their flags."""
-    return lambda **settings: Request({**SETTINGS, **settings}, Path("model.onnx"))
+    return lambda **settings: Request(settings={**SETTINGS, **settings}, model=Path("model.onnx"))
 
 
 @pytest.fixture

@@ -53,4 +53,4 @@ def test_a_model_is_brought_to_the_opset_that_its_target_needs(run, request_with
     run_export(request_with(target="./newer.toml"), run)
     assert opset_of(ir.load(run.float_model)) == 20
     assert opset_of(ir.load(run.quantized_model)) == 22
-    assert run_verify(Request({}), run).target == "newer"
+    assert run_verify(Request(settings={}), run).target == "newer"

@@ -49,7 +49,7 @@ def test_a_tensor_that_is_always_zero_is_told(
 
 
 def test_export(finished: RunDirectory) -> None:
-    result = run_export(Request({}), finished)
+    result = run_export(Request(settings={}), finished)
     assert (result.output, result.target, result.amax) == (finished.quantized_model, "ort-cpu", "percentile")
     assert result.bytes == finished.quantized_model.stat().st_size
     assert result.kernels is not None and result.kernels.integer["Gemm"] == 1
@@ -62,7 +62,7 @@ def test_kernels_are_not_asked_for_in_passing_where_the_graph_is_long(
     finished: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_module, "COUNTED_NODES", 1)
-    assert run_export(Request({}), finished).kernels is None
+    assert run_export(Request(settings={}), finished).kernels is None
 
 
 def test_kernels_are_those_of_a_target_that_runs_here(
@@ -74,13 +74,13 @@ def test_kernels_are_those_of_a_target_that_runs_here(
 
 def test_export_to_another_file_leaves_the_run_directory_s(finished: RunDirectory, folder: Path) -> None:
     before = finished.quantized_model.read_bytes()
-    run_export(Request({"amax": "max"}), finished, folder / "deep/er/out.onnx")
+    run_export(Request(settings={"amax": "max"}), finished, folder / "deep/er/out.onnx")
     assert finished.quantized_model.read_bytes() == before
     assert (folder / "deep/er/out.onnx").read_bytes() != before
 
 
 def test_evaluate(finished: RunDirectory) -> None:
-    report = run_evaluate(Request({}), finished).report
+    report = run_evaluate(Request(settings={}), finished).report
     assert [metric.name for metric in report.metrics][:3] == ["top1", "sqnr_db", "cosine"]
     assert (report.model.source, report.evaluation.source) == ("model.onnx", "calib.npz")
     assert report.calibration.samples == 10
@@ -88,20 +88,20 @@ def test_evaluate(finished: RunDirectory) -> None:
 
 
 def test_metrics_that_are_limited_are_computed(finished: RunDirectory) -> None:
-    report = run_evaluate(Request({"metric": ["top1"], "max_drop": {"top5": 1.0}}), finished).report
+    report = run_evaluate(Request(settings={"metric": ["top1"], "max_drop": {"top5": 1.0}}), finished).report
     assert [metric.name for metric in report.metrics][:2] == ["top1", "top5"]
     assert report.verdict == "pass"
 
 
 def test_without_labels_the_comparisons_are_left(finished: RunDirectory, folder: Path) -> None:
     np.savez(folder / "bare.npz", x=np.ones((3, 4), np.float32))
-    report = run_evaluate(Request({"eval_data": "bare.npz"}), finished).report
+    report = run_evaluate(Request(settings={"eval_data": "bare.npz"}), finished).report
     assert "top1" not in [metric.name for metric in report.metrics]
 
 
 def test_evaluate_judges_the_model_that_is_named(finished: RunDirectory, folder: Path) -> None:
-    run_export(Request({"amax": "max"}), finished, folder / "max.onnx")
-    report = run_evaluate(Request({}), finished, folder / "max.onnx").report
+    run_export(Request(settings={"amax": "max"}), finished, folder / "max.onnx")
+    report = run_evaluate(Request(settings={}), finished, folder / "max.onnx").report
     assert report.model.quantized_model.name == "max.onnx"
     assert report.amax.method == "max"
     assert report.amax.settings == {}
@@ -112,7 +112,7 @@ def test_evaluate_refuses_a_model_of_other_statistics(
 ) -> None:
     run_calibrate(request_with(samples=3), finished)
     with pytest.raises(StaleCalibrationError, match="an earlier calibration"):
-        run_evaluate(Request({}), finished)
+        run_evaluate(Request(settings={}), finished)
 
 
 def test_evaluate_refuses_a_model_of_another_run(
@@ -123,14 +123,14 @@ def test_evaluate_refuses_a_model_of_another_run(
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(2 * weight, "fc.weight"))
     onnx.save(proto, "other.onnx")
     other = RunDirectory(Path("other"))
-    run_quantize(Request({"data": "calib.npz"}, Path("other.onnx")), other)
+    run_quantize(Request(settings={"data": "calib.npz"}, model=Path("other.onnx")), other)
     with pytest.raises(StaleCalibrationError, match="not made from this run's float model"):
-        run_evaluate(Request({}), finished, other.quantized_model)
+        run_evaluate(Request(settings={}), finished, other.quantized_model)
 
 
 def test_evaluate_refuses_what_ptq_did_not_write(finished: RunDirectory) -> None:
     with pytest.raises(InputFileError, match="was not written by ptq export"):
-        run_evaluate(Request({}), finished, Path("model.onnx"))
+        run_evaluate(Request(settings={}), finished, Path("model.onnx"))
 
 
 def test_quantize_without_a_limit_does_not_evaluate(run: RunDirectory, request_with: RequestWith) -> None:
@@ -161,7 +161,7 @@ def test_quantize_evaluates_when_asked_or_limited(
 
 def test_inspect_writes_nothing(folder: Path) -> None:
     before = sorted(folder.iterdir())
-    inspection = run_inspect(Request({}, Path("model.onnx")))
+    inspection = run_inspect(Request(settings={}, model=Path("model.onnx")))
     assert sorted(folder.iterdir()) == before
     assert [layer.name for layer in inspection.plan.layers] == ["fc"]
     assert inspection.parameters == 24
@@ -170,11 +170,11 @@ def test_inspect_writes_nothing(folder: Path) -> None:
 
 def test_inspect_of_onnx_needs_no_data_that_fit(folder: Path) -> None:
     Path("ptq.toml").write_text('[calibration]\ndata = "of-another-model.npz"\n')
-    assert run_inspect(Request({}, Path("model.onnx"))).parity is None
+    assert run_inspect(Request(settings={}, model=Path("model.onnx"))).parity is None
 
 
 def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> None:
-    run_evaluate(Request({"min": {"cosine": 0.5}}), finished)
+    run_evaluate(Request(settings={"min": {"cosine": 0.5}}), finished)
     assert run_gate(finished.report_json, GateSettings()).verdict == "pass"
     decided = run_gate(finished.report_json, GateSettings(min={"sqnr_db": 1000.0}))
     assert decided.verdict == "fail"
@@ -182,14 +182,14 @@ def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> 
 
 
 def test_gate_without_any_limit(finished: RunDirectory) -> None:
-    run_evaluate(Request({}), finished)
+    run_evaluate(Request(settings={}), finished)
     with pytest.raises(UsageError, match="no limit"):
         run_gate(finished.report_json, GateSettings())
 
 
 def test_a_stage_that_is_missing_names_its_command(run: RunDirectory) -> None:
     with pytest.raises(MissingStageError, match="with ptq calibrate"):
-        run_export(Request({}), run)
+        run_export(Request(settings={}), run)
 
 
 def test_the_python_api_is_the_same_verbs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

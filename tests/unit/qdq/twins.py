@@ -43,7 +43,7 @@ RESIDUAL = """(float[n, 6, 8] x) => (float[n, 6, 8] y)
 """A stream of floats that two blocks add to, as in a transformer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Twins:
     """Both models as protos, what was read of them, and the stages."""
 
@@ -65,5 +65,9 @@ def twins_of(model: ir.Model, other: ir.Model, integer: set[str]) -> Twins:
     reading = Reading(floats, twin)
     stages = cut_stages(floats, twin, reading, integer)
     return Twins(
-        floats, twin, reading, stages, StagedModel(stages, reading.pairs, floats.graph.output[0].name)
+        floats=floats,
+        quantized=twin,
+        reading=reading,
+        stages=stages,
+        staged=StagedModel(stages, reading.pairs, floats.graph.output[0].name),
     )

@@ -23,14 +23,24 @@ from ptq_cli.recipe.schema import (
 )
 
 FULL = Recipe(
-    ModelSettings(
+    model=ModelSettings(
         "/models/a/m.pt", "/models/a/model.py:build", True, {"x": [1, 3, 8, 8], 'odd "name".é': [2]}
     ),
-    ImageSettings("BGR", [256], [224, 224], 1 / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225], "NHWC"),
-    CalibrationSettings("/data/calib.npz", "max", 7, 100),
-    AmaxSettings("percentile", 99.99),
-    evaluation=EvaluationSettings("package.module:batches", ["top1", "top5"], 9, 50),
-    gate=GateSettings({"top1": 0.01}, {"sqnr_db": 25.0, "cosine": -math.inf}),
+    image=ImageSettings(
+        mode="BGR",
+        resize=[256],
+        crop=[224, 224],
+        scale=1 / 255,
+        mean=[0.485, 0.456, 0.406],
+        std=[0.229, 0.224, 0.225],
+        layout="NHWC",
+    ),
+    calibration=CalibrationSettings(data="/data/calib.npz", method="max", batch_size=7, samples=100),
+    amax=AmaxSettings(method="percentile", percentile=99.99),
+    evaluation=EvaluationSettings(
+        data="package.module:batches", metrics=["top1", "top5"], batch_size=9, samples=50
+    ),
+    gate=GateSettings(max_drop={"top1": 0.01}, min={"sqnr_db": 25.0, "cosine": -math.inf}),
     runtime=RuntimeSettings("cuda:1", 3),
 )
 
@@ -54,7 +64,7 @@ def test_file_is_found_again_from_another_folder(tmp_path, monkeypatch):
 
 
 def test_folder_can_move_with_its_files(tmp_path):
-    recipe = Recipe(ModelSettings(f"{tmp_path}/a/m.pt", f"{tmp_path}/a/model.py:build"))
+    recipe = Recipe(model=ModelSettings(f"{tmp_path}/a/m.pt", f"{tmp_path}/a/model.py:build"))
     run = tmp_path / "a" / "run"
     run.mkdir(parents=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe, run))
@@ -83,7 +93,9 @@ def test_resolved_preset_is_written_whole(tmp_path):
 
 
 def test_overrides_are_written_as_tables_with_what_they_set():
-    recipe = Recipe(override=[OverrideSettings("a*", amax="mse"), OverrideSettings("b", percentile=9.0)])
+    recipe = Recipe(
+        override=[OverrideSettings(match="a*", amax="mse"), OverrideSettings(match="b", percentile=9.0)]
+    )
 
     text = recipe_to_toml(recipe, Path("/"))
 
@@ -119,7 +131,7 @@ NUMBERS = st.floats(allow_nan=False)
     overrides=st.lists(
         st.builds(
             OverrideSettings,
-            TEXTS,
+            match=TEXTS,
             amax=st.none() | TEXTS,
             percentile=st.none() | NUMBERS,
             weight_amax=st.none() | TEXTS,
@@ -130,7 +142,7 @@ NUMBERS = st.floats(allow_nan=False)
 def test_any_values_survive_toml(shapes, limits, metrics, percentile, overrides):
     recipe = Recipe(
         model=ModelSettings(input_shape=shapes),
-        amax=AmaxSettings("percentile", percentile, start_bin=7),
+        amax=AmaxSettings(method="percentile", percentile=percentile, start_bin=7),
         override=overrides,
         evaluation=EvaluationSettings(metrics=metrics),
         gate=GateSettings(max_drop=limits),

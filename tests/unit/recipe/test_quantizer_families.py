@@ -58,7 +58,7 @@ def test_a_value_out_of_range_is_refused(family: str, value: float, says: str) -
 
 
 def test_a_text_must_be_one_of_the_words() -> None:
-    parameter = Parameter("granularity", "channel", "", words=("channel", "tensor"))
+    parameter = Parameter(name="granularity", default="channel", meaning="", words=("channel", "tensor"))
     assert parameter.allows("tensor") and not parameter.allows("row")
     assert parameter.wanted == "channel or tensor"
 

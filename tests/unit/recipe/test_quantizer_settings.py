@@ -41,8 +41,10 @@ def test_weights_name_a_family_with_its_parameters(table, family):
 
 
 def test_activations_name_a_family_with_its_parameters():
-    assert activation_family(ActivationSettings("fixed_point", integer=3)) == FixedPointActivations(3)
-    assert activation_family(ActivationSettings("step", step=0.25)) == StepActivations(0.25)
+    assert activation_family(ActivationSettings(quantizer="fixed_point", integer=3)) == FixedPointActivations(
+        3
+    )
+    assert activation_family(ActivationSettings(quantizer="step", step=0.25)) == StepActivations(0.25)
 
 
 REFUSED = {
@@ -124,8 +126,10 @@ def layer(**weights):
 
 def test_a_layer_that_names_a_quantizer_begins_anew():
     below = layer(quantizer="fixed_point", bits=6, integer=2)
-    assert merge_layers([below, layer(quantizer="step")]).weights == WeightSettings("step")
-    assert merge_layers([below, layer(bits=4)]).weights == WeightSettings("fixed_point", 4, integer=2)
+    assert merge_layers([below, layer(quantizer="step")]).weights == WeightSettings(quantizer="step")
+    assert merge_layers([below, layer(bits=4)]).weights == WeightSettings(
+        quantizer="fixed_point", bits=4, integer=2
+    )
 
 
 def test_a_recipe_with_quantizers_is_written_and_read_again():

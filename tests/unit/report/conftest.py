@@ -35,10 +35,10 @@ def report() -> Report:
         evaluation=EvaluationSummary("eval.npz", 1000, "d" * 64),
         metrics=(
             Measurement(
-                "top1",
-                "share",
-                True,
-                True,
+                name="top1",
+                unit="share",
+                needs_labels=True,
+                higher_is_better=True,
                 quantized_value=0.826,
                 float_value=0.83,
                 quantized_interval=Interval(0.801, 0.848, "wilson"),
@@ -46,14 +46,40 @@ def report() -> Report:
                 flips=Flips.counted(1000, lost=12, gained=8),
                 quantized_hits=hits_to_text([True] * 826 + [False] * 174),
             ),
-            Measurement("sqnr_db", "decibel", False, True, 31.5, None, Interval(31.2, 31.9, "bootstrap")),
             Measurement(
-                "cosine", "number", False, True, 0.9987, None, Interval(0.99868, 0.99872, "bootstrap")
+                name="sqnr_db",
+                unit="decibel",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=31.5,
+                float_value=None,
+                quantized_interval=Interval(31.2, 31.9, "bootstrap"),
             ),
             Measurement(
-                "top1_agreement", "share", False, True, 0.985, None, Interval(0.9755, 0.991, "wilson")
+                name="cosine",
+                unit="number",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=0.9987,
+                float_value=None,
+                quantized_interval=Interval(0.99868, 0.99872, "bootstrap"),
             ),
-            Measurement("max_abs_error", "number", False, False, quantized_value=0.125),
+            Measurement(
+                name="top1_agreement",
+                unit="share",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=0.985,
+                float_value=None,
+                quantized_interval=Interval(0.9755, 0.991, "wilson"),
+            ),
+            Measurement(
+                name="max_abs_error",
+                unit="number",
+                needs_labels=False,
+                higher_is_better=False,
+                quantized_value=0.125,
+            ),
         ),
         layers=(
             LayerEntry("/conv1/Conv", "Conv", True, ""),
@@ -61,7 +87,21 @@ def report() -> Report:
             LayerEntry("/fc/Gemm", "Gemm", True, ""),
         ),
         gates=(
-            GateResult("top1", "max_drop", 0.01, 0.83 - 0.826, Interval(-0.005, 0.0134, "score"), 2214),
-            GateResult("sqnr_db", "min", 25.0, 31.5, Interval(31.2, 31.9, "bootstrap"), 1),
+            GateResult(
+                metric="top1",
+                kind="max_drop",
+                limit=0.01,
+                value=0.83 - 0.826,
+                interval=Interval(-0.005, 0.0134, "score"),
+                samples_needed=2214,
+            ),
+            GateResult(
+                metric="sqnr_db",
+                kind="min",
+                limit=25.0,
+                value=31.5,
+                interval=Interval(31.2, 31.9, "bootstrap"),
+                samples_needed=1,
+            ),
         ),
     )

@@ -30,7 +30,19 @@ def test_what_ptq_writes_is_valid(report: Report) -> None:
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan], ids=str)
 def test_non_finite_values_are_valid(report: Report, value: float) -> None:
     odd = replace(
-        report, metrics=(Measurement("sqnr_db", "decibel", False, True, value, value),), gates=(), layers=()
+        report,
+        metrics=(
+            Measurement(
+                name="sqnr_db",
+                unit="decibel",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=value,
+                float_value=value,
+            ),
+        ),
+        gates=(),
+        layers=(),
     )
     VALIDATOR.validate(json.loads(report_to_json(odd)))
 

@@ -89,7 +89,7 @@ SIZES = st.dictionaries(st.text("abc", min_size=1), st.integers(1, 100), min_siz
 
 @given(st.integers(0, 50), SIZES, st.integers(1, 5000), st.integers(1, 9), st.integers(0, 2))
 def test_the_estimate_keeps_the_limit_and_no_tensor_is_lost(base, taps, limit, most, at_once):
-    needs = Needs(0, base, 3, 5, 7, taps)
+    needs = Needs(reached=0, base=base, fixed=3, session=5, scratch=7, taps=taps)
     try:
         found = plan_memory(needs, limit, most_samples=most, least_samples=1, at_once=at_once)
     except MemoryLimitError:

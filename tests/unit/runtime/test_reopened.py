@@ -24,4 +24,4 @@ def test_every_batch_gives_what_an_open_session_gives(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_be_loaded_is_told() -> None:
     with pytest.raises(RuntimeFailedError, match="cannot load the model"):
-        ReopenedModel(StoredModel(b"none"), threads=1).run({})
+        ReopenedModel(StoredModel(content=b"none"), threads=1).run({})

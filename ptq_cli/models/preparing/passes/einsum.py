@@ -17,7 +17,7 @@ from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, rank_
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Product:
     """What is multiplied: the labels of ``first`` and ``second`` are of these four groups.
 
@@ -64,9 +64,9 @@ def _product(node: ir.Node) -> _Product | None:
     if array_of(first) is not None or (array_of(second) is None and len(one) < len(two)):
         first, second, one, two = second, first, two, one
     product = _Product(
-        first,
-        second,
-        (one, two, result),
+        first=first,
+        second=second,
+        labels=(one, two, result),
         batch="".join(label for label in result if label in one and label in two),
         left="".join(label for label in one if label in result and label not in two),
         right="".join(label for label in two if label in result and label not in one),

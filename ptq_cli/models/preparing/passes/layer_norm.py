@@ -29,7 +29,7 @@ from ptq_cli.models.preparing.rewriting.match import (
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Form:
     """What a form computes: ``root`` is its last node, ``x`` what is normalised over its last ``sizes``."""
 
@@ -94,7 +94,7 @@ def _normalised(sqrt: ir.Node) -> _Form | None:
         if sizes is None or numerator is None or not same:
             continue
         if all(_last_sizes(item.mean, x) == sizes for item in (deviation, numerator)):
-            return _Form(root, x, sizes, number)
+            return _Form(root=root, x=x, sizes=sizes, epsilon=number)
     return None
 
 
@@ -152,7 +152,7 @@ def _with_affine(form: _Form) -> _Form:
         node = sole_reader(root.outputs[0])
     if node is not None and node.op_type == "Add" and (found := _over_sizes(node, root, form)) is not None:
         root, bias = node, found
-    return _Form(root, form.x, form.sizes, form.epsilon, scale, bias)
+    return _Form(root=root, x=form.x, sizes=form.sizes, epsilon=form.epsilon, scale=scale, bias=bias)
 
 
 def _over_sizes(node: ir.Node, root: ir.Node, form: _Form) -> Array | None:

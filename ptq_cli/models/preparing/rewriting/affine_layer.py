@@ -12,7 +12,7 @@ from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, input_at
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AffineLayer:
     """A Conv, ConvTranspose or Gemm with a constant weight.
 
@@ -78,7 +78,9 @@ def affine_layer(node: ir.Node | None) -> AffineLayer | None:
         bias = (bias * np.float32(node.attributes.get_float("beta", 1.0))).astype(weight.dtype)
     bias = np.broadcast_to(bias.reshape(-1), (channels,))
     rank = 2 if node.op_type == "Gemm" else weight.ndim
-    return AffineLayer(node, weight, bias, channels, rank, second.name or node.op_type)
+    return AffineLayer(
+        node=node, weight=weight, bias=bias, channels=channels, rank=rank, name=second.name or node.op_type
+    )
 
 
 def per_channel(array: Floats, layer: AffineLayer) -> Floats | None:
@@ -88,7 +90,13 @@ def per_channel(array: Floats, layer: AffineLayer) -> Floats | None:
         array: what broadcasts to the layer's output, (N, channels, …), without changing its shape.
 
     Example:
-        >>> layer = AffineLayer(ir.Node("", "Conv", []), np.ones((3, 2, 1, 1)), np.zeros(3), 3, 4)
+        >>> layer = AffineLayer(
+        ...     node=ir.Node("", "Conv", []),
+        ...     weight=np.ones((3, 2, 1, 1)),
+        ...     bias=np.zeros(3),
+        ...     channels=3,
+        ...     rank=4,
+        ... )
         >>> per_channel(np.arange(3.0).reshape(3, 1, 1), layer)
         array([0., 1., 2.])
         >>> per_channel(np.arange(3.0), layer) is None

@@ -16,7 +16,7 @@ def view_of(values):
     collector.update(np.asarray(values, np.float32))
     channels = collector.statistics()
     return ChannelsView(
-        channels, "max", decide_channels(channels, AmaxSettings("max"), UINT8, symmetric=False)
+        channels, "max", decide_channels(channels, AmaxSettings(method="max"), UINT8, symmetric=False)
     )
 
 

@@ -11,13 +11,29 @@ from ptq_cli.report.proof.verification import OutputComparison, OutputDifference
 
 
 def integer(name: str, work: int | None = 10) -> OperatorProof:
-    return OperatorProof(name, "Conv", "integer", "QLinearConv", work, "", quantized=True)
+    return OperatorProof(
+        name=name,
+        op="Conv",
+        placement="integer",
+        kernel="QLinearConv",
+        multiply_accumulates=work,
+        reason="",
+        quantized=True,
+    )
 
 
 def floating(
     name: str, reason: str, op: str = "Gemm", work: int | None = 10, *, touched: bool = True
 ) -> OperatorProof:
-    return OperatorProof(name, op, "float", op, work, reason, touched)
+    return OperatorProof(
+        name=name,
+        op=op,
+        placement="float",
+        kernel=op,
+        multiply_accumulates=work,
+        reason=reason,
+        quantized=touched,
+    )
 
 
 def verification(*operators: OperatorProof, **changes: object) -> Verification:
@@ -87,14 +103,14 @@ def test_faults_are_listed_by_rule_and_cut(printed):
 
 @pytest.mark.parametrize(("decibels", "warned"), [(45.0, False), (12.0, True)])
 def test_outputs_that_differ_by_more_than_rounding_are_a_warning(printed, decibels, warned):
-    difference = OutputDifference("y", 0.5, 0.25, True, decibels)
+    difference = OutputDifference(output="y", absolute=0.5, step=0.25, on_grid=True, sqnr_db=decibels)
     lines = printed(verification(integer("c"), comparison=OutputComparison("d.npz", 8, (difference,))))
     assert f"y: at most 2 steps of its grid (0.5), SQNR {decibels:.2f} dB" in lines
     assert any(line.startswith("warning: 'y' differs") for line in lines) == warned
 
 
 def test_outputs_that_are_the_same_say_so(printed):
-    same = OutputDifference("y", 0.0, 1.0, False, math.inf)
+    same = OutputDifference(output="y", absolute=0.0, step=1.0, on_grid=False, sqnr_db=math.inf)
     assert "y: the same" in printed(
         verification(integer("c"), comparison=OutputComparison("d.npz", 8, (same,)))
     )

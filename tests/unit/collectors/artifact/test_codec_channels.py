@@ -13,7 +13,9 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import CalibrationFileError
 
 VALUES = np.random.default_rng(31).normal(size=(16, 3)).astype(np.float32)
-PROVENANCE = artifact.Provenance("m", "s", "d", {}, {}, "histogram", 16)
+PROVENANCE = artifact.Provenance(
+    model="m", source="s", data="d", settings={}, flags={}, method="histogram", samples=16
+)
 
 
 def statistics_of(array):

@@ -97,7 +97,12 @@ class Always:
 
 def saved(result):
     statistics, samples = result
-    return calibration_bytes(Calibration(Provenance("", "", "", {}, {}, "", samples), statistics))
+    return calibration_bytes(
+        Calibration(
+            Provenance(model="", source="", data="", settings={}, flags={}, method="", samples=samples),
+            statistics,
+        )
+    )
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 12], ids=lambda size: f"batches of {size}")

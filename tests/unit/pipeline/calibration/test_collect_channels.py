@@ -44,7 +44,12 @@ def run_collect(images=IMAGES, size=4, log=False, method="histogram", threads=1,
 
 def saved(result):
     statistics, samples = result
-    return calibration_bytes(Calibration(Provenance("", "", "", {}, {}, "", samples), statistics))
+    return calibration_bytes(
+        Calibration(
+            Provenance(model="", source="", data="", settings={}, flags={}, method="", samples=samples),
+            statistics,
+        )
+    )
 
 
 AXES = {"conv": 1, "relu": -3, "x": 1}

@@ -30,7 +30,7 @@ RequestWith = Callable[..., Request]
 
 
 def test_a_run_that_fits_is_loaded(finished: RunDirectory) -> None:
-    recipe, calibration, float_model = load_run(Request({}), finished)
+    recipe, calibration, float_model = load_run(Request(settings={}), finished)
     assert recipe.model.path is not None
     assert Path(recipe.model.path).name == "model.onnx"
     assert calibration.provenance.samples == 10
@@ -44,7 +44,7 @@ def test_what_the_block_made_of_a_changed_file_is_not_what_is_said(finished: Run
     finished.float_model.write_bytes(b"damaged")
     with (
         pytest.raises(StaleCalibrationError, match=NOT_THE_MODEL),
-        loaded_run(Request({}), finished) as (_, _, float_model),
+        loaded_run(Request(settings={}), finished) as (_, _, float_model),
     ):
         float_model.load()
 
@@ -55,14 +55,14 @@ def test_a_changed_file_is_told_at_the_end_of_the_block(finished: RunDirectory) 
     seen = []
     with (
         pytest.raises(StaleCalibrationError, match=NOT_THE_MODEL),
-        loaded_run(Request({}), finished) as (_, _, float_model),
+        loaded_run(Request(settings={}), finished) as (_, _, float_model),
     ):
         seen.append(float_model.content)
     assert seen == [changed]
 
 
 def test_an_error_of_the_block_is_its_own_where_nothing_has_changed(finished: RunDirectory) -> None:
-    with pytest.raises(KeyError, match="mine"), loaded_run(Request({}), finished):
+    with pytest.raises(KeyError, match="mine"), loaded_run(Request(settings={}), finished):
         raise KeyError("mine")
 
 
@@ -79,7 +79,7 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
 def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
     store(finished, **{key: "'../other.bin'"})
     with pytest.raises(StaleCalibrationError) as caught:
-        load_run(Request({}), finished)
+        load_run(Request(settings={}), finished)
     was = "'other.bin'" if key in LOCATIONS else "'../other.bin'"
     assert caught.value.message.startswith(f"'{key}' was {was} when it was calibrated, and is ")
     assert caught.value.hint == "run ptq calibrate again, or undo the change"
@@ -100,13 +100,13 @@ FREE = {"batch_size": 3, "threads": 1, "amax": "max", "max_drop": {"top1": 0.5},
 
 @pytest.mark.parametrize("name", FREE)
 def test_what_it_does_not_depend_on_may_change(finished: RunDirectory, name: str) -> None:
-    load_run(Request({name: FREE[name]}), finished)
+    load_run(Request(settings={name: FREE[name]}), finished)
 
 
 def test_the_float_model_must_be_the_calibrated_one(finished: RunDirectory) -> None:
     finished.float_model.write_bytes(Path("model.onnx").read_bytes())
     with pytest.raises(StaleCalibrationError, match=r"'ptq-run/model.float.onnx' is not the model"):
-        load_run(Request({}), finished)
+        load_run(Request(settings={}), finished)
 
 
 def test_the_source_must_be_as_it_was_but_may_be_gone(finished: RunDirectory) -> None:
@@ -114,22 +114,22 @@ def test_the_source_must_be_as_it_was_but_may_be_gone(finished: RunDirectory) ->
     content = source.read_bytes()
     source.write_bytes(content + b"\x72\x00")
     with pytest.raises(StaleCalibrationError, match=r"model.onnx' has changed since"):
-        load_run(Request({}), finished)
+        load_run(Request(settings={}), finished)
     source.unlink()
-    load_run(Request({}), finished)
+    load_run(Request(settings={}), finished)
 
 
 @pytest.mark.parametrize("name", ["calibration", "float_model"])
 def test_a_stage_that_is_missing_is_named(finished: RunDirectory, name: str) -> None:
     getattr(finished, name).unlink()
     with pytest.raises(MissingStageError, match="nothing was made in 'ptq-run' with ptq calibrate"):
-        load_run(Request({}), finished)
+        load_run(Request(settings={}), finished)
 
 
 def test_a_damaged_calibration_is_refused(finished: RunDirectory) -> None:
     finished.calibration.write_bytes(finished.calibration.read_bytes()[:-1])
     with pytest.raises(CalibrationFileError, match="is damaged"):
-        load_run(Request({}), finished)
+        load_run(Request(settings={}), finished)
 
 
 def test_only_flags_that_it_depends_on_are_kept(run: RunDirectory, request_with: RequestWith) -> None:

@@ -32,29 +32,29 @@ def calibrated(folder, run):
 
     def calibrated(target: str) -> Request:
         data = {"data": "x.npy", "eval_data": "x.npy"}
-        run_calibrate(Request({**data, "target": target}, Path("residual.onnx")), run)
-        return Request({"eval_data": "x.npy"})
+        run_calibrate(Request(settings={**data, "target": target}, model=Path("residual.onnx")), run)
+        return Request(settings={"eval_data": "x.npy"})
 
     return calibrated
 
 
 def test_what_was_measured_for_one_target_serves_another(calibrated, run):
     request = calibrated("ort-cpu")
-    exported = run_export(Request({"target": "tensorrt"}), run)
+    exported = run_export(Request(settings={"target": "tensorrt"}), run)
     assert exported.target == "tensorrt"
     # The report is of what was exported, whatever the calibration's flags say.
     report = run_evaluate(request, run).report
     assert report.target == "tensorrt"
     assert run_analyze(request, run).analysis.target == "tensorrt"
-    assert run_export(Request({}), run).target == "ort-cpu"
+    assert run_export(Request(settings={}), run).target == "ort-cpu"
     assert run_evaluate(request, run).report.target == "ort-cpu"
 
 
 def test_it_is_the_same_as_calibrated_for_that_target(calibrated, run):
     calibrated("ort-cpu")
-    run_export(Request({"target": "tensorrt"}), run, Path("other.onnx"))
+    run_export(Request(settings={"target": "tensorrt"}), run, Path("other.onnx"))
     calibrated("tensorrt")
-    run_export(Request({}), run, Path("own.onnx"))
+    run_export(Request(settings={}), run, Path("own.onnx"))
     graphs = [onnx.load(name).graph for name in ("other.onnx", "own.onnx")]
     assert graphs[0] == graphs[1]
 
@@ -63,7 +63,7 @@ def test_what_was_not_measured_is_named(calibrated, run):
     calibrated("tensorrt")
     message = "target 'ort-cpu' quantizes what the calibration did not measure: 'c'"
     with pytest.raises(StaleCalibrationError, match=message) as caught:
-        run_export(Request({"target": "ort-cpu"}), run)
+        run_export(Request(settings={"target": "ort-cpu"}), run)
     assert "--target ort-cpu" in (caught.value.hint or "")
 
 
@@ -71,7 +71,7 @@ def test_tensors_that_are_tied_are_evaluated_and_analyzed(calibrated, run):
     tied = 'name = "tied"\ndescription = "an Add of one scale"\nextends = "generic"\n[op.Add]\nties = true\n'
     Path("tied.toml").write_text(tied)
     request = calibrated("./tied.toml")
-    run_export(Request({}), run)
+    run_export(Request(settings={}), run)
     assert run_evaluate(request, run).report.target == "tied"
     assert run_analyze(request, run).analysis.layers
 
@@ -79,7 +79,7 @@ def test_tensors_that_are_tied_are_evaluated_and_analyzed(calibrated, run):
 def test_a_model_of_another_target_of_ones_own_is_not_taken_for_this_one(calibrated, run):
     Path("own.toml").write_text('name = "own"\ndescription = "as tensorrt"\nextends = "tensorrt"\n')
     request = calibrated("ort-cpu")
-    run_export(Request({"target": "./own.toml"}), run)
+    run_export(Request(settings={"target": "./own.toml"}), run)
     with pytest.raises(
         StaleCalibrationError, match="was exported for target 'own', and the recipe names 'ort-cpu'"
     ):

@@ -14,7 +14,9 @@ from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.recipe.schema import ActivationSettings, Recipe, WeightSettings
 
 RECIPE = replace(
-    Recipe(), weights=WeightSettings("fixed_point"), activations=ActivationSettings("fixed_point")
+    Recipe(),
+    weights=WeightSettings(quantizer="fixed_point"),
+    activations=ActivationSettings(quantizer="fixed_point"),
 )
 FLAGS = {"weight_quantizer": "fixed_point", "activation_quantizer": "fixed_point"}
 

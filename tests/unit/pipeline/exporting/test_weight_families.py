@@ -38,7 +38,9 @@ def decided(settings: WeightSettings, channel: float = 1.0, bias: float = 0.5):
 
 @pytest.mark.parametrize("alpha", ["none", "auto_po2"])
 def test_a_scale_of_fixed_point_that_a_bias_widens_stays_a_power_of_two(alpha):
-    _, found, site, _, _ = decided(WeightSettings("fixed_point", alpha=alpha), channel=1e-6, bias=30.0)
+    _, found, site, _, _ = decided(
+        WeightSettings(quantizer="fixed_point", alpha=alpha), channel=1e-6, bias=30.0
+    )
     assert found.widened == {"w": 1}
     mantissa, exponent = np.frexp(found.weights[site].scale)
     assert (mantissa == 0.5).all()
@@ -46,14 +48,16 @@ def test_a_scale_of_fixed_point_that_a_bias_widens_stays_a_power_of_two(alpha):
 
 
 def test_integers_of_a_found_power_of_two_are_those_of_the_quantizer():
-    weight, found, site, _, _ = decided(WeightSettings("fixed_point", alpha="auto_po2", bits=5))
-    expected = quantize_fixed_point(torch.tensor(weight), 5, alpha="auto_po2", auto=AutoScale(1))
+    weight, found, site, _, _ = decided(WeightSettings(quantizer="fixed_point", alpha="auto_po2", bits=5))
+    expected = quantize_fixed_point(torch.tensor(weight), 5, alpha="auto_po2", auto=AutoScale(axis=1))
     np.testing.assert_array_equal(found.stored[site].integers, expected.integers.numpy())
     np.testing.assert_array_equal(found.weights[site].scale, expected.scale.numpy())
 
 
 @pytest.mark.parametrize("bias", [0.3, 1e-3, -250.0])
-@pytest.mark.parametrize("settings", [WeightSettings("dorefa"), WeightSettings("fixed_point")])
+@pytest.mark.parametrize(
+    "settings", [WeightSettings(quantizer="dorefa"), WeightSettings(quantizer="fixed_point")]
+)
 def test_a_channel_of_zeros_keeps_its_bias(settings, bias):
     _, found, _, quantized, model = decided(settings, channel=0.0, bias=bias)
     assert found.widened == {}
@@ -62,7 +66,7 @@ def test_a_channel_of_zeros_keeps_its_bias(settings, bias):
 
 
 def test_a_widened_weight_of_dorefa_is_quantized_with_the_wider_scale():
-    weight, found, site, _, _ = decided(WeightSettings("dorefa"), channel=1e-6, bias=30.0)
+    weight, found, site, _, _ = decided(WeightSettings(quantizer="dorefa"), channel=1e-6, bias=30.0)
     assert found.widened == {"w": 1}
     expected = encode_dorefa(torch.tensor(weight), torch.tensor(found.weights[site].scale), 4, axis=1)
     np.testing.assert_array_equal(found.stored[site].integers, expected.indices.numpy())
@@ -70,8 +74,8 @@ def test_a_widened_weight_of_dorefa_is_quantized_with_the_wider_scale():
 
 FLAT = {
     "scaled": WeightSettings(bits=4),
-    "dorefa": WeightSettings("dorefa"),
-    "centers": WeightSettings("centers"),
+    "dorefa": WeightSettings(quantizer="dorefa"),
+    "centers": WeightSettings(quantizer="centers"),
 }
 
 
@@ -94,7 +98,7 @@ def test_readers_of_one_weight_may_have_quantizers_of_their_own():
         { y = MatMul(x, w)
           z = MatMul(x, w) }"""
     model = build(text, opset=21)
-    overrides = [OverrideSettings("z", weights=WeightSettings("dorefa"))]
+    overrides = [OverrideSettings(match="z", weights=WeightSettings(quantizer="dorefa"))]
     placement = place(model, replace(Recipe(), override=overrides))
     found = decide_all(model, placement.plan, lambda _: INPUT, lambda site: placement.quantizers[site])
     quantized = quantize_model(model, placement.plan, found)
@@ -106,7 +110,7 @@ def test_readers_of_one_weight_may_have_quantizers_of_their_own():
 
 
 def test_a_layer_of_centers_asks_for_no_quantized_input():
-    placement = place(build(GEMM), replace(Recipe(), weights=WeightSettings("centers")))
+    placement = place(build(GEMM), replace(Recipe(), weights=WeightSettings(quantizer="centers")))
     assert placement.plan.activations == {}
     assert placement.plan.biases == ()
     (layer,) = placement.plan.layers

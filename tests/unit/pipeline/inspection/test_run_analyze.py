@@ -61,14 +61,16 @@ def make_run(weights: list[np.ndarray], x: np.ndarray, *, batch: int | str = "n"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
     labels = np.arange(len(x)) % weights[-1].shape[1]
     np.savez("calib.npz", x=x.astype(np.float32), label=labels)
-    request = Request({"data": "calib.npz", "eval_data": "calib.npz", **settings}, Path("model.onnx"))
+    request = Request(
+        settings={"data": "calib.npz", "eval_data": "calib.npz", **settings}, model=Path("model.onnx")
+    )
     run = RunDirectory(Path("ptq-run"))
     run_calibrate(request, run)
     run_export(request, run)
 
 
 def analyze(run: RunDirectory, question: Question | None = None, **settings: object) -> Analysis:
-    return run_analyze(Request({"eval_data": "calib.npz", **settings}), run, None, question).analysis
+    return run_analyze(Request(settings={"eval_data": "calib.npz", **settings}), run, None, question).analysis
 
 
 def test_a_ruined_layer_ranks_first(deep: RunDirectory) -> None:
@@ -92,7 +94,7 @@ def test_what_is_written_is_what_is_returned(deep: RunDirectory) -> None:
 
 def test_the_values_are_those_of_evaluate(deep: RunDirectory) -> None:
     analysis = analyze(deep)
-    report = run_evaluate(Request({"eval_data": "calib.npz"}), deep).report
+    report = run_evaluate(Request(settings={"eval_data": "calib.npz"}), deep).report
     found = {metric.name: metric for metric in report.metrics}
     assert analysis.metric is not None
     assert analysis.metric.float_value == found["top1"].float_value
@@ -178,7 +180,7 @@ def test_samples_are_at_most_256_unless_said(deep: RunDirectory) -> None:
     assert analyze(deep, eval_data="many.npz").samples.count == 256
     assert analyze(deep, eval_data="many.npz", eval_samples=270).samples.count == 270
     told: list[Progress] = []
-    request = Request({"eval_data": "many.npz", "batch_size": 100})
+    request = Request(settings={"eval_data": "many.npz", "batch_size": 100})
     run_analyze(request, deep, None, Question(sensitivity=False), told.append)
     assert [(step.done, step.total) for step in told if step.stage == "analyze"] == [
         (0, 256), (100, 256), (200, 256), (256, 256),
@@ -198,7 +200,9 @@ def test_without_labels_the_sqnr_is_the_metric(deep: RunDirectory) -> None:
 
 def test_memory_does_not_grow_with_the_samples(deep: RunDirectory) -> None:
     np.savez("many.npz", x=np.random.default_rng(2).standard_normal((2000, 8)).astype(np.float32))
-    request = Request({"eval_data": "many.npz", "eval_samples": 2000, "batch_size": 50, "threads": 1})
+    request = Request(
+        settings={"eval_data": "many.npz", "eval_samples": 2000, "batch_size": 50, "threads": 1}
+    )
     held, peaks = [], []
 
     def watch(step: Progress) -> None:
@@ -220,7 +224,7 @@ def test_memory_does_not_grow_with_the_samples(deep: RunDirectory) -> None:
 
 def test_what_does_not_belong_together_is_refused(deep: RunDirectory) -> None:
     before = deep.quantized_model.read_bytes()
-    run_calibrate(Request({"data": "calib.npz", "samples": 5}, Path("model.onnx")), deep)
+    run_calibrate(Request(settings={"data": "calib.npz", "samples": 5}, model=Path("model.onnx")), deep)
     with pytest.raises(StaleCalibrationError):
         analyze(deep)
     assert not deep.analysis.exists()

@@ -18,7 +18,7 @@ FEW = BenchOptions(runs=5)
 
 
 def test_a_runs_two_models_are_compared(finished):
-    found = run_bench(Request({"threads": 1}), finished, options=FEW)
+    found = run_bench(Request(settings={"threads": 1}), finished, options=FEW)
     assert [path.name for path in found.models] == ["model.float.onnx", "model.int8.onnx"]
     assert (found.data, found.latency.threads, found.latency.batch) == ("made-up inputs", 1, 1)
     assert len(found.latency.ratios) == 1
@@ -26,19 +26,19 @@ def test_a_runs_two_models_are_compared(finished):
 
 
 def test_one_model_has_no_ratio(finished):
-    found = run_bench(Request({"threads": 1}), finished, [finished.float_model], FEW)
+    found = run_bench(Request(settings={"threads": 1}), finished, [finished.float_model], FEW)
     assert (len(found.latency.models), found.latency.ratios) == (1, ())
 
 
 def test_data_make_whole_batches(finished):
     options = BenchOptions(batch=4, runs=5)
-    found = run_bench(Request({"threads": 1, "data": "calib.npz"}), finished, options=options)
+    found = run_bench(Request(settings={"threads": 1, "data": "calib.npz"}), finished, options=options)
     assert (found.data.endswith("calib.npz"), found.latency.batch) == (True, 4)
 
 
 def test_a_batch_larger_than_the_data_is_refused(finished):
     with pytest.raises(RecipeValueError, match=r"--batch is 11, and '.*calib\.npz' has 10 samples"):
-        run_bench(Request({"data": "calib.npz"}), finished, options=BenchOptions(batch=11, runs=1))
+        run_bench(Request(settings={"data": "calib.npz"}), finished, options=BenchOptions(batch=11, runs=1))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_batch_larger_than_the_data_is_refused(finished):
 )
 def test_lengths_that_make_no_sense_are_refused(finished, options, message):
     with pytest.raises(RecipeValueError, match=message):
-        run_bench(Request({}), finished, options=options)
+        run_bench(Request(settings={}), finished, options=options)
 
 
 def test_models_with_other_inputs_are_refused(finished, tmp_path):
@@ -60,19 +60,19 @@ def test_models_with_other_inputs_are_refused(finished, tmp_path):
     with pytest.raises(
         ModelInputError, match=r"'model.float.onnx' has input x: float32\[\?, 4\], 'other.onnx'"
     ):
-        run_bench(Request({}), finished, [finished.float_model, tmp_path / "other.onnx"], FEW)
+        run_bench(Request(settings={}), finished, [finished.float_model, tmp_path / "other.onnx"], FEW)
     onnx.save(onnx.parser.parse_model(text.replace("x", "z")), tmp_path / "named.onnx")
     with pytest.raises(ModelInputError, match=r"'named\.onnx' has no input 'x'"):
-        run_bench(Request({}), finished, [finished.float_model, tmp_path / "named.onnx"], FEW)
+        run_bench(Request(settings={}), finished, [finished.float_model, tmp_path / "named.onnx"], FEW)
 
 
 def test_a_fixed_batch_is_kept(finished, tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[3,5] x) => (float[3,5] y) { y = Neg(x) }"""
     path = tmp_path / "fixed.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    assert run_bench(Request({}), finished, [path], FEW).latency.batch == 3
+    assert run_bench(Request(settings={}), finished, [path], FEW).latency.batch == 3
     with pytest.raises(RecipeValueError, match="--batch is 4, and the model takes batches of 3"):
-        run_bench(Request({}), finished, [path], BenchOptions(batch=4, runs=1))
+        run_bench(Request(settings={}), finished, [path], BenchOptions(batch=4, runs=1))
 
 
 def test_a_size_that_one_model_fixes_holds_for_all(finished, tmp_path):
@@ -80,19 +80,19 @@ def test_a_size_that_one_model_fixes_holds_for_all(finished, tmp_path):
     paths = [tmp_path / "open.onnx", tmp_path / "fixed.onnx"]
     for path, shape in zip(paths, ("N,T", "3,5"), strict=True):
         onnx.save(onnx.parser.parse_model(text.replace("N,T", shape)), path)
-    found = run_bench(Request({"threads": 1}), finished, paths, FEW)
+    found = run_bench(Request(settings={"threads": 1}), finished, paths, FEW)
     assert (found.latency.batch, found.inputs[0].shape) == (3, (3, 5))
 
 
 def test_a_run_without_models_is_refused(tmp_path):
     with pytest.raises(MissingStageError):
-        run_bench(Request({}), RunDirectory(tmp_path / "none"))
+        run_bench(Request(settings={}), RunDirectory(tmp_path / "none"))
 
 
 def test_what_is_no_onnx_is_refused(finished, tmp_path):
     (tmp_path / "model.txt").write_text("import torch")
     with pytest.raises(ModelFormatError, match="is a text file"):
-        run_bench(Request({}), finished, [tmp_path / "model.txt"])
+        run_bench(Request(settings={}), finished, [tmp_path / "model.txt"])
 
 
 def test_made_up_indices_stay_in_a_table(finished, tmp_path):
@@ -100,11 +100,13 @@ def test_made_up_indices_stay_in_a_table(finished, tmp_path):
         <float[2] table = {1, 2}> { y = Gather(table, ids) }"""
     path = tmp_path / "words.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    found = run_bench(Request({"input_shape": {"ids": [2, 7]}}), finished, [path], FEW)
+    found = run_bench(Request(settings={"input_shape": {"ids": [2, 7]}}), finished, [path], FEW)
     assert [spec.shape for spec in found.inputs] == [(2, 7)]
     assert found.inputs[0].dtype == np.int64
 
 
 def test_two_batches_that_contradict_are_refused(finished):
     with pytest.raises(RecipeValueError, match="--batch is 8, and --input-shape says 2 samples for 'x'"):
-        run_bench(Request({"input_shape": {"x": [2, 4]}}), finished, options=BenchOptions(batch=8, runs=1))
+        run_bench(
+            Request(settings={"input_shape": {"x": [2, 4]}}), finished, options=BenchOptions(batch=8, runs=1)
+        )

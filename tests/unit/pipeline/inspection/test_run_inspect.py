@@ -20,7 +20,7 @@ def test_a_float_model_shows_what_would_be_quantized(folder, request_with):
 
 
 def test_a_quantized_model_shows_what_is_quantized(finished):
-    found = run_inspect(Request({}, finished.quantized_model))
+    found = run_inspect(Request(settings={}, model=finished.quantized_model))
     (layer,) = found.plan.layers
     assert (found.quantized, layer.op, layer.quantized, layer.parameters) == (True, "Gemm", True, 24)
     assert str(found.formats[layer.name]) == "uint8 x int8"
@@ -30,7 +30,7 @@ def test_a_quantized_model_shows_what_is_quantized(finished):
 def test_what_unpacks_a_weight_of_4_bits_is_no_layer(run, request_with):
     run_calibrate(request_with(), run)
     run_export(request_with(weight_bits=4), run)
-    found = run_inspect(Request({}, run.quantized_model))
+    found = run_inspect(Request(settings={}, model=run.quantized_model))
     (layer,) = found.plan.layers
     assert (layer.op, layer.parameters, str(found.formats[layer.name])) == ("Gemm", 24, "uint8 x int4")
 
@@ -60,8 +60,8 @@ def flattened(folder):
 
 def test_a_model_that_fixes_its_batch_is_counted_for_one_sample(flattened):
     path = flattened("3")
-    assert run_inspect(Request({}, path)).work.total == 24
-    assert run_inspect(Request({"input_shape": {"x": [3, 2, 2]}}, path)).work.total == 24
+    assert run_inspect(Request(settings={}, model=path)).work.total == 24
+    assert run_inspect(Request(settings={"input_shape": {"x": [3, 2, 2]}}, model=path)).work.total == 24
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_model_that_fixes_its_batch_is_counted_for_one_sample(flattened):
     ids=lambda settings: "-".join(map(str, settings.values())) or "default",
 )
 def test_parameters_are_those_of_the_float_model_however_they_are_stored(flattened, run, settings):
-    request = Request({"data": "x.npy", **settings}, flattened("N"))
+    request = Request(settings={"data": "x.npy", **settings}, model=flattened("N"))
     assert run_inspect(request).parameters == 24  # The shape that a Reshape reads is none.
     run_calibrate(request, run)
     run_export(request, run)
-    found = run_inspect(Request({}, run.quantized_model))
+    found = run_inspect(Request(settings={}, model=run.quantized_model))
     assert found.parameters == 24
     assert [layer.parameters for layer in found.plan.layers if layer.op == "Gemm"] == [24]
 
@@ -94,7 +94,7 @@ def test_a_model_of_which_nothing_can_be_quantized_is_shown_with_its_reasons(fol
             onnx.numpy_helper.from_array(np.ones((1, 24, width), np.float32), name)
         )
     onnx.save(model, folder / "lstm.onnx")
-    found = run_inspect(Request({"input_shape": {"x": [1, 1, 8]}}, folder / "lstm.onnx"))
+    found = run_inspect(Request(settings={"input_shape": {"x": [1, 1, 8]}}, model=folder / "lstm.onnx"))
     (layer,) = found.plan.layers
     assert (layer.quantized, found.parameters, found.work.total) == (False, 336, 336)
     assert layer.reason.startswith("target ort-cpu has no integer LSTM")

@@ -29,7 +29,7 @@ def verify(
     run: RunDirectory, model: Path | None = None, share: float | None = None, **settings
 ) -> Verification:
     made_up = settings.pop("made_up", False)
-    return run_verify(Request(settings), run, model, VerifyOptions(share, made_up))
+    return run_verify(Request(settings=settings), run, model, VerifyOptions(share, made_up))
 
 
 def spoil(run: RunDirectory, change) -> Path:
@@ -198,13 +198,16 @@ def test_a_model_for_a_target_of_ones_own_is_not_held_against_another(run, reque
     Path("own.toml").write_text('name = "own"\ndescription = "as generic"\nextends = "generic"\n')
     run_calibrate(request_with(target="./own.toml"), run)
     run_export(request_with(target="./own.toml"), run)
-    assert run_verify(Request({}), run).target == "own"  # The recipe beside it names the table.
+    assert run_verify(Request(settings={}), run).target == "own"  # The recipe beside it names the table.
     alone = tmp_path / "elsewhere" / "model.onnx"
     alone.parent.mkdir()
     alone.write_bytes(run.quantized_model.read_bytes())
-    for look in (lambda: run_verify(Request({}), run, alone), lambda: run_inspect(Request({}, alone))):
+    for look in (
+        lambda: run_verify(Request(settings={}), run, alone),
+        lambda: run_inspect(Request(settings={}, model=alone)),
+    ):
         with pytest.raises(
             UsageError, match="the model was made for target 'own', which is none of ptq's own"
         ):
             look()
-    assert run_verify(Request({"target": "generic"}), run, alone).target == "generic"
+    assert run_verify(Request(settings={"target": "generic"}), run, alone).target == "generic"

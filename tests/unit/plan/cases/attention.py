@@ -4,7 +4,7 @@ from tests.unit.plan.cases.case import COST, MASK, MASKED, READS_MASK, Case, lay
 
 ATTENTION = {
     "attention": Case(
-        layer(
+        graph=layer(
             "float[N,4,8] x",
             "float[8,8] wq, float[8,8] wk, float[8,8] wv, float[8,8] wo, float[8] bo, float k = {0.35}",
             "q = MatMul(x, wq)",
@@ -19,12 +19,12 @@ ATTENTION = {
             "a = Add(h, bo)",
             "y = Add(a, x)",
         ),
-        "q m v t s o h",
-        {"d": COST, "p": "integer Softmax turns", "a": "bias of h", "y": COST},
-        {"t": "m"},
+        integer="q m v t s o h",
+        floats={"d": COST, "p": "integer Softmax turns", "a": "bias of h", "y": COST},
+        shared={"t": "m"},
     ),
     "residual_after_norm": Case(
-        layer(
+        graph=layer(
             "float[N,4,8] x",
             "float[8] s, float[8] t, float[8,8] w, float[8] b",
             "l = LayerNormalization(x, s, t)",
@@ -32,11 +32,11 @@ ATTENTION = {
             "a = Add(m, b)",
             "y = Add(a, l)",
         ),
-        "m",
-        {"l": "no integer LayerNormalization", "a": "bias of m", "y": COST},
+        integer="m",
+        floats={"l": "no integer LayerNormalization", "a": "bias of m", "y": COST},
     ),
     "softmax_between_integers": Case(
-        layer(
+        graph=layer(
             "float[N,8,4] x",
             "float[8,8,1] w, float[8,8,1] v",
             "c = Conv(x, w)",
@@ -45,8 +45,8 @@ ATTENTION = {
             "u = Transpose<perm=[0,2,1]>(s)",
             "y = Conv(u, v)",
         ),
-        "c",
-        {
+        integer="c",
+        floats={
             "t": COST,
             "s": "integer Softmax turns",
             "u": COST,
@@ -54,7 +54,7 @@ ATTENTION = {
         },
     ),
     "softmax_of_what_others_quantize_later": Case(
-        layer(
+        graph=layer(
             "float[N,8,8] x",
             "float[8,8] w, float[8,8] v, float[8,8] u",
             "g = MatMul(x, w)",
@@ -63,11 +63,11 @@ ATTENTION = {
             "q = MatMul(g, u)",
             "y = Add(p, q)",
         ),
-        "g q",
-        {"s": "integer Softmax turns", "p": "reads Softmax 's', which must not be integer", "y": COST},
+        integer="g q",
+        floats={"s": "integer Softmax turns", "p": "reads Softmax 's', which must not be integer", "y": COST},
     ),
     "mask_constant": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v",
             f"float[4,4] k, {MASK}",
             "s = MatMul(q, k)",
@@ -75,22 +75,22 @@ ATTENTION = {
             "p = Softmax(a)",
             "y = MatMul(p, v)",
         ),
-        "s y",
-        {"a": MASKED, "p": "integer Softmax turns"},
+        integer="s y",
+        floats={"a": MASKED, "p": "integer Softmax turns"},
     ),
     "mask_read_by_matmul": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v",
             f"float[4,4] k, {MASK}",
             "s = MatMul(q, k)",
             "a = Add(s, mask)",
             "y = MatMul(a, v)",
         ),
-        "s",
-        {"a": MASKED, "y": READS_MASK},
+        integer="s",
+        floats={"a": MASKED, "y": READS_MASK},
     ),
     "mask_moved_before_it_is_read": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v",
             f"float[4,4] k, {MASK}, int64[3] z = {{0,0,0}}",
             "s = MatMul(q, k)",
@@ -99,11 +99,11 @@ ATTENTION = {
             "t = Transpose<perm=[0,2,1]>(r)",
             "y = MatMul(t, v)",
         ),
-        "s",
-        {"a": MASKED, "r": COST, "t": COST, "y": READS_MASK},
+        integer="s",
+        floats={"a": MASKED, "r": COST, "t": COST, "y": READS_MASK},
     ),
     "mask_computed": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v, int64[N,1,4] m",
             "float[4,4] k, float one = {1}, float big = {-10000}, int64[1] z = {1}",
             "s = MatMul(q, k)",
@@ -115,11 +115,11 @@ ATTENTION = {
             "a = Add(g, s)",
             "y = MatMul(a, v)",
         ),
-        "s",
-        {"f": "Cast", "i": "Sub", "b": COST, "u": COST, "g": COST, "a": MASKED, "y": READS_MASK},
+        integer="s",
+        floats={"f": "Cast", "i": "Sub", "b": COST, "u": COST, "g": COST, "a": MASKED, "y": READS_MASK},
     ),
     "mask_subtracted": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v, float[N,1,4] m",
             "float[4,4] k, float one = {1}, float big = {10000}",
             "s = MatMul(q, k)",
@@ -128,11 +128,11 @@ ATTENTION = {
             "a = Sub(s, b)",
             "y = MatMul(a, v)",
         ),
-        "s",
-        {"i": "Sub", "b": COST, "a": MASKED, "y": READS_MASK},
+        integer="s",
+        floats={"i": "Sub", "b": COST, "a": MASKED, "y": READS_MASK},
     ),
     "mask_by_where": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v, bool[N,1,4] m",
             "float[4,4] k, float big = {-3.4e38}",
             "s = MatMul(q, k)",
@@ -140,11 +140,11 @@ ATTENTION = {
             "p = Softmax(a)",
             "y = MatMul(p, v)",
         ),
-        "s y",
-        {"a": MASKED, "p": "integer Softmax turns"},
+        integer="s y",
+        floats={"a": MASKED, "p": "integer Softmax turns"},
     ),
     "mask_by_where_and_add": Case(
-        layer(
+        graph=layer(
             "float[N,4,4] q, float[N,4,4] v, bool[N,1,4] m",
             "float[4,4] k, float big = {-3.4e38}, float zero = {0}",
             "s = MatMul(q, k)",
@@ -153,18 +153,18 @@ ATTENTION = {
             "p = Softmax(a)",
             "y = MatMul(p, v)",
         ),
-        "s y",
-        {"w": MASKED, "a": MASKED, "p": "integer Softmax turns"},
+        integer="s y",
+        floats={"w": MASKED, "a": MASKED, "p": "integer Softmax turns"},
     ),
     "large_shift_is_no_mask": Case(
-        layer(
+        graph=layer(
             "float[N,4,8] x",
             "float[8,8] u, float k = {20000}",
             "a = Add(x, k)",
             "g = Sub(a, k)",
             "y = MatMul(g, u)",
         ),
-        "y",
-        {"a": COST, "g": "no integer Sub"},
+        integer="y",
+        floats={"a": COST, "g": "no integer Sub"},
     ),
 }

@@ -70,7 +70,11 @@ def test_a_bug_in_ptq_is_no_error_of_the_user(monkeypatch):
 
     model: ir.Model = build("(float[N,4] x) => (float[] y) { y = Relu(x) }")
     with pytest.raises(RuntimeError, match="the quantized graph is malformed: 'q' is read by nobody"):
-        quantize_model(model, Plan("ort-cpu", {}, (), (), ()), Parameters({}, {}, {}))
+        quantize_model(
+            model,
+            Plan(target="ort-cpu", activations={}, weights=(), biases=(), layers=()),
+            Parameters(activations={}, weights={}, widened={}),
+        )
 
 
 def test_a_zero_point_of_0_may_be_left_out_behind():

@@ -124,7 +124,7 @@ class TestCalibrating:
         x = values(2, 5000)
         assert found(x[0]) is not None
         found(x[1])
-        found.decide_amax(AmaxSettings(method, percentile=99.0))
+        found.decide_amax(AmaxSettings(method=method, percentile=99.0))
         assert found.state == "quantizing"
         assert 0.5 < float(found.amax) <= float(x.abs().max())
         assert (float(found.amax) == float(x.abs().max())) == (method == "max")
@@ -142,7 +142,7 @@ class TestCalibrating:
         x = values(6, 2, 3, 4)
         for batch in x:
             found(batch)
-        found.decide_amax(AmaxSettings("max"))
+        found.decide_amax(AmaxSettings(method="max"))
         kept = {item % 3 for item in (axis if isinstance(axis, tuple) else (axis,))}
         reduced = [0, *(index + 1 for index in range(3) if index not in kept)]
         expected = x.abs().amax(dim=reduced, keepdim=True)[0]
@@ -164,7 +164,7 @@ class TestCalibrating:
         for item in found:
             item.state = "calibrating"
             item(x)
-            item.decide_amax(AmaxSettings("mse"))
+            item.decide_amax(AmaxSettings(method="mse"))
         assert float(found[0].amax) > float(found[1].amax)
 
     def test_methods_that_need_a_histogram(self):
@@ -172,7 +172,7 @@ class TestCalibrating:
         found.state = "calibrating"
         found(values(3))
         with pytest.raises(MissingStatisticError):
-            found.decide_amax(AmaxSettings("entropy"))
+            found.decide_amax(AmaxSettings(method="entropy"))
 
     def test_nothing_was_calibrated(self):
         with pytest.raises(QuantizerValueError, match="the quantizer was not calibrated"):

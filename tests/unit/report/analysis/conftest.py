@@ -26,7 +26,15 @@ def analysis() -> Analysis:
         ),
         target="ort-cpu",
         samples=Samples("eval.npz", 256, "d" * 64),
-        metric=MetricSummary("top1", "share", True, True, 0.83, 0.826, 31.5),
+        metric=MetricSummary(
+            name="top1",
+            unit="share",
+            needs_labels=True,
+            higher_is_better=True,
+            float_value=0.83,
+            quantized_value=0.826,
+            sqnr_db=31.5,
+        ),
         order="sqnr",
         cost=Cost(4, 6.5),
         tensors=(ACTIVATION, WEIGHT, BIAS),
@@ -106,12 +114,29 @@ CONV = LayerAnalysis(
     output="relu.output",
     sqnr_accumulated_db=18.5,
     sqnr_isolated_db=19.25,
-    sensitivity=Sensitivity(0.828, 0.829, 0.002, 0.001, 33.0, 38.5, 1),
+    sensitivity=Sensitivity(
+        metric_only_quantized=0.828,
+        metric_left_float=0.829,
+        drop_only_quantized=0.002,
+        drop_left_float=0.001,
+        sqnr_only_quantized_db=33.0,
+        sqnr_left_float_db=38.5,
+        rank=1,
+    ),
     cause="outliers",
     finding="the middle 99.9 % of values of 'relu.output' take 4.0 % of the range",
     remedy="--method percentile",
 )
-ACT = LayerAnalysis("/act/HardSwish", "HardSwish", False, "no rule", None, "act.output", None, None)
+ACT = LayerAnalysis(
+    name="/act/HardSwish",
+    op="HardSwish",
+    integer=False,
+    reason="no rule",
+    multiply_accumulates=None,
+    output="act.output",
+    sqnr_accumulated_db=None,
+    sqnr_isolated_db=None,
+)
 FC = LayerAnalysis(
     name="/fc/Gemm",
     op="Gemm",
@@ -121,5 +146,13 @@ FC = LayerAnalysis(
     output="logits",
     sqnr_accumulated_db=31.5,
     sqnr_isolated_db=None,
-    sensitivity=Sensitivity(0.83, 0.826, 0.0, 0.004, 45.0, 31.75, 2),
+    sensitivity=Sensitivity(
+        metric_only_quantized=0.83,
+        metric_left_float=0.826,
+        drop_only_quantized=0.0,
+        drop_left_float=0.004,
+        sqnr_only_quantized_db=45.0,
+        sqnr_left_float_db=31.75,
+        rank=2,
+    ),
 )

@@ -12,7 +12,7 @@ from ptq_cli.report.analysis.causes import (
     weight_finding,
 )
 
-GOOD = Use(38.0, 0.1, 0.0, 0.9, 2.0, 256, ("fc",))
+GOOD = Use(sqnr_db=38.0, clip_share=0.1, clipped=0.0, used=0.9, imbalance=2.0, levels=256, readers=("fc",))
 BAD = replace(GOOD, sqnr_db=20.0)
 
 

@@ -61,7 +61,13 @@ def test_an_analysis_beside_a_report_counts_if_it_is_of_its_model(
 
 
 def test_the_latency_is_compared_where_it_was_measured(report: Report) -> None:
-    timed = replace(report, times=Times(report.created, Latency(2.0, 1.0, 8, 2, 20, 0.5)))
+    timed = replace(
+        report,
+        times=Times(
+            report.created,
+            Latency(float_ms=2.0, quantized_ms=1.0, batch_size=8, threads=2, rounds=20, ratio=0.5),
+        ),
+    )
     assert latency_line(compare_reports(report, report)) == ""
     assert latency_line(compare_reports(report, timed)) == (
         "latency: not measured before, 0.50 times float's after"

@@ -19,7 +19,16 @@ def stored(
     spread = scale.reshape(shape if axis is not None else ())
     integers = np.clip(np.rint(floats / spread), -qmax, qmax).astype(np.int32)
     values = (integers * spread).astype(np.float32)
-    return ConstantValues(floats, values, integers, scale, None, axis, 0, dtype)
+    return ConstantValues(
+        floats=floats,
+        values=values,
+        integers=integers,
+        scale=scale,
+        zero_point=None,
+        axis=axis,
+        block_size=0,
+        dtype=dtype,
+    )
 
 
 def test_a_weight_by_hand() -> None:
@@ -64,7 +73,14 @@ def test_a_bias_overflows_where_it_has_half_of_its_integers() -> None:
 
 def test_values_of_a_table_have_no_range() -> None:
     table = ConstantValues(
-        np.float32([1, 2]), np.float32([1, 1.5]), None, None, None, None, 0, "uint4 in a table"
+        floats=np.float32([1, 2]),
+        values=np.float32([1, 1.5]),
+        integers=None,
+        scale=None,
+        zero_point=None,
+        axis=None,
+        block_size=0,
+        dtype="uint4 in a table",
     )
     use = use_of(table, None)
     assert (use.low, use.high, use.used, use.levels) == (None, None, None, 0)
@@ -75,6 +91,15 @@ def test_blocks_of_a_channel_have_their_scales() -> None:
     scale = np.float32([[0.5, 2.0]])
     values = np.float32([[0.5, 1.0, 2.0, 4.0]])
     integers = np.array([[1, 2, 1, 2]], np.int32)
-    block = ConstantValues(values, values, integers, scale, None, 1, 2, "int4")
+    block = ConstantValues(
+        floats=values,
+        values=values,
+        integers=integers,
+        scale=scale,
+        zero_point=None,
+        axis=1,
+        block_size=2,
+        dtype="int4",
+    )
     assert block.spread(scale).tolist() == [[0.5, 0.5, 2.0, 2.0]]
     assert use_of(block, None).clipped == 0.0

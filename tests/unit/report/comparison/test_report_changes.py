@@ -15,7 +15,15 @@ from ptq_cli.report.text.compare_summary import change_table, difference_table, 
 
 def with_top1(report: Report, right: list[bool]) -> Report:
     share = sum(right) / len(right)
-    top1 = Measurement("top1", "share", True, True, share, 0.83, quantized_hits=hits_to_text(right))
+    top1 = Measurement(
+        name="top1",
+        unit="share",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=share,
+        float_value=0.83,
+        quantized_hits=hits_to_text(right),
+    )
     return replace(report, metrics=(top1, *report.metrics[1:]))
 
 
@@ -79,9 +87,9 @@ def test_a_change_within_its_interval_may_be_chance(report: Report, wrong: int, 
 
 
 def test_a_smaller_error_is_better() -> None:
-    assert MetricChange("max_abs_error", "number", False, before=0.2, after=0.1).worse_by == pytest.approx(
-        -0.1
-    )
+    assert MetricChange(
+        name="max_abs_error", unit="number", higher_is_better=False, before=0.2, after=0.1
+    ).worse_by == pytest.approx(-0.1)
 
 
 def test_a_metric_of_one_report_only(report: Report) -> None:

@@ -15,10 +15,10 @@ from ptq_cli.report.document.details import ChangedSample, Changes, Details, det
 SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "details.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SAMPLES = (
-    ChangedSample(3, "<b>/7.png", 0, 0, 2, "aGFsbG8="),
-    ChangedSample(5, "8.png", 2, 0, 2),
-    ChangedSample(6, "9.png", 1, 0, 2),
-    ChangedSample(8, "a.png", None, 0, 2),
+    ChangedSample(index=3, name="<b>/7.png", label=0, float_class=0, quantized_class=2, picture="aGFsbG8="),
+    ChangedSample(index=5, name="8.png", label=2, float_class=0, quantized_class=2),
+    ChangedSample(index=6, name="9.png", label=1, float_class=0, quantized_class=2),
+    ChangedSample(index=8, name="a.png", label=None, float_class=0, quantized_class=2),
 )
 DETAILS = Details("2026-01-31T12:00:00Z", "b" * 64, ("a note",), Changes(4, ("cat", "dog", "é"), SAMPLES))
 

@@ -7,8 +7,8 @@ import pytest
 from ptq_cli.report.document.gate_result import GateResult, Kind, verdict
 from ptq_cli.report.intervals.interval import Interval
 
-HELD = GateResult("top1", "max_drop", 0.1, 0.0)
-MISSED = GateResult("sqnr_db", "min", 25.0, 20.0)
+HELD = GateResult(metric="top1", kind="max_drop", limit=0.1, value=0.0)
+MISSED = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=20.0)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,14 @@ def test_verdict(results: list[GateResult], expected: str) -> None:
 def test_the_ends_of_the_interval_decide(
     kind: Kind, value: float, ends: tuple[float, float], expected: str, passed: bool
 ) -> None:
-    result = GateResult("m", kind, 0.01, value, Interval(*ends, "score"))
+    result = GateResult(metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"))
     assert (result.verdict, result.passed) == (expected, passed)
-    strict = GateResult("m", kind, 0.01, value, Interval(*ends, "score"), strict=True)
+    strict = GateResult(
+        metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"), strict=True
+    )
     assert (strict.verdict, strict.passed) == (expected, expected == "pass")
 
 
 @pytest.mark.parametrize("kind", ["max_drop", "min", "max_regression"])
 def test_nan_never_passes(kind: Kind) -> None:
-    assert not GateResult("m", kind, 0.0, math.nan).passed
+    assert not GateResult(metric="m", kind=kind, limit=0.0, value=math.nan).passed

@@ -38,14 +38,29 @@ def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
 
 
 def test_only_the_time_differs_between_runs(report: Report) -> None:
-    times = Times("2027-01-01T00:00:00Z", Latency(2.0, 1.0, batch_size=1, threads=2, rounds=20, ratio=0.5))
+    times = Times(
+        "2027-01-01T00:00:00Z",
+        Latency(float_ms=2.0, quantized_ms=1.0, batch_size=1, threads=2, rounds=20, ratio=0.5),
+    )
     later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
     first, second = (json.loads(report_to_json(item)) for item in (report, later))
     assert {key for key in first if first[key] != second[key]} == {"times"}
 
 
 def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> None:
-    infinite = replace(report, metrics=(Measurement("sqnr_db", "decibel", False, True, math.inf),), gates=())
+    infinite = replace(
+        report,
+        metrics=(
+            Measurement(
+                name="sqnr_db",
+                unit="decibel",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=math.inf,
+            ),
+        ),
+        gates=(),
+    )
     text = report_to_json(infinite)
     assert '"quantized_value": "inf"' in text
     assert parse_report(text.encode()) == infinite
@@ -61,7 +76,7 @@ def test_the_file_is_ascii_whatever_the_names(report: Report) -> None:
 
 def test_counts_and_verdict_follow_from_the_rest(report: Report) -> None:
     assert (report.quantized_layers, report.float_layers, report.verdict) == (2, 1, "pass")
-    missed = replace(report, gates=(GateResult("top1", "max_drop", 0.001, 0.004),))
+    missed = replace(report, gates=(GateResult(metric="top1", kind="max_drop", limit=0.001, value=0.004),))
     assert (missed.verdict, replace(report, gates=()).verdict) == ("fail", "no gate")
     assert (report.model.size_ratio, json.loads(report_to_json(missed))["verdict"]) == (4.0, "fail")
 
@@ -204,7 +219,13 @@ def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
 
 
 def test_a_latency_survives_its_file(report: Report) -> None:
-    timed = replace(report, times=Times(report.created, Latency(2.0, 1.0, 8, 2, 20, 0.5)))
+    timed = replace(
+        report,
+        times=Times(
+            report.created,
+            Latency(float_ms=2.0, quantized_ms=1.0, batch_size=8, threads=2, rounds=20, ratio=0.5),
+        ),
+    )
     found = parse_report(report_to_json(timed).encode())
     assert found == timed
     assert found.times.latency is not None

@@ -44,14 +44,25 @@ def decide(measurements: list[Measurement], gate: GateSettings) -> list[GateResu
 
 
 def top1(of_float: float, of_quantized: float) -> Measurement:
-    return Measurement("top1", "share", True, True, of_quantized, of_float)
+    return Measurement(
+        name="top1",
+        unit="share",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=of_quantized,
+        float_value=of_float,
+    )
 
 
 def sqnr(value: float) -> Measurement:
-    return Measurement("sqnr_db", "decibel", False, True, value)
+    return Measurement(
+        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=value
+    )
 
 
-ERROR = Measurement("max_abs_error", "number", False, False, 0.1)
+ERROR = Measurement(
+    name="max_abs_error", unit="number", needs_labels=False, higher_is_better=False, quantized_value=0.1
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +78,7 @@ ERROR = Measurement("max_abs_error", "number", False, False, 0.1)
 )
 def test_max_drop(of_float: float, of_quantized: float, limit: float, passed: bool) -> None:
     (result,) = decide([top1(of_float, of_quantized)], GateSettings(max_drop={"top1": limit}))
-    assert result == GateResult("top1", "max_drop", limit, of_float - of_quantized)
+    assert result == GateResult(metric="top1", kind="max_drop", limit=limit, value=of_float - of_quantized)
     assert result.passed is passed
 
 
@@ -151,14 +162,21 @@ def test_a_percentage_is_of_the_float_model() -> None:
 def test_the_size_is_that_of_the_quantized_file(size: int, passed: bool) -> None:
     decided = deciding.decide(report_of(size=size), GateSettings(max_size="1MB"))
     (result,) = decided.gates
-    assert result == GateResult("size", "max_size", 1_000_000.0, size)
+    assert result == GateResult(metric="size", kind="max_size", limit=1_000_000.0, value=size)
     assert result.passed is passed
 
 
 def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
     flips = Flips.counted(1000, lost=12, gained=8)
     measured = Measurement(
-        "top1", "share", True, True, 0.826, 0.83, drop_interval=drop_interval(flips), flips=flips
+        name="top1",
+        unit="share",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=0.826,
+        float_value=0.83,
+        drop_interval=drop_interval(flips),
+        flips=flips,
     )
     for limit, verdict, passed in (
         (0.01, "undecided", True),
@@ -173,7 +191,15 @@ def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
 
 def with_hits(right: list[bool]) -> Measurement:
     share = sum(right) / len(right)
-    return Measurement("top1", "share", True, True, share, 0.9, quantized_hits=hits_to_text(right))
+    return Measurement(
+        name="top1",
+        unit="share",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=share,
+        float_value=0.9,
+        quantized_hits=hits_to_text(right),
+    )
 
 
 NOW, EARLIER = (with_hits([index % 10 >= wrong for index in range(1000)]) for wrong in (2, 1))

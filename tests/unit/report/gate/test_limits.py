@@ -116,7 +116,7 @@ def test_a_negative_minimum_is_a_limit() -> None:
     [
         GateSettings(max_drop={"top1": math.nan}),
         GateSettings(min={"top1": math.inf}),
-        GateSettings({"top1": -1.0}),
+        GateSettings(max_drop={"top1": -1.0}),
     ],
     ids=["nan-drop", "inf-min", "negative-drop"],
 )

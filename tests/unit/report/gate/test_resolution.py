@@ -7,10 +7,36 @@ from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 
-TOP1 = Measurement("top1", "share", True, True, 0.826, 0.83, flips=Flips.counted(1000, lost=12, gained=8))
-LOSS = Measurement("loss", "number", True, False, 1.2, 1.0, drop_interval=Interval(0.1, 0.3, "bootstrap"))
-SQNR = Measurement("sqnr_db", "decibel", False, True, 30.0, None, Interval(28.0, 31.0, "bootstrap"))
-LARGEST = Measurement("max_abs_error", "number", False, False, 0.1)
+TOP1 = Measurement(
+    name="top1",
+    unit="share",
+    needs_labels=True,
+    higher_is_better=True,
+    quantized_value=0.826,
+    float_value=0.83,
+    flips=Flips.counted(1000, lost=12, gained=8),
+)
+LOSS = Measurement(
+    name="loss",
+    unit="number",
+    needs_labels=True,
+    higher_is_better=False,
+    quantized_value=1.2,
+    float_value=1.0,
+    drop_interval=Interval(0.1, 0.3, "bootstrap"),
+)
+SQNR = Measurement(
+    name="sqnr_db",
+    unit="decibel",
+    needs_labels=False,
+    higher_is_better=True,
+    quantized_value=30.0,
+    float_value=None,
+    quantized_interval=Interval(28.0, 31.0, "bootstrap"),
+)
+LARGEST = Measurement(
+    name="max_abs_error", unit="number", needs_labels=False, higher_is_better=False, quantized_value=0.1
+)
 
 
 def test_a_drop_of_hits_counts_flips() -> None:

@@ -33,7 +33,7 @@ def test_marks_are_few_round_and_within(low: float, high: float) -> None:
 
 
 def test_a_logarithmic_scale_of_less_than_a_decade_still_has_marks() -> None:
-    assert [tick.text for tick in Scale(200.0, 800.0, 0.0, 100.0, log=True).ticks(3)] == [
+    assert [tick.text for tick in Scale(low=200.0, high=800.0, start=0.0, end=100.0, log=True).ticks(3)] == [
         "200",
         "400",
         "600",
@@ -68,7 +68,13 @@ def test_drops_of_shares_have_one_scale() -> None:
 def test_other_drops_have_a_scale_of_their_own() -> None:
     small, large = (
         Measurement(
-            name, "number", True, False, 2 * size, size, drop_interval=Interval(0.0, 2 * size, "bootstrap")
+            name=name,
+            unit="number",
+            needs_labels=True,
+            higher_is_better=False,
+            quantized_value=2 * size,
+            float_value=size,
+            drop_interval=Interval(0.0, 2 * size, "bootstrap"),
         )
         for name, size in (("mse", 1e-6), ("mae", 1e3))
     )
@@ -107,9 +113,18 @@ def test_of_many_classes_those_that_lost_most_are_shown() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
-    metric = Measurement("x", "number", False, True, value, value)
-    compared = Measurement("y", "number", False, True, value)
-    gates = (GateResult("y", "min", 1.0, value),)
+    metric = Measurement(
+        name="x",
+        unit="number",
+        needs_labels=False,
+        higher_is_better=True,
+        quantized_value=value,
+        float_value=value,
+    )
+    compared = Measurement(
+        name="y", unit="number", needs_labels=False, higher_is_better=True, quantized_value=value
+    )
+    gates = (GateResult(metric="y", kind="min", limit=1.0, value=value),)
     (row,), (other,) = metric_rows(replace(REPORT, metrics=(metric, compared)))
     (gate,) = gate_rows(replace(REPORT, metrics=(metric, compared), gates=gates))
     assert (row.strip, other.strip, gate.strip) == (None, None, None)
@@ -118,9 +133,18 @@ def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
 
 def test_a_gate_shades_what_its_limit_allows() -> None:
     gates = (
-        GateResult("top1", "max_drop", 0.01, 0.004, Interval(-0.002, 0.012, "score"), 2214),
-        GateResult("sqnr_db", "min", 25.0, 31.5, Interval(31.2, 31.9, "bootstrap")),
-        GateResult("size", "max_size", 400_000.0, 500_000.0),
+        GateResult(
+            metric="top1",
+            kind="max_drop",
+            limit=0.01,
+            value=0.004,
+            interval=Interval(-0.002, 0.012, "score"),
+            samples_needed=2214,
+        ),
+        GateResult(
+            metric="sqnr_db", kind="min", limit=25.0, value=31.5, interval=Interval(31.2, 31.9, "bootstrap")
+        ),
+        GateResult(metric="size", kind="max_size", limit=400_000.0, value=500_000.0),
     )
     rows = gate_rows(replace(REPORT, gates=gates))
     assert [row.state for row in rows] == ["undecided", "pass", "fail"]
@@ -132,7 +156,14 @@ def test_a_gate_shades_what_its_limit_allows() -> None:
 
 
 def test_a_strict_doubt_is_a_failure() -> None:
-    gate = GateResult("top1", "max_drop", 0.01, 0.004, Interval(-0.002, 0.012, "score"), strict=True)
+    gate = GateResult(
+        metric="top1",
+        kind="max_drop",
+        limit=0.01,
+        value=0.004,
+        interval=Interval(-0.002, 0.012, "score"),
+        strict=True,
+    )
     (row,) = gate_rows(replace(REPORT, gates=(gate,)))
     assert (row.state, row.result) == ("fail", "FAIL, undecided")
 
@@ -208,7 +239,9 @@ def test_rare_values_are_seen_on_a_logarithmic_scale() -> None:
 
 
 def test_a_range_far_beyond_the_values_does_not_squeeze_them() -> None:
-    tensor = replace(FOUND.evidence.tensors[0], low=0.0, high=1.0, chosen=MethodRange("", 0.0, 1000.0))
+    tensor = replace(
+        FOUND.evidence.tensors[0], low=0.0, high=1.0, chosen=MethodRange(method="", low=0.0, high=1000.0)
+    )
     (card,) = tensor_cards([tensor])
     end = max(float(x) for x in re.findall(r"H([\d.]+)", card.bars))
     assert end - card.chosen.low > (card.chosen.high - card.chosen.low) * 0.49

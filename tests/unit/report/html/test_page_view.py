@@ -143,7 +143,7 @@ def test_without_an_analysis_the_page_says_how_to_get_it_and_draws_no_chart() ->
 def test_a_report_alone_makes_a_page() -> None:
     found = Network().page_input()
     bare = replace(found.report, metrics=(), gates=(), layers=())
-    page = Elements(render_page(PageInput(bare, Evidence(Origin("ptq evaluate")))))
+    page = Elements(render_page(PageInput(report=bare, evidence=Evidence(Origin("ptq evaluate")))))
     assert "no gate: no limit was set" in page.text
     assert page.count("th") == 1, "the one empty table of layers"
 

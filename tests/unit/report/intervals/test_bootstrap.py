@@ -43,7 +43,17 @@ def test_a_paired_interval_is_narrower_than_the_scores_vary() -> None:
     after = before - 0.5 + generator.normal(0.0, 0.1, (400, 1))
     rows = (SampleSums(before, mean(400)), SampleSums(after, mean(400)))
     drop, growth = (
-        with_paired_intervals(Measurement("mse", "number", True, better, 0.0, 0.0), *rows).drop_interval
+        with_paired_intervals(
+            Measurement(
+                name="mse",
+                unit="number",
+                needs_labels=True,
+                higher_is_better=better,
+                quantized_value=0.0,
+                float_value=0.0,
+            ),
+            *rows,
+        ).drop_interval
         for better in (True, False)
     )
     assert drop is not None and growth is not None

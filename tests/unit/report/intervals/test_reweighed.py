@@ -24,7 +24,14 @@ def drop_of(name: str, labels: np.ndarray, exact: np.ndarray, noisy: np.ndarray)
     pair = [make_label_metric(name, {}) for _ in range(2)]
     for metric, output in zip(pair, (exact, noisy), strict=True):
         metric.update(output, labels)
-    plain = Measurement(name, "number", True, True, pair[1].compute(), pair[0].compute())
+    plain = Measurement(
+        name=name,
+        unit="number",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=pair[1].compute(),
+        float_value=pair[0].compute(),
+    )
     return with_paired_intervals(plain, *(metric.resampling() for metric in pair))
 
 
@@ -75,7 +82,18 @@ def test_one_unit_has_no_interval() -> None:
 def test_what_would_take_too_long_is_left_out_and_said() -> None:
     assert resamples_within(10**8) == 0
     dear = Reweighed(10, lambda weights: float(weights.sum()), cost=10**8)
-    found = with_paired_intervals(Measurement("auroc", "number", True, True, 0.9, 0.9), dear, dear)
+    found = with_paired_intervals(
+        Measurement(
+            name="auroc",
+            unit="number",
+            needs_labels=True,
+            higher_is_better=True,
+            quantized_value=0.9,
+            float_value=0.9,
+        ),
+        dear,
+        dear,
+    )
     assert (found.drop_interval, found.no_interval[:22]) == (None, "drawing samples again ")
 
 
@@ -83,7 +101,18 @@ def test_what_would_take_too_long_is_left_out_and_said() -> None:
 def test_few_blocks_say_nothing(blocks: int) -> None:
     rows = np.random.default_rng(0).normal(size=(blocks, 1))
     sums = SampleSums(rows, lambda found: found[..., 0], blocks=True)
-    found = with_paired_intervals(Measurement("r2", "number", True, True, 0.9, 0.9), sums, sums)
+    found = with_paired_intervals(
+        Measurement(
+            name="r2",
+            unit="number",
+            needs_labels=True,
+            higher_is_better=True,
+            quantized_value=0.9,
+            float_value=0.9,
+        ),
+        sums,
+        sums,
+    )
     if blocks < 20:
         assert (found.drop_interval, found.no_interval) == (None, "20 blocks of samples or more are wanted")
     else:

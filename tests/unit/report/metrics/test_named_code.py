@@ -76,7 +76,9 @@ LABELS = np.array([1, 1, 1])
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "mine.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
-    return lambda name, **arguments: metric_maker(MetricSpec(name, f"mine.py:{name}", None, arguments))()
+    return lambda name, **arguments: metric_maker(
+        MetricSpec(name=name, metric=f"mine.py:{name}", output=None, arguments=arguments)
+    )()
 
 
 def test_a_function_gives_a_number_a_sample(make: Any) -> None:

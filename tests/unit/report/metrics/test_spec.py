@@ -27,20 +27,22 @@ def test_brackets_at_the_end_name_an_output(text: str, metric: str, output: str 
 
 
 def test_names_come_first_then_definitions_then_limits() -> None:
-    defined = [MetricSettings("f1", name="macro", output="aux")]
+    defined = [MetricSettings(metric="f1", name="macro", output="aux")]
     specs = metric_specs(["top5", "cosine", "top5"], defined, ["top1", "macro", "sqnr_db", "top5"])
     assert [spec.name for spec in specs] == ["top5", "macro", "top1"]
-    assert specs[1] == MetricSpec("macro", "f1", "aux")
+    assert specs[1] == MetricSpec(name="macro", metric="f1", output="aux")
 
 
 @pytest.mark.parametrize("named", ["macro", F1, f"{F1}[aux]"])
 def test_naming_a_defined_metric_means_its_definition(named: str) -> None:
-    defined = [MetricSettings(F1, name="macro", output="aux", arguments={"average": "macro"})]
-    assert metric_specs([named], defined) == (MetricSpec("macro", F1, "aux", {"average": "macro"}),)
+    defined = [MetricSettings(metric=F1, name="macro", output="aux", arguments={"average": "macro"})]
+    assert metric_specs([named], defined) == (
+        MetricSpec(name="macro", metric=F1, output="aux", arguments={"average": "macro"}),
+    )
 
 
 def test_a_limit_on_a_defined_name_measures_nothing_more() -> None:
-    defined = [MetricSettings("top1", output="aux", name="top1")]
+    defined = [MetricSettings(metric="top1", output="aux", name="top1")]
     assert [spec.output for spec in metric_specs([], defined, ["top1"])] == ["aux"]
 
 
@@ -55,9 +57,9 @@ def test_two_metrics_of_one_name_are_refused() -> None:
 
 def test_an_unknown_name_may_be_near_a_defined_one() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'macro'"):
-        metric_specs(["marco"], [MetricSettings("f1", name="macro")])
+        metric_specs(["marco"], [MetricSettings(metric="f1", name="macro")])
 
 
 def test_a_comparison_cannot_be_defined() -> None:
     with pytest.raises(RecipeValueError, match=r"'metric\.metric' is 'sqnr_db', which is computed anyway"):
-        metric_specs([], [MetricSettings("sqnr_db")])
+        metric_specs([], [MetricSettings(metric="sqnr_db")])

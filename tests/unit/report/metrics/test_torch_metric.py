@@ -22,7 +22,7 @@ AUROC = "torchmetrics.classification:MulticlassAUROC"
 
 
 def spec(metric: str, **arguments: Any) -> MetricSpec:
-    return MetricSpec(metric.rpartition(":")[2], metric, None, arguments)
+    return MetricSpec(name=metric.rpartition(":")[2], metric=metric, output=None, arguments=arguments)
 
 
 def fed(metric: LabelMetric, output: np.ndarray, labels: np.ndarray, size: int = 32) -> LabelMetric:
@@ -63,7 +63,12 @@ def test_blocks_tell_the_interval_that_samples_tell() -> None:
     found = metrics[1].resampling()
     assert isinstance(found, SampleSums) and found.blocks and len(found.rows) == 256
     plain = Measurement(
-        "mse", "number", True, metrics[0].higher_is_better, *(m.compute() for m in metrics[::-1])
+        name="mse",
+        unit="number",
+        needs_labels=True,
+        higher_is_better=metrics[0].higher_is_better,
+        quantized_value=metrics[1].compute(),
+        float_value=metrics[0].compute(),
     )
     measured = with_paired_intervals(plain, metrics[0].resampling(), found)
     errors = (outputs[1] - targets) ** 2 - (outputs[0] - targets) ** 2

@@ -23,31 +23,31 @@ def test_gates_say_what_was_limited(report: Report) -> None:
     ("gate", "row"),
     [
         (
-            GateResult("top1", "max_drop", 0.01, 0.01002),
+            GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.01002),
             ("drop of top1", "at most 1.000 points", "1.002 points", "", "FAIL"),
         ),
         (
-            GateResult("top1", "max_drop", 0.01, 0.83 - 0.82),
+            GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82),
             ("drop of top1", "at most 1.00 points", "1.00 points", "", "pass"),
         ),
         (
-            GateResult("sqnr_db", "min", 25.0, math.inf),
+            GateResult(metric="sqnr_db", kind="min", limit=25.0, value=math.inf),
             ("sqnr_db", "at least 25.00 dB", "inf dB", "", "pass"),
         ),
         (
-            GateResult("cosine", "min", 0.99999, 0.999985),
+            GateResult(metric="cosine", kind="min", limit=0.99999, value=0.999985),
             ("cosine", "at least 0.999990", "0.999985", "", "FAIL"),
         ),
         (
-            GateResult("top1", "max_drop", 0.0083, 0.02, percent=1.0),
+            GateResult(metric="top1", kind="max_drop", limit=0.0083, value=0.02, percent=1.0),
             ("drop of top1", "at most 0.83 points (1 % of float)", "2.00 points", "", "FAIL"),
         ),
         (
-            GateResult("size", "max_size", 1e6, 1_000_001.0),
+            GateResult(metric="size", kind="max_size", limit=1e6, value=1_000_001.0),
             ("size of the int8 file", "at most 1,000,000 bytes", "1,000,001 bytes", "", "FAIL"),
         ),
         (
-            GateResult("top1", "max_regression", 0.002, -0.001, percent=0.25),
+            GateResult(metric="top1", kind="max_regression", limit=0.002, value=-0.001, percent=0.25),
             (
                 "regression of top1",
                 "at most 0.20 points (0.25 % of the baseline)",
@@ -77,6 +77,13 @@ def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
 
 
 def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:
-    at_limit = GateResult("top1", "max_drop", 0.01, 0.01, Interval(0.0, 0.02, "score"), None)
+    at_limit = GateResult(
+        metric="top1",
+        kind="max_drop",
+        limit=0.01,
+        value=0.01,
+        interval=Interval(0.0, 0.02, "score"),
+        samples_needed=None,
+    )
     (line,) = doubt_lines(replace(report, gates=(at_limit,)))
     assert line.endswith("no number of samples would settle it")

@@ -11,7 +11,14 @@ def layer(
     name: str, op: str = "Conv", parameters: int = 4, reason: str = "", *, integer: bool = True
 ) -> TreeLayer:
     return TreeLayer(
-        name, op, "[?, 8]", parameters, 16, "uint8 x int8" if integer else "float", integer, reason
+        name=name,
+        op=op,
+        output="[?, 8]",
+        parameters=parameters,
+        multiply_accumulates=16,
+        placed="uint8 x int8" if integer else "float",
+        integer=integer,
+        reason=reason,
     )
 
 

@@ -43,7 +43,16 @@ def test_a_hostile_name_changes_no_structure(report: Report, name: str) -> None:
         return replace(
             report,
             layers=(LayerEntry(name, name, False, name),),
-            metrics=(*report.metrics, Measurement(f"cosine[{name}]", "number", False, True, 1.0)),
+            metrics=(
+                *report.metrics,
+                Measurement(
+                    name=f"cosine[{name}]",
+                    unit="number",
+                    needs_labels=False,
+                    higher_is_better=True,
+                    quantized_value=1.0,
+                ),
+            ),
             evaluation=EvaluationSummary(name, 1, name),
             versions={name: name},
             target=name,

@@ -34,7 +34,15 @@ def test_pytorch_has_a_column_where_it_was_evaluated(report: Report) -> None:
 
 
 def test_a_drop_without_an_interval_says_why(report: Report) -> None:
-    missing = Measurement("mine", "number", True, True, 0.5, 0.6, no_interval="it is <b>odd</b>")
+    missing = Measurement(
+        name="mine",
+        unit="number",
+        needs_labels=True,
+        higher_is_better=True,
+        quantized_value=0.5,
+        float_value=0.6,
+        no_interval="it is <b>odd</b>",
+    )
     found = replace(report, metrics=(*report.metrics, missing))
     assert no_interval_lines(found) == ["note: the drop of mine has no interval: it is <b>odd</b>"]
     assert "<b>" not in report_to_markdown(found)
@@ -42,7 +50,13 @@ def test_a_drop_without_an_interval_says_why(report: Report) -> None:
 
 def test_the_classes_that_lost_most_come_first(report: Report) -> None:
     classes = tuple(
-        ClassValue(label, f"class|{label}", 1.0, 1.0 - lost / 10, Flips.counted(10, lost, 0))
+        ClassValue(
+            label=label,
+            name=f"class|{label}",
+            float_value=1.0,
+            quantized_value=1.0 - lost / 10,
+            flips=Flips.counted(10, lost, 0),
+        )
         for label, lost in enumerate([0, 3, 1])
     )
     found = with_first(report, by_class=classes)

@@ -104,7 +104,7 @@ def test_placement_lists_float_layers_first(report: Report) -> None:
     ids=["none", "one", "two", "missed"],
 )
 def test_the_verdict_line_counts(report: Report, limits: list[float], line: str) -> None:
-    gates = tuple(GateResult("top1", "max_drop", limit, 0.5) for limit in limits)
+    gates = tuple(GateResult(metric="top1", kind="max_drop", limit=limit, value=0.5) for limit in limits)
     assert verdict_line(replace(report, gates=gates)) == line
 
 

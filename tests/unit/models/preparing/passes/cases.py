@@ -9,7 +9,7 @@ from ptq_cli.core.tensors import Array
 from tests.unit.plan.graphs import build
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A graph, the pass that is meant, and the operators that it leaves."""
 
@@ -43,166 +43,178 @@ HALVES = "<float r, float one, float half>"
 
 REWRITTEN = {
     "batch_norm.conv": Case(
-        "batch_norm",
-        f"{CONV}{NORM} c = Conv(x, w)\n y = BatchNormalization(c, s, t, m, v) }}",
-        ("Conv",),
-        FOUR,
+        name="batch_norm",
+        graph=f"{CONV}{NORM} c = Conv(x, w)\n y = BatchNormalization(c, s, t, m, v) }}",
+        left=("Conv",),
+        constants=FOUR,
     ),
     "batch_norm.conv_with_bias": Case(
-        "batch_norm",
-        f"{CONV}float[4] b, {NORM} c = Conv(x, w, b)\n"
+        name="batch_norm",
+        graph=f"{CONV}float[4] b, {NORM} c = Conv(x, w, b)\n"
         " y = BatchNormalization<epsilon=0.01>(c, s, t, m, v) }",
-        ("Conv",),
-        FOUR,
+        left=("Conv",),
+        constants=FOUR,
     ),
     "batch_norm.grouped": Case(
-        "batch_norm",
-        """(float[N,4,6,6] x) => (float[] y) <float[6,2,3,3] w, float[6] s, float[6] v> {
+        name="batch_norm",
+        graph="""(float[N,4,6,6] x) => (float[] y) <float[6,2,3,3] w, float[6] s, float[6] v> {
             c = Conv<group=2>(x, w)
             y = BatchNormalization(c, s, s, s, v) }""",
-        ("Conv",),
-        SIX,
+        left=("Conv",),
+        constants=SIX,
     ),
     "batch_norm.conv_transpose": Case(
-        "batch_norm",
-        f"{GROUPED}float[6] s, float[6] v> {{ c = ConvTranspose<group=2>(x, w)\n "
+        name="batch_norm",
+        graph=f"{GROUPED}float[6] s, float[6] v> {{ c = ConvTranspose<group=2>(x, w)\n "
         "y = BatchNormalization(c, s, s, s, v) }",
-        ("ConvTranspose",),
-        SIX,
+        left=("ConvTranspose",),
+        constants=SIX,
     ),
     "batch_norm.gemm": Case(
-        "batch_norm",
-        f"{GEMM}float[1,4] b, {NORM} c = Gemm<alpha=0.5, beta=2.0>(x, w, b)\n"
+        name="batch_norm",
+        graph=f"{GEMM}float[1,4] b, {NORM} c = Gemm<alpha=0.5, beta=2.0>(x, w, b)\n"
         " y = BatchNormalization(c, s, t, m, v) }",
-        ("Gemm",),
-        FOUR,
+        left=("Gemm",),
+        constants=FOUR,
     ),
     "batch_norm.shared_weight": Case(
-        "batch_norm",
-        """(float[N,4,6,6] x) => (float[] y) <float[4,4,1,1] w, float[4] s, float[4] v> {
+        name="batch_norm",
+        graph="""(float[N,4,6,6] x) => (float[] y) <float[4,4,1,1] w, float[4] s, float[4] v> {
             c = Conv(x, w)
             d = BatchNormalization(c, s, s, s, v)
             e = Conv(d, w)
             y = BatchNormalization(e, s, v, s, v) }""",
-        ("Conv", "Conv"),
-        FOUR,
+        left=("Conv", "Conv"),
+        constants=FOUR,
     ),
     "batch_norm.taken_name": Case(
-        "batch_norm",
-        """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] s, float[4] v, float[4,6,1] w_bias> {
+        name="batch_norm",
+        graph="""(float[N,3,6,6] x) => (float[] y)
+          <float[4,3,3,3] w, float[4] s, float[4] v, float[4,6,1] w_bias> {
             c = Conv(x, w)
             d = BatchNormalization(c, s, s, s, v)
             y = Add(d, w_bias) }""",
-        ("Conv", "Add"),
-        FOUR | {"w_bias": np.arange(16.0).reshape(4, 4, 1).tolist()},
+        left=("Conv", "Add"),
+        constants=FOUR | {"w_bias": np.arange(16.0).reshape(4, 4, 1).tolist()},
     ),
     "gemm_factors.both": Case(
-        "gemm_factors",
-        f"{GEMM}float[4] b> {{ y = Gemm<alpha=0.5, beta=2.0>(x, w, b) }}",
-        ("Gemm",),
+        name="gemm_factors",
+        graph=f"{GEMM}float[4] b> {{ y = Gemm<alpha=0.5, beta=2.0>(x, w, b) }}",
+        left=("Gemm",),
     ),
     "gemm_factors.shared_weight": Case(
-        "gemm_factors",
-        """(float[N,4] x) => (float[] y) <float[4,4] w> {
+        name="gemm_factors",
+        graph="""(float[N,4] x) => (float[] y) <float[4,4] w> {
             c = Gemm<alpha=0.25, transB=1>(x, w)
             y = Gemm(c, w) }""",
-        ("Gemm", "Gemm"),
+        left=("Gemm", "Gemm"),
     ),
     "bias_add.conv": Case(
-        "bias_add", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", ("Conv",)
+        name="bias_add", graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", left=("Conv",)
     ),
     "bias_add.subtracted": Case(
-        "bias_add", f"{CONV}float[4] a, float[1,4,1,1] b> {{ c = Conv(x, w, a)\n y = Sub(c, b) }}", ("Conv",)
+        name="bias_add",
+        graph=f"{CONV}float[4] a, float[1,4,1,1] b> {{ c = Conv(x, w, a)\n y = Sub(c, b) }}",
+        left=("Conv",),
     ),
     "bias_add.gemm": Case(
-        "bias_add", f"{GEMM}float[4] b> {{ c = Gemm<alpha=0.5>(x, w)\n y = Add(b, c) }}", ("Gemm",)
+        name="bias_add",
+        graph=f"{GEMM}float[4] b> {{ c = Gemm<alpha=0.5>(x, w)\n y = Add(b, c) }}",
+        left=("Gemm",),
     ),
     "factor.conv": Case(
-        "factor", f"{CONV}float[4] a, float[1,4,1,1] b> {{ c = Conv(x, w, a)\n y = Mul(b, c) }}", ("Conv",)
+        name="factor",
+        graph=f"{CONV}float[4] a, float[1,4,1,1] b> {{ c = Conv(x, w, a)\n y = Mul(b, c) }}",
+        left=("Conv",),
     ),
     "factor.divided": Case(
-        "factor", f"{CONV}float b> {{ c = Conv(x, w)\n y = Div(c, b) }}", ("Conv",), {"b": 3.0}
+        name="factor",
+        graph=f"{CONV}float b> {{ c = Conv(x, w)\n y = Div(c, b) }}",
+        left=("Conv",),
+        constants={"b": 3.0},
     ),
     "factor.conv_transpose": Case(
-        "factor",
-        f"{GROUPED}float[6,1,1] b> {{ c = ConvTranspose<group=2>(x, w)\n y = Mul(c, b) }}",
-        ("ConvTranspose",),
+        name="factor",
+        graph=f"{GROUPED}float[6,1,1] b> {{ c = ConvTranspose<group=2>(x, w)\n y = Mul(c, b) }}",
+        left=("ConvTranspose",),
     ),
     "factor.gemm_transposed": Case(
-        "factor",
-        """(float[N,6] x) => (float[] y) <float[4,6] w, float[4] a, float[4] b> {
+        name="factor",
+        graph="""(float[N,6] x) => (float[] y) <float[4,6] w, float[4] a, float[4] b> {
             c = Gemm<alpha=0.5, beta=2.0, transB=1>(x, w, a)
             y = Mul(c, b) }""",
-        ("Gemm",),
+        left=("Gemm",),
     ),
     "cast.wider_and_back": Case(
-        "cast", f"{ROW} {{ a = Cast<to=11>(x)\n b = Cast<to=1>(a)\n y = Relu(b) }}", ("Relu",)
+        name="cast", graph=f"{ROW} {{ a = Cast<to=11>(x)\n b = Cast<to=1>(a)\n y = Relu(b) }}", left=("Relu",)
     ),
     "gelu.erf": Case(
-        "gelu",
-        f"{ROW} {HALVES} {{ {ERF_FORM} }}",
-        ("Gelu",),
-        ERF,
+        name="gelu",
+        graph=f"{ROW} {HALVES} {{ {ERF_FORM} }}",
+        left=("Gelu",),
+        constants=ERF,
     ),
     "gelu.erf_halved_first": Case(
-        "gelu",
-        f"{ROW} {HALVES} {{ h = Mul(half, x)\n d = Div(x, r)\n e = Erf(d)\n a = Add(one, e)\n"
+        name="gelu",
+        graph=f"{ROW} {HALVES} {{ h = Mul(half, x)\n d = Div(x, r)\n e = Erf(d)\n a = Add(one, e)\n"
         " y = Mul(h, a) }",
-        ("Gelu",),
-        ERF,
+        left=("Gelu",),
+        constants=ERF,
     ),
     "gelu.tanh": Case(
-        "gelu",
-        f"{ROW} <float p, float k, float r, float one, float half> {{ q = Pow(x, p)\n c = Mul(q, k)\n"
+        name="gelu",
+        graph=f"{ROW} <float p, float k, float r, float one, float half> {{ q = Pow(x, p)\n c = Mul(q, k)\n"
         " z = Add(x, c)\n u = Mul(z, r)\n e = Tanh(u)\n a = Add(e, one)\n h = Mul(x, half)\n y = Mul(h, a) }",
-        ("Gelu",),
-        TANH,
+        left=("Gelu",),
+        constants=TANH,
     ),
     "gelu.tanh_factored": Case(
-        "gelu",
-        f"{ROW} <float k, float r, float one, float half> {{ q = Mul(x, x)\n c = Mul(q, k)\n"
+        name="gelu",
+        graph=f"{ROW} <float k, float r, float one, float half> {{ q = Mul(x, x)\n c = Mul(q, k)\n"
         " z = Add(c, one)\n rx = Mul(x, r)\n u = Mul(rx, z)\n e = Tanh(u)\n a = Add(e, one)\n b = Mul(x, a)\n"
         " y = Mul(half, b) }",
-        ("Gelu",),
-        TANH,
+        left=("Gelu",),
+        constants=TANH,
     ),
     "hard_swish.multiplied_first": Case(
-        "hard_swish",
-        f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Mul(x, b)\n y = Div(c, six) }}",
-        ("HardSwish",),
-        SWISH,
+        name="hard_swish",
+        graph=f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Mul(x, b)\n y = Div(c, six) }}",
+        left=("HardSwish",),
+        constants=SWISH,
     ),
     "hard_swish.divided_first": Case(
-        "hard_swish",
-        f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Div(b, six)\n y = Mul(c, x) }}",
-        ("HardSwish",),
-        SWISH,
+        name="hard_swish",
+        graph=f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Div(b, six)\n y = Mul(c, x) }}",
+        left=("HardSwish",),
+        constants=SWISH,
         opset=14,
     ),
     "hard_swish.hard_sigmoid": Case(
-        "hard_swish",
-        f"{ROW} {{ a = HardSigmoid<alpha=0.16666667, beta=0.5>(x)\n y = Mul(x, a) }}",
-        ("HardSwish",),
+        name="hard_swish",
+        graph=f"{ROW} {{ a = HardSigmoid<alpha=0.16666667, beta=0.5>(x)\n y = Mul(x, a) }}",
+        left=("HardSwish",),
     ),
-    "silu.opset_24": Case("silu", f"{ROW} {{ a = Sigmoid(x)\n y = Mul(a, x) }}", ("Swish",), opset=24),
+    "silu.opset_24": Case(
+        name="silu", graph=f"{ROW} {{ a = Sigmoid(x)\n y = Mul(a, x) }}", left=("Swish",), opset=24
+    ),
     "layer_norm.with_scale_and_bias": Case(
-        "layer_norm",
-        f"(float[N,3,4] x) => (float[] y) <float two, float e, float[4] g, float[4] b> {{ {MEANS}\n"
+        name="layer_norm",
+        graph=f"(float[N,3,4] x) => (float[] y) <float two, float e, float[4] g, float[4] b> {{ {MEANS}\n"
         " q = Pow(d, two)\n v = ReduceMean(q, a)\n f = Add(v, e)\n s = Sqrt(f)\n n = Div(d, s)\n"
         " h = Mul(n, g)\n y = Add(b, h) }",
-        ("LayerNormalization",),
-        LN,
+        left=("LayerNormalization",),
+        constants=LN,
     ),
     "layer_norm.bare": Case(
-        "layer_norm",
-        f"(float[N,3,4] x) => (float[] y) <float e> {{ {MEANS}\n q = Mul(d, d)\n v = ReduceMean(q, a)\n"
+        name="layer_norm",
+        graph=f"(float[N,3,4] x) => (float[] y) <float e> {{ {MEANS}\n q = Mul(d, d)\n v = ReduceMean(q, a)\n"
         " f = Add(e, v)\n s = Sqrt(f)\n r = Reciprocal(s)\n y = Mul(r, d) }",
-        ("LayerNormalization",),
-        LN,
+        left=("LayerNormalization",),
+        constants=LN,
     ),
     "layer_norm.two_axes": Case(
-        "layer_norm",
-        """(float[N,3,4] x) => (float[] y) <float two, float e, float[3,4] g> {
+        name="layer_norm",
+        graph="""(float[N,3,4] x) => (float[] y) <float two, float e, float[3,4] g> {
             m = ReduceMean<axes=[1, 2]>(x)
             d = Sub(x, m)
             d2 = Sub(x, m)
@@ -212,8 +224,8 @@ REWRITTEN = {
             s = Sqrt(f)
             n = Div(d, s)
             y = Mul(n, g) }""",
-        ("LayerNormalization",),
-        LN,
+        left=("LayerNormalization",),
+        constants=LN,
         opset=17,
     ),
 }

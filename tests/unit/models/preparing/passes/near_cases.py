@@ -19,81 +19,93 @@ from tests.unit.models.preparing.passes.cases import (
 
 LEFT_ALONE = {
     "gemm_of_two_inputs": Case(
-        "gemm_factors", "(float[N,4] x, float[4,3] w) => (float[] y) { y = Gemm<alpha=0.5>(x, w) }", ("Gemm",)
+        name="gemm_factors",
+        graph="(float[N,4] x, float[4,3] w) => (float[] y) { y = Gemm<alpha=0.5>(x, w) }",
+        left=("Gemm",),
     ),
     "conv_read_by_two": Case(
-        "bias_add",
-        f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n a = Add(c, b)\n y = Mul(a, c) }}",
-        ("Conv", "Add", "Mul"),
+        name="bias_add",
+        graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n a = Add(c, b)\n y = Mul(a, c) }}",
+        left=("Conv", "Add", "Mul"),
     ),
     "conv_that_is_an_output": Case(
-        "bias_add",
-        "(float[N,3,6,6] x) => (float[] c, float[] y) <float[4,3,3,3] w, float[4,1,1] b> "
+        name="bias_add",
+        graph="(float[N,3,6,6] x) => (float[] c, float[] y) <float[4,3,3,3] w, float[4,1,1] b> "
         "{ c = Conv(x, w)\n y = Add(c, b) }",
-        ("Conv", "Add"),
+        left=("Conv", "Add"),
     ),
     "operand_over_the_width": Case(
-        "bias_add", f"{CONV}float[4] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", ("Conv", "Add")
+        name="bias_add", graph=f"{CONV}float[4] b> {{ c = Conv(x, w)\n y = Add(c, b) }}", left=("Conv", "Add")
     ),
-    "divisor": Case("factor", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Div(b, c) }}", ("Conv", "Div")),
+    "divisor": Case(
+        name="factor",
+        graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Div(b, c) }}",
+        left=("Conv", "Div"),
+    ),
     "subtracted_from": Case(
-        "bias_add", f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Sub(b, c) }}", ("Conv", "Sub")
+        name="bias_add",
+        graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Sub(b, c) }}",
+        left=("Conv", "Sub"),
     ),
     "gemm_with_a_bias_a_row": Case(
-        "factor",
-        """(float[4,6] x) => (float[] y) <float[6,4] w, float[4,1] b, float[4] k> {
+        name="factor",
+        graph="""(float[4,6] x) => (float[] y) <float[6,4] w, float[4,1] b, float[4] k> {
             c = Gemm(x, w, b)
             y = Mul(c, k) }""",
-        ("Gemm", "Mul"),
+        left=("Gemm", "Mul"),
     ),
     "infinite_operand": Case(
-        "bias_add",
-        f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}",
-        ("Conv", "Add"),
-        {"b": [[[0.0]], [[0.0]], [[-np.inf]], [[0.0]]]},
+        name="bias_add",
+        graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}",
+        left=("Conv", "Add"),
+        constants={"b": [[[0.0]], [[0.0]], [[-np.inf]], [[0.0]]]},
     ),
     "batch_norm_of_the_batch": Case(
-        "batch_norm",
-        f"{CONV}{NORM} c = Conv(x, w)\n y, a, b = BatchNormalization<training_mode=1>(c, s, t, m, v) }}",
-        ("Conv", "BatchNormalization"),
-        FOUR,
+        name="batch_norm",
+        graph=f"{CONV}{NORM} c = Conv(x, w)\n"
+        f" y, a, b = BatchNormalization<training_mode=1>(c, s, t, m, v) }}",
+        left=("Conv", "BatchNormalization"),
+        constants=FOUR,
         opset=15,
     ),
     "cast_to_a_narrower_type": Case(
-        "cast", f"{ROW} {{ a = Cast<to=10>(x)\n b = Cast<to=1>(a)\n y = Relu(b) }}", ("Cast", "Cast", "Relu")
+        name="cast",
+        graph=f"{ROW} {{ a = Cast<to=10>(x)\n b = Cast<to=1>(a)\n y = Relu(b) }}",
+        left=("Cast", "Cast", "Relu"),
     ),
     "quick_gelu": Case(
-        "silu",
-        f"{ROW} <float k> {{ d = Mul(x, k)\n e = Sigmoid(d)\n y = Mul(x, e) }}",
-        ("Mul", "Sigmoid", "Mul"),
-        {"k": 1.702},
+        name="silu",
+        graph=f"{ROW} <float k> {{ d = Mul(x, k)\n e = Sigmoid(d)\n y = Mul(x, e) }}",
+        left=("Mul", "Sigmoid", "Mul"),
+        constants={"k": 1.702},
         opset=24,
     ),
     "silu_before_opset_24": Case(
-        "silu", f"{ROW} {{ a = Sigmoid(x)\n y = Mul(x, a) }}", ("Sigmoid", "Mul"), opset=23
+        name="silu", graph=f"{ROW} {{ a = Sigmoid(x)\n y = Mul(x, a) }}", left=("Sigmoid", "Mul"), opset=23
     ),
     "erf_of_something_else": Case(
-        "gelu",
-        f"{ROW} {HALVES} {{ {ERF_FORM} }}",
-        ("Div", "Erf", "Add", "Mul", "Mul"),
-        ERF | {"r": 1.5},
+        name="gelu",
+        graph=f"{ROW} {HALVES} {{ {ERF_FORM} }}",
+        left=("Div", "Erf", "Add", "Mul", "Mul"),
+        constants=ERF | {"r": 1.5},
     ),
     "gelu_whose_erf_is_read": Case(
-        "gelu",
-        f"{ROW} {HALVES} {{ d = Div(x, r)\n e = Erf(d)\n a = Add(e, one)\n m = Mul(x, a)\n h = Mul(m, half)\n"
+        name="gelu",
+        graph=f"{ROW} {HALVES} {{ d = Div(x, r)\n e = Erf(d)\n a = Add(e, one)\n m = Mul(x, a)\n"
+        f" h = Mul(m, half)\n"
         " y = Add(h, e) }",
-        ("Div", "Erf", "Add", "Mul", "Mul", "Add"),
-        ERF,
+        left=("Div", "Erf", "Add", "Mul", "Mul", "Add"),
+        constants=ERF,
     ),
     "hard_swish_to_another_bound": Case(
-        "hard_swish",
-        f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Mul(x, b)\n y = Div(c, six) }}",
-        ("Add", "Clip", "Mul", "Div"),
-        SWISH | {"high": 5.0},
+        name="hard_swish",
+        graph=f"{ROW} {BOUNDS} {{ {CLIP_FORM}\n c = Mul(x, b)\n y = Div(c, six) }}",
+        left=("Add", "Clip", "Mul", "Div"),
+        constants=SWISH | {"high": 5.0},
     ),
     "norm_over_the_first_axis": Case(
-        "layer_norm",
-        """(float[2,3,4] x) => (float[] y) <float two, float e> {
+        name="layer_norm",
+        graph="""(float[2,3,4] x) => (float[] y) <float two, float e> {
             m = ReduceMean<axes=[1]>(x)
             d = Sub(x, m)
             q = Pow(d, two)
@@ -101,13 +113,13 @@ LEFT_ALONE = {
             f = Add(v, e)
             s = Sqrt(f)
             y = Div(d, s) }""",
-        ("ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
-        LN,
+        left=("ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
+        constants=LN,
         opset=17,
     ),
     "norm_with_two_means": Case(
-        "layer_norm",
-        """(float[2,3,4] x) => (float[] y) <float two, float e> {
+        name="layer_norm",
+        graph="""(float[2,3,4] x) => (float[] y) <float two, float e> {
             m = ReduceMean<axes=[2]>(x)
             k = ReduceMean<axes=[1, 2]>(x)
             d = Sub(x, m)
@@ -117,118 +129,130 @@ LEFT_ALONE = {
             f = Add(v, e)
             s = Sqrt(f)
             y = Div(c, s) }""",
-        ("ReduceMean", "ReduceMean", "Sub", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
-        LN,
+        left=("ReduceMean", "ReduceMean", "Sub", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"),
+        constants=LN,
         opset=17,
     ),
     "einsum_of_a_diagonal": Case(
-        "einsum",
-        '(float[N,4,4] x, float[N,4] z) => (float[] y) { y = Einsum<equation="nii,nj->nij">(x, z) }',
-        ("Einsum",),
+        name="einsum",
+        graph='(float[N,4,4] x, float[N,4] z) => (float[] y) { y = Einsum<equation="nii,nj->nij">(x, z) }',
+        left=("Einsum",),
     ),
     "einsum_that_sums_one_operand": Case(
-        "einsum",
-        '(float[N,4,5] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="nij,io->no">(x, w) }',
-        ("Einsum",),
+        name="einsum",
+        graph='(float[N,4,5] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="nij,io->no">(x, w) }',
+        left=("Einsum",),
     ),
     "einsum_of_vectors": Case(
-        "einsum",
-        '(float[N,4] x, float[N,5] z) => (float[] y) { y = Einsum<equation="ni,nj->nij">(x, z) }',
-        ("Einsum",),
+        name="einsum",
+        graph='(float[N,4] x, float[N,5] z) => (float[] y) { y = Einsum<equation="ni,nj->nij">(x, z) }',
+        left=("Einsum",),
     ),
     "einsum_of_three": Case(
-        "einsum",
-        """(float[N,4] x) => (float[] y) <float[4,5] w, float[5,3] v> {
+        name="einsum",
+        graph="""(float[N,4] x) => (float[] y) <float[4,5] w, float[5,3] v> {
             y = Einsum<equation="ni,ij,jk->nk">(x, w, v) }""",
-        ("Einsum",),
+        left=("Einsum",),
     ),
     "einsum_that_stretches_a_size_of_one": Case(
-        "einsum",
-        '(float[N,1] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io->no">(x, w) }',
-        ("Einsum",),
+        name="einsum",
+        graph='(float[N,1] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io->no">(x, w) }',
+        left=("Einsum",),
     ),
     "einsum_of_two_groups_without_a_constant": Case(
-        "einsum",
-        '(float[3,2,4] x, float[4,2,5] z) => (float[] y) { y = Einsum<equation="abc,cde->abde">(x, z) }',
-        ("Einsum",),
+        name="einsum",
+        graph="(float[3,2,4] x, float[4,2,5] z) => (float[] y) "
+        '{ y = Einsum<equation="abc,cde->abde">(x, z) }',
+        left=("Einsum",),
     ),
     "einsum_without_a_result": Case(
-        "einsum",
-        '(float[N,4] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io">(x, w) }',
-        ("Einsum",),
+        name="einsum",
+        graph='(float[N,4] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io">(x, w) }',
+        left=("Einsum",),
     ),
     "matmul_of_a_vector_on_the_left": Case(
-        "matmul_left", "(float[4,5] x) => (float[] y) <float[4] w> { y = MatMul(w, x) }", ("MatMul",)
+        name="matmul_left",
+        graph="(float[4,5] x) => (float[] y) <float[4] w> { y = MatMul(w, x) }",
+        left=("MatMul",),
     ),
     "matmul_of_a_vector_on_the_right": Case(
-        "matmul_left", "(float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }", ("MatMul",)
+        name="matmul_left",
+        graph="(float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }",
+        left=("MatMul",),
     ),
     "pad_of_all_axes": Case(
-        "named_axes", "(float[N,4] x) => (float[] y) <int64[4] p = {0,1,0,2}> { y = Pad(x, p) }", ("Pad",)
+        name="named_axes",
+        graph="(float[N,4] x) => (float[] y) <int64[4] p = {0,1,0,2}> { y = Pad(x, p) }",
+        left=("Pad",),
     ),
     "resize_that_keeps_an_aspect_ratio": Case(
-        "named_axes",
-        """(float[N,3,5,6] x) => (float[] y) <int64[2] k = {4,9}> {
+        name="named_axes",
+        graph="""(float[N,3,5,6] x) => (float[] y) <int64[2] k = {4,9}> {
             y = Resize<axes=[2,3], keep_aspect_ratio_policy="not_larger">(x, , , k) }""",
-        ("Resize",),
+        left=("Resize",),
     ),
     "mean_of_a_sequence": Case(
-        "mean_pool",
-        "(float[N,3,5] x) => (float[] y) <int64[1] k = {2}> { y = ReduceMean(x, k) }",
-        ("ReduceMean",),
+        name="mean_pool",
+        graph="(float[N,3,5] x) => (float[] y) <int64[1] k = {2}> { y = ReduceMean(x, k) }",
+        left=("ReduceMean",),
     ),
     "mean_of_one_of_two_axes": Case(
-        "mean_pool",
-        "(float[N,3,5,6] x) => (float[] y) <int64[1] k = {3}> { y = ReduceMean(x, k) }",
-        ("ReduceMean",),
+        name="mean_pool",
+        graph="(float[N,3,5,6] x) => (float[] y) <int64[1] k = {3}> { y = ReduceMean(x, k) }",
+        left=("ReduceMean",),
     ),
     "mean_of_squares": Case(
-        "mean_pool",
-        "(float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { q = Mul(x, x)\n y = ReduceMean(q, k) }",
-        ("Mul", "ReduceMean"),
+        name="mean_pool",
+        graph="(float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { q = Mul(x, x)\n"
+        " y = ReduceMean(q, k) }",
+        left=("Mul", "ReduceMean"),
     ),
     "factor_a_row_of_a_product": Case(
-        "matmul_factor",
-        "(float[N,3,4] x) => (float[] y) <float[4,6] w, float[3,1] k> { m = MatMul(x, w)\n y = Mul(m, k) }",
-        ("MatMul", "Mul"),
+        name="matmul_factor",
+        graph="(float[N,3,4] x) => (float[] y) <float[4,6] w, float[3,1] k> { m = MatMul(x, w)\n"
+        " y = Mul(m, k) }",
+        left=("MatMul", "Mul"),
     ),
     "factor_that_adds_an_axis": Case(
-        "matmul_factor",
-        "(float[3,4] x) => (float[] y) <float[4,6] w, float[1,1,6] k> { m = MatMul(x, w)\n y = Mul(m, k) }",
-        ("MatMul", "Mul"),
+        name="matmul_factor",
+        graph="(float[3,4] x) => (float[] y) <float[4,6] w, float[1,1,6] k> { m = MatMul(x, w)\n"
+        " y = Mul(m, k) }",
+        left=("MatMul", "Mul"),
     ),
     "product_that_is_read_beside_its_factor": Case(
-        "matmul_factor",
-        "(float[N,4] x) => (float[] y) <float[4,4] w, float k> "
+        name="matmul_factor",
+        graph="(float[N,4] x) => (float[] y) <float[4,4] w, float k> "
         "{ m = MatMul(x, w)\n a = Mul(m, k)\n y = Add(m, a) }",
-        ("MatMul", "Mul", "Add"),
-        {"k": 0.3},
+        left=("MatMul", "Mul", "Add"),
+        constants={"k": 0.3},
     ),
     "factor_of_two_that_are_computed": Case(
-        "matmul_factor",
-        "(float[N,3,4] x, float[N,4,3] z) => (float[] y) <float k> { m = MatMul(x, z)\n y = Mul(m, k) }",
-        ("MatMul", "Mul"),
-        {"k": 0.3},
+        name="matmul_factor",
+        graph="(float[N,3,4] x, float[N,4,3] z) => (float[] y) <float k> { m = MatMul(x, z)\n"
+        " y = Mul(m, k) }",
+        left=("MatMul", "Mul"),
+        constants={"k": 0.3},
     ),
     "reciprocal_of_a_constant_product": Case(
-        "reciprocal",
-        "(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
+        name="reciprocal",
+        graph="(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
         " r = Reciprocal(b)\n y = Mul(k, r) }",
-        ("Abs", "Add", "Reciprocal", "Mul"),
-        {"k": 1.5},
+        left=("Abs", "Add", "Reciprocal", "Mul"),
+        constants={"k": 1.5},
     ),
     "square_of_a_reciprocal": Case(
-        "reciprocal",
-        "(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
+        name="reciprocal",
+        graph="(float[N,4] x) => (float[] y) <float k> { a = Abs(x)\n b = Add(a, k)\n"
         " r = Reciprocal(b)\n y = Mul(r, r) }",
-        ("Abs", "Add", "Reciprocal", "Mul"),
-        {"k": 1.5},
+        left=("Abs", "Add", "Reciprocal", "Mul"),
+        constants={"k": 1.5},
     ),
     "power_of_a_third": Case(
-        "reciprocal",
-        "(float[N,4] x) => (float[] y) <float k, float p> { a = Abs(x)\n b = Add(a, k)\n r = Pow(b, p)\n"
+        name="reciprocal",
+        graph="(float[N,4] x) => (float[] y) <float k, float p> { a = Abs(x)\n b = Add(a, k)\n"
+        " r = Pow(b, p)\n"
         " y = Mul(x, r) }",
-        ("Abs", "Add", "Pow", "Mul"),
-        {"k": 1.5, "p": -0.333},
+        left=("Abs", "Add", "Pow", "Mul"),
+        constants={"k": 1.5, "p": -0.333},
     ),
 }

@@ -102,16 +102,16 @@ def test_every_pass_has_a_case():
 
 def test_a_chain_becomes_one_layer():
     chain = Case(
-        "chain",
-        """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4,1,1] b, float[4] s, float[4] v,
+        name="chain",
+        graph="""(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4,1,1] b, float[4] s, float[4] v,
             float[1,4,1,1] k> {
             c = Conv(x, w)
             d = Add(c, b)
             e = BatchNormalization(d, s, s, s, v)
             f = Mul(e, k)
             y = Sub(f, b) }""",
-        ("Conv",),
-        {"v": [0.5, 1.0, 2.0, 3.0]},
+        left=("Conv",),
+        constants={"v": [0.5, 1.0, 2.0, 3.0]},
     )
     model = chain.model()
     inputs = sample(model)
@@ -131,6 +131,6 @@ def test_a_tied_weight_that_nothing_scales_stays_tied():
         c = Conv(x, w)
         d = Add(c, b)
         y = Conv(d, w) }"""
-    prepared = prepare_model(Case("tied", text, ()).model(), "m.onnx").model
+    prepared = prepare_model(Case(name="tied", graph=text, left=()).model(), "m.onnx").model
     first, second = prepared.graph
     assert first.inputs[1] is second.inputs[1]
