@@ -1,6 +1,6 @@
-"""The terminal: one command a file; the only place that knows click, rich and tqdm.
+"""The terminal: the only place that knows click, rich and tqdm.
 
-``main`` maps errors to exit statuses, ``options`` defines each shared option once, ``values`` reads their
-values, ``progress``, ``output`` and ``summaries`` show things. A command builds a request and makes one
-pipeline call.
+``main`` finds a command and maps errors to exit statuses, ``commands`` holds the commands, ``options``
+defines each shared option once, ``values`` reads their values. ``shown`` makes the lines, tables, drawings
+and bars. A command builds a request and makes one pipeline call.
 """

@@ -1,6 +1,6 @@
 """Model files become one ``onnx_ir.Model``.
 
-``detect`` tells what a file is by its content, ``open`` loads it, ``onnx_source`` and ``torch_sources`` make
-ONNX of what was loaded, ``prepare`` cleans and names the graph, ``parity`` proves that it still computes the
-same. Nothing here knows of data files: example inputs come in as arrays.
+``loading`` tells what a file is by its content, checks it and makes ONNX of it; ``preparing`` cleans,
+rewrites and names the graph. ``parity`` proves that it still computes the same, ``stored`` is a model as its
+files hold it. Nothing here knows of data files: example inputs come in as arrays.
 """

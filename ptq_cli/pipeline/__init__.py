@@ -1,5 +1,7 @@
 """The stages composed: a recipe goes in, a run directory comes out.
 
-One verb a file, in folders: ``calibration``, ``exporting``, ``evaluation``, ``proof``, ``drawing``. They
-return values and print nothing. ``api`` is the public Python API: the same functions with typed arguments.
+``run`` resolves the request and knows the run directory. Then one room for each stage: ``preparing``,
+``calibration``, ``exporting``, ``evaluation``; ``views`` look at a run, ``inspection`` asks about a model
+beside its accuracy. ``run_quantize`` runs all stages. Every verb has one file, such as ``run_export.py``.
+Verbs return values and print nothing; ``api`` gives them typed arguments.
 """

@@ -5,7 +5,8 @@ integers or to the fake-quantized tensor, and its gradient. Not how the paramete
 nor where a quantizer sits in a model (``plan``).
 
 The names in ``__init__.pyi`` are the library that docs/quantizers.md describes. Importing this package
-imports nothing; the first use of a name imports its file, and with it PyTorch. ``round`` is not Python's.
+imports nothing; the first use of a name imports its file, and with it PyTorch.
+``quantizers.round`` is not Python's.
 """
 
 import lazy_loader

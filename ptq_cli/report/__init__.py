@@ -1,7 +1,8 @@
 """Two models and evaluation batches become metrics, a report and a verdict.
 
-``metrics`` measure, ``evaluate`` runs both models once, ``document`` is the report as a value and as JSON,
-``gate`` decides, ``summary`` and ``markdown`` render, ``html`` makes a page. The gate and the renderers read
-reports only: they import nothing but the standard library, so that ``ptq gate`` answers at once. The page
-needs Jinja2, and shows what else a run holds.
+``metrics`` measure, ``intervals`` say how sure that is, ``evaluation`` runs the models once. ``document`` is
+the report as a value and as JSON, ``comparison`` sets two reports side by side, ``gate`` decides, ``text``
+and ``html`` render. ``analysis`` finds where accuracy is lost, ``proof`` holds what is known for certain. The
+gate and the texts read reports only: they import nothing but the standard library, so that ``ptq gate``
+answers at once.
 """

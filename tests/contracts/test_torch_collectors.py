@@ -106,7 +106,7 @@ def require_same(host: TensorStatistics, other: TensorStatistics) -> None:
 
 
 def test_every_collector_is_there_twice() -> None:
-    assert set(torch_collectors.COLLECTORS) == set(COLLECTORS)
+    assert set(torch_collectors.TORCH_COLLECTORS) == set(COLLECTORS)
     with pytest.raises(UnknownNameError, match=r"'histgram' \(did you mean 'histogram'\?\)"):
         make_torch_collector("histgram")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import ptq_cli
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
 
@@ -59,19 +60,4 @@ def test_a_decision_is_short_and_whole(path: Path) -> None:
 
 
 def test_the_changelog_has_this_version() -> None:
-    assert f"## {PROJECT['version']} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-ROOMS = sorted(path.parent for path in (ROOT / "ptq_cli").glob("*/__init__.py"))
-
-
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
-def test_a_room_names_files_that_it_has(room: Path) -> None:
-    text = (room / "__init__.py").read_text(encoding="utf-8")
-    known = {path.stem for path in room.iterdir()} | {other.name for other in ROOMS}
-    assert set(re.findall(r"``([a-z]\w*)``", text)) <= known
-
-
-def test_every_room_is_in_the_architecture() -> None:
-    text = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == {room.name for room in ROOMS}
+    assert f"## {ptq_cli.__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

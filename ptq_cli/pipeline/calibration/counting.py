@@ -12,7 +12,7 @@ from ptq_cli.runtime.device import Device
 
 
 class MakeCollector(Protocol):
-    """What ``registry.make_collector`` is."""
+    """What ``collector_registry.make_collector`` is."""
 
     def __call__(
         self, method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False

@@ -102,7 +102,7 @@ def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[in
 
 @dataclass(frozen=True)
 class FixedPointQuantizer:
-    """Integers times powers of two: ``quantizers.fixed_point_export``."""
+    """Integers times powers of two: ``quantizers.fixed.fixed_point_integers``."""
 
     family: FixedPointWeights
     settings: AmaxSettings
@@ -217,7 +217,7 @@ class DorefaQuantizer:
 
 @dataclass(frozen=True)
 class CenterWeightQuantizer:
-    """Indices of the nearest centers, and the centers: ``quantizers.centers_export``."""
+    """Indices of the nearest centers, and the centers: ``quantizers.centers.center_indices``."""
 
     family: CenterWeights
     packed: bool

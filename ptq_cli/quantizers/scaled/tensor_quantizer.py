@@ -94,8 +94,8 @@ class TensorQuantizer(nn.Module):
 
         Raises:
             QuantizerShapeError: amax does not fit x.
-            QuantizerTypeError, QuantizerValueError: as ``scaled.fake_quantize``; or x is not finite while
-                it is calibrated.
+            QuantizerTypeError, QuantizerValueError: as ``scaled_quantize.fake_quantize``; or x is not
+                finite while it is calibrated.
         """
         if self._state == "disabled":
             return x

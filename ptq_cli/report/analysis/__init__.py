@@ -1,6 +1,6 @@
 """What quantization costs, tensor by tensor and layer by layer, with the likely cause and what to try.
 
-``document`` and ``tensors`` are the format of ``analysis.json``, ``causes`` what follows from numbers: none
-of these imports ONNX or ONNX Runtime, so that a page or a table of an analysis needs neither. ``measure``
-runs both models and keeps sums; ``assemble`` makes the rows.
+``analysis_document`` and ``tensor_rows`` are the format of ``analysis.json``, ``causes`` what follows from
+numbers: none of these imports ONNX or ONNX Runtime, so that a page or a table of an analysis needs neither.
+``measure_layers`` runs both models and keeps sums; ``assemble`` makes the rows.
 """

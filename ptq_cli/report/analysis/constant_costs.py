@@ -12,7 +12,7 @@ from ptq_cli.report.analysis.sums import Float64Array, NoiseSums, channel_imbala
 LARGEST_HISTOGRAM = 1 << 16
 """Integers of more values have too fine steps to be what costs accuracy."""
 HALF_OF_A_BIAS = 2**29
-"""In steps. A weight's scale is widened until its bias has 2^30 at most (``qdq.parameters``)."""
+"""In steps. A weight's scale is widened until its bias has 2^30 at most (``qdq.write.weight_decisions``)."""
 WIDER = 1.01
 """A scale this much above what the weight's largest value needs was widened."""
 

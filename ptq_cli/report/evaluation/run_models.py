@@ -10,7 +10,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, ModelOutputs, judged_metrics
 from ptq_cli.report.metrics.spec import metric_specs
 
-__all__ = ["Evaluation", "EvaluationCheckpoints", "Run", "Runs", "evaluate_models", "run_evaluator"]
+__all__ = ["AfterBatch", "Evaluation", "Run", "Runs", "evaluate_models", "run_evaluator"]
 
 Run = Callable[[dict[str, Array]], Sequence[Array]]
 """Inputs by name to outputs in the order of the model's output names."""
@@ -25,8 +25,8 @@ class Runs:
     pytorch: Run | None = None
 
 
-class EvaluationCheckpoints(Protocol):
-    """Keeps what was measured so far, where it is time for it."""
+class AfterBatch(Protocol):
+    """What is called after each batch, such as what writes checkpoints."""
 
     def after_batch(self, evaluator: Evaluator) -> None:
         """Write a checkpoint if one is due."""
@@ -95,7 +95,7 @@ def run_evaluator(
     *,
     total: int | None = None,
     progress: ProgressCallback = silent,
-    checkpoints: EvaluationCheckpoints | None = None,
+    checkpoints: AfterBatch | None = None,
 ) -> None:
     """Feed the outputs of all models to an evaluator, one batch at a time; the float model runs once for all.
 

@@ -1,6 +1,6 @@
-"""Streaming metrics, one kind a file; ``registry`` knows them by name, ``spec`` which are wanted.
+"""Streaming metrics, one kind a file; ``metric_registry`` knows them by name, ``spec`` which are wanted.
 
 A metric keeps what each sample added, never outputs. Only numpy may be imported here, except by
 ``torch_metric``, which is imported where a class of torchmetrics is named. Arrays arrive finite:
-``report.outputs`` has looked before.
+``evaluation`` has looked before.
 """

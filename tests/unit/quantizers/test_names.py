@@ -18,9 +18,7 @@ def test_every_name_is_what_its_file_defines():
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(
-        AttributeError, match=r"module 'ptq_cli\.quantizers' has no attribute 'fake_quantise'"
-    ):
+    with pytest.raises(AttributeError, match=r"^No ptq_cli\.quantizers attribute fake_quantise$"):
         _ = library.fake_quantise
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["analysis_document", "causes"])
+@pytest.mark.parametrize("module", ["analysis_document", "tensor_rows", "causes"])
 def test_reading_an_analysis_loads_no_runtime(module: str) -> None:
     code = (
         f"import sys, ptq_cli.report.analysis.{module};"
