@@ -3,7 +3,8 @@
 For reproducing what that toolkit gives, and for training with it. Its ``scale`` is the reciprocal of ONNX's,
 ``qmax / amax``: it multiplies the input and divides the integers. Results may therefore differ from
 ``scaled_quantize.fake_quantize``, and from what a runtime computes, by one integer step at a tie and by one
-float32 ulp elsewhere. What is exported computes as ``scaled`` and ``affine`` do; there a real 0 lies on the grid.
+float32 ulp elsewhere. What is exported computes as ``scaled_quantize`` and ``affine`` do; there a real 0 lies
+on the grid.
 """
 
 from functools import partial
