@@ -5,11 +5,8 @@ import math
 import numpy as np
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.formats import IntegerFormat
-
-SMALLEST_AMAX = 2.0**-24
-"""A tensor not above this was always 0."""
 
 
 def fixed_point_parameters(
@@ -45,7 +42,7 @@ def fixed_point_parameters(
     """
     negative = choice.low < 0
     if integer is None:
-        if choice.amax <= SMALLEST_AMAX:
+        if choice.amax <= ZERO_AMAX:
             return _parameters(1.0, format, negative)
         integer = bits_before_point(choice.amax)
     return _parameters(2.0 ** (integer - format.bits + negative), format, negative)
@@ -88,7 +85,7 @@ def step_parameters(choice: Choice, format: IntegerFormat, step: float | None = 
     negative = choice.low < 0
     if step is None:
         largest = (1 << (format.bits - negative)) - 1
-        step = _step_to(choice.amax, largest) if choice.amax > SMALLEST_AMAX else 1.0
+        step = _step_to(choice.amax, largest) if choice.amax > ZERO_AMAX else 1.0
     return _parameters(step, format, negative)
 
 
