@@ -17,7 +17,7 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import Granularity, PerTensor
 
 ZERO_AMAX = 2.0**-24
-"""An amax not above this means that the tensor or the channel is all zero (NVIDIA pytorch-quantization, tensor_quant)."""
+"""An amax not above this means that a tensor or a channel is all zero (NVIDIA pytorch-quantization)."""
 
 PART = 1 << 20
 """Elements that are quantized at once."""

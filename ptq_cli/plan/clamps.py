@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.plan.graph_questions import input_at
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 

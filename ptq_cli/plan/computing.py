@@ -5,15 +5,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.plan.angles import angle_refusal, outer_product_refusal
-from ptq_cli.plan.graph_questions import (
-    bias_add_behind,
-    has_fixed_shape,
-    input_at,
-    is_constant,
-    rank,
-    weight_axis,
-)
+from ptq_cli.plan.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
 from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
 from ptq_cli.plan.quantized import requantized_refusal
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
@@ -121,7 +115,7 @@ class Computing:
         if not self._stores_biases:
             self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target takes as floats"
         # ONNX Runtime makes one Gemm of the two where it can make matrices of the input before it runs.
-        elif source is not None and (rank(source) == 2 or has_fixed_shape(source)):
+        elif source is not None and (rank_of(source) == 2 or has_fixed_shape(source)):
             self.requests.mark(add, f"bias of {node.name}")
         else:
             self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"

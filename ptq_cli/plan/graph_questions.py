@@ -2,6 +2,7 @@
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import rank_of, sole_reader
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import OpRule
 
@@ -25,7 +26,7 @@ def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
         A batch of matrices has no axis that is an output channel for all of them; a grouped ConvTranspose's
         axis 1 counts the channels of one group only. Both get one scale for the whole weight.
     """
-    if node.op_type == "MatMul" and rank(value) != 2:
+    if node.op_type == "MatMul" and rank_of(value) != 2:
         return None
     if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
         return None
@@ -44,24 +45,14 @@ def is_vector(value: ir.Value) -> bool:
     return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
 
 
-def rank(value: ir.Value | None) -> int | None:
-    """Return how many axes a value has, or None where that is not known."""
-    return len(value.shape) if value is not None and value.shape is not None else None
-
-
 def has_fixed_shape(value: ir.Value) -> bool:
     """Tell whether every size of a value is known before it is computed."""
     return value.shape is not None and all(isinstance(size, int) for size in value.shape)
 
 
-def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
-    """Return an input of a node, or None where it has no such input or it is left out."""
-    return node.inputs[index] if index is not None and index < len(node.inputs) else None
-
-
 def bias_add_behind(node: ir.Node, weight: WeightSite) -> tuple[ir.Node, int] | None:
     """Return the Add of a constant vector that alone reads a MatMul's output, and the vector's index."""
-    add = only_reader(node)
+    add = sole_reader(node.outputs[0])
     if add is None or add.op_type != "Add" or weight.axis is None:
         return None
     matrix = node.inputs[weight.input_index]
@@ -78,14 +69,5 @@ def bias_add_behind(node: ir.Node, weight: WeightSite) -> tuple[ir.Node, int] | 
 
 def fits_below(value: ir.Value, larger: ir.Value) -> bool:
     """Tell whether a value has no more axes than another."""
-    axes, limit = rank(value), rank(larger)
+    axes, limit = rank_of(value), rank_of(larger)
     return axes is not None and (axes == 1 or (limit is not None and axes <= limit))
-
-
-def only_reader(node: ir.Node) -> ir.Node | None:
-    """Return the single node that reads a node's first output, if no other does and it is no graph output."""
-    output = node.outputs[0]
-    uses = list(output.uses())
-    if len(uses) != 1 or output.is_graph_output():
-        return None
-    return uses[0].node

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import input_at, is_constant, only_reader, rank
+from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
+from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.target.rules import OpRule, Target
 
@@ -51,7 +52,7 @@ def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
 
 def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
     """Return the Relu or Clip that alone reads a node's output, if it disappears into the node."""
-    follower = only_reader(node)
+    follower = sole_reader(node.outputs[0])
     rule = rules.of(follower)
     if follower is None or rule is None or rule.kind != "clamp" or clamp_refusal(follower):
         return None
@@ -60,12 +61,12 @@ def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
 
 def is_merged(node: ir.Node, rule: OpRule) -> bool:
     """Tell whether the target would merge a node, in float, into the one that reads its output as floats."""
-    follower = only_reader(node)
+    follower = sole_reader(node.outputs[0])
     return (
         follower is not None
         and follower.op_type in rule.merged_by
         and input_at(node, rule.bias) is None
-        and rank(node.outputs[0]) in (None, 2)
+        and rank_of(node.outputs[0]) in (None, 2)
     )
 
 
@@ -88,7 +89,11 @@ def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
     """
     for value in dict.fromkeys(join.inputs):
         producer = value.producer() if value is not None else None
-        if producer is not None and producer.op_type in rule.fused_behind and only_reader(producer) is join:
+        if (
+            producer is not None
+            and producer.op_type in rule.fused_behind
+            and sole_reader(producer.outputs[0]) is join
+        ):
             return value
     return None
 

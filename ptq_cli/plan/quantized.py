@@ -4,8 +4,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.preparing.prepare_graph import QUANTIZING
-from ptq_cli.plan.graph_questions import input_at
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:

@@ -3,7 +3,8 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import input_at, is_constant, is_vector
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.graph_questions import is_constant, is_vector
 from ptq_cli.plan.target.rules import OpRule, Target
 
 FUSED = ": if ONNX Runtime's optimizer wrote it, quantize the model from before that"

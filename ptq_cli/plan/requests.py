@@ -4,7 +4,8 @@ from collections.abc import Callable, Container
 
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import input_at, is_constant
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import (
     Reasons,

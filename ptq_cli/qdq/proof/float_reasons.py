@@ -5,14 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import (
-    fits_below,
-    has_fixed_shape,
-    input_at,
-    is_constant,
-    is_vector,
-    only_reader,
-)
+from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.neighbours import (
     Rules,
     clamp_behind,
@@ -117,7 +111,7 @@ def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
     behind = rule_of(follower, target)
     if follower is not None and behind is not None and behind.kind == "clamp":
         return follower if follower.outputs[0].uses() and target.runtime == ONNXRUNTIME else None
-    follower = only_reader(node)
+    follower = sole_reader(node.outputs[0])
     if follower is None or any(_is_int32(value) for value in follower.inputs if value is not None):
         return None  # A vector of int32 becomes the bias of an integer Gemm.
     source = node.inputs[0]

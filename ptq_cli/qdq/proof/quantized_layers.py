@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import constant_size, input_at, parameter_size
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.target_file import Target

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import input_at, is_constant, weight_axis
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import OpRule, Target

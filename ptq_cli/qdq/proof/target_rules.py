@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.plan.graph_questions import input_at, only_reader
+from ptq_cli.models.graph_reading import input_at, sole_reader
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
@@ -169,8 +169,8 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
         readers = _readers(quantizer)
         if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
             yield f"the result of '{node.name}' is quantized, and no integer operator reads it"
-        pair = only_reader(quantizer) if only_reader(node) is quantizer else None
-        reader = only_reader(pair) if pair is not None else None
+        pair = sole_reader(quantizer.outputs[0]) if sole_reader(node.outputs[0]) is quantizer else None
+        reader = sole_reader(pair.outputs[0]) if pair is not None else None
         behind = rules.of(reader)
         if reader is None or behind is None:
             continue

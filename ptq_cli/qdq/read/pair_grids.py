@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.plan.graph_questions import input_at, is_constant
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 

@@ -11,9 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import sole_reader
 from ptq_cli.models.preparing.rewriting.affine_layer import AffineLayer, affine_layer, per_channel
 from ptq_cli.models.preparing.rewriting.edit import drop, take_place
-from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, operand_beside, sole_reader
+from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, operand_beside
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import sole_reader
 from ptq_cli.models.preparing.rewriting.affine_layer import affine_layer
 from ptq_cli.models.preparing.rewriting.edit import drop, take_place
-from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, sole_reader
+from ptq_cli.models.preparing.rewriting.match import Floats, floats_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 DEFAULT_EPSILON = 1e-5

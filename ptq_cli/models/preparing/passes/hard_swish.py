@@ -12,9 +12,10 @@ import math
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.activation_form import fuse_activation
 from ptq_cli.models.preparing.rewriting.formula import TOLERANCE, Terms, is_formula, terms_of
-from ptq_cli.models.preparing.rewriting.match import input_at, scalar_of
+from ptq_cli.models.preparing.rewriting.match import scalar_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

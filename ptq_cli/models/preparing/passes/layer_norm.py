@@ -15,17 +15,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_instead
-from ptq_cli.models.preparing.rewriting.match import (
-    array_of,
-    input_at,
-    is_float32,
-    made_by,
-    operand_beside,
-    rank_of,
-    scalar_of,
-    sole_reader,
-)
+from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, made_by, operand_beside, scalar_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

@@ -12,15 +12,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import rank_of, sole_reader
 from ptq_cli.models.preparing.rewriting.edit import drop, set_constant, take_place
-from ptq_cli.models.preparing.rewriting.match import (
-    Floats,
-    floats_of,
-    made_by,
-    operand_beside,
-    rank_of,
-    sole_reader,
-)
+from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, made_by, operand_beside
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

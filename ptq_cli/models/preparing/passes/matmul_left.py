@@ -9,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import rank_of
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before, put_instead
-from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, made_by, rank_of
+from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, made_by
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

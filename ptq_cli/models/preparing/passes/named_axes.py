@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before
-from ptq_cli.models.preparing.rewriting.match import array_of, input_at, rank_of
+from ptq_cli.models.preparing.rewriting.match import array_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 PADS, PAD_AXES = 1, 3

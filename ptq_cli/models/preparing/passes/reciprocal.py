@@ -9,15 +9,9 @@ do not divide them: the reciprocal of a variance in 8 bits leaves nothing of wha
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.edit import put_before, put_instead
-from ptq_cli.models.preparing.rewriting.match import (
-    array_of,
-    input_at,
-    is_float32,
-    made_by,
-    operand_beside,
-    scalar_of,
-)
+from ptq_cli.models.preparing.rewriting.match import array_of, is_float32, made_by, operand_beside, scalar_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 

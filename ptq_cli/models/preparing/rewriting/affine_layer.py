@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.edit import set_constant
-from ptq_cli.models.preparing.rewriting.match import Floats, floats_of, input_at
+from ptq_cli.models.preparing.rewriting.match import Floats, floats_of
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 

@@ -11,11 +11,6 @@ from ptq_cli.core.tensors import Array
 Floats = npt.NDArray[np.floating[Any]]
 
 
-def input_at(node: ir.Node, index: int) -> ir.Value | None:
-    """Return an input of a node, or None where it has no such input or it is left out."""
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
 def array_of(value: ir.Value | None) -> Array | None:
     """Return the array of a constant, or None where a value is computed, fed or absent."""
     if value is None or value.const_value is None or value.is_graph_input():
@@ -39,17 +34,6 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Return the node that computes a value if it is one of these operators of ONNX's own."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
-
-
-def sole_reader(value: ir.Value) -> ir.Node | None:
-    """Return the node that alone reads a value, or None where several do or it is an output of the graph."""
-    uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
-
-
-def rank_of(value: ir.Value | None) -> int | None:
-    """Return how many axes a value has, or None where that is not known."""
-    return len(value.shape) if value is not None and value.shape is not None else None
 
 
 def is_float32(value: ir.Value | None) -> bool:
