@@ -84,7 +84,7 @@ Example:
   ptq export --onnx
   ptq evaluate --max-drop top1=0.01
 
-Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate missed, 130 interrupted.""",
+Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
 )
 @click.version_option(package_name="ptq-cli", prog_name="ptq")
 @click.option(DEBUG_FLAG, is_flag=True, expose_value=False, help="Show the traceback of an error.")

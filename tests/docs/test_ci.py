@@ -57,8 +57,8 @@ def test_the_workflow_uses_what_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "variables", "status", "said"),
     [
-        ("report.json", {"MAX_DROP": "top1=0.01"}, 0, "PASS: 1 gate held"),
-        ("report.json --max-size 1kB", {"MAX_DROP": "top1=0.01"}, 3, "FAIL: 1 of 2 gates missed"),
+        ("report.json", {"MAX_DROP": "top1=0.01"}, 0, "PASS: 1 gate passed"),
+        ("report.json --max-size 1kB", {"MAX_DROP": "top1=0.01"}, 3, "FAIL: 1 of 2 gates failed"),
         ("report.json", {"BASELINE": "report.json"}, 0, "size: 1.00 MB, as before"),
         ("report.json", {"MAX_DROP": "top1=abc"}, 2, "'abc' is no number"),
         ("nowhere.json", {}, 2, "report 'nowhere.json' does not exist"),

@@ -36,7 +36,7 @@ def test_the_page_of_the_build_gets_the_verdict(
     monkeypatch.setenv(VARIABLE, str(page))
     assert ptq(words).status == 3
     text = page.read_text()
-    assert text.startswith(f"of an earlier step\n\n{title}\n\n**FAIL: 1 of 1 gate missed**\n\n| metric |")
+    assert text.startswith(f"of an earlier step\n\n{title}\n\n**FAIL: 1 of 1 gate failed**\n\n| metric |")
     assert text.count("### ptq") == 1
     assert text.endswith("\n\n")
 

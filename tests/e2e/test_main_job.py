@@ -55,7 +55,7 @@ def test_the_int8_file_is_at_most_36_percent_of_the_float_file(finished_cifar: P
 
 
 GATES = {
-    "a drop that is held": ("evaluate --eval-samples 200 --max-drop top1=0.02", 0, "PASS: 1 gate held"),
+    "a drop that is held": ("evaluate --eval-samples 200 --max-drop top1=0.02", 0, "PASS: 1 gate passed"),
     "a signal that cannot be reached": (
         "evaluate --eval-samples 200 --min sqnr_db=99",
         3,
@@ -76,8 +76,8 @@ def test_evaluate_decides_the_gate(
 
 
 REPORT_GATES = {
-    "both held": ("--max-drop top1=0.01 --min sqnr_db=25", 0, "PASS: 2 gates held"),
-    "one missed": ("--max-drop top1=0.01 --min sqnr_db=99", 3, "FAIL: 1 of 2 gates missed"),
+    "both held": ("--max-drop top1=0.01 --min sqnr_db=25", 0, "PASS: 2 gates passed"),
+    "one missed": ("--max-drop top1=0.01 --min sqnr_db=99", 3, "FAIL: 1 of 2 gates failed"),
 }
 
 
@@ -112,7 +112,7 @@ def test_quantize_with_a_limit_evaluates_too(cifar: Path, ptq: Any) -> None:
     words = "quantize model.pt --max-drop top1=0.02 --samples 64 --eval-samples 200 --run all"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
-    assert "PASS: 1 gate held" in outcome.out
+    assert "PASS: 1 gate passed" in outcome.out
     assert (cifar / "all/report.json").exists()
 
 

@@ -233,7 +233,7 @@ def test_pictures_are_shown_when_they_are_asked_for(folder: Path, ptq: Any) -> N
     assert ptq(f"{words} --thumbnails").status == 0
     text = page_of(folder / "ptq-run")
     assert text.count('src="data:image/jpeg;base64,') == min(changed["total"], 60)
-    assert f"{changed['total']} of 400 samples get another class" in text
+    assert f"{changed['total']} of 400 samples get a different class" in text
     before = text
     assert ptq("report").status == 0
     assert page_of(folder / "ptq-run") == before

@@ -1,4 +1,4 @@
-"""What drawings in characters share: the room at their left, and the labels of the axis beneath."""
+"""What drawings made of characters share: the left margin, and the labels below the axis."""
 
 from ptq_cli.report.text.numbers import format_number
 
@@ -8,7 +8,7 @@ LABEL = MARGIN - 2
 
 
 def axis_labels(low: float, high: float, columns: int) -> str:
-    """Write both ends of the axis, and 0 where there is room for it between them.
+    """Write both ends of the axis, and 0 if there is room for it between them.
 
     Example:
         >>> axis_labels(-1.0, 3.0, 20)

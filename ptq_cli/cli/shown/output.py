@@ -11,12 +11,12 @@ from ptq_cli.cli.shown.printable import printable
 from ptq_cli.report.text.summary import Table
 
 PIPE_WIDTH = 120
-"""Columns where stdout is no terminal and COLUMNS is not set: a log or a file wraps by itself."""
+"""Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself."""
 WRAPPED_WIDTH = 24
-"""Columns that a cell which wraps should have at least."""
+"""Least width of a column whose cells wrap."""
 PADDING = 3
-PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·", "__..::##|++++-||<>~<-.")  # noqa: RUF001 - the dash itself
-"""What stands for a character that the terminal's encoding lacks, each as wide as the other."""
+PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
+"""Replacements, of equal width, for characters that the terminal's encoding does not have."""
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -32,8 +32,8 @@ def print_table(
     Args:
         table: header and rows of text.
         right: columns of numbers, which are aligned to the right.
-        whole: columns whose cells stay on one line; all others wrap.
-        optional: columns that are left out, the last first, where the terminal is too narrow for them.
+        whole: columns whose cells stay on one line; the others wrap.
+        optional: columns that are left out, the last first, if the terminal is too narrow for them.
     """
     from rich import box
     from rich.console import Console
@@ -42,7 +42,7 @@ def print_table(
 
     if not table.rows:
         return []
-    # COLUMNS, the terminal, or where there is neither.
+    # The width is COLUMNS, or the terminal's, or PIPE_WIDTH.
     width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
     shown, fits = _columns_that_fit(table, width, whole, optional)
     # Text and not markup: a layer's name may hold [brackets].
@@ -65,7 +65,7 @@ def print_table(
 def _columns_that_fit(
     table: Table, width: int, whole: tuple[int, ...], optional: tuple[int, ...]
 ) -> tuple[list[int], bool]:
-    """Return the columns to show, and whether the whole ones leave the others some room."""
+    """Return the columns to show, and whether those that stay on one line leave room for the others."""
     needs = {
         index: max(len(row[index]) for row in (table.header, *table.rows))
         if index in whole
@@ -77,7 +77,7 @@ def _columns_that_fit(
         if sum(needs[item] + PADDING for item in shown) <= width:
             break
         shown.remove(index)
-    # Half the room will do for what wraps, rather than breaking a name.
+    # Half the width is enough for cells that wrap; that is better than splitting a name.
     return shown, sum(needs[item] + PADDING for item in shown) <= width + WRAPPED_WIDTH // 2
 
 
@@ -87,12 +87,12 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Say something that is no result: on stderr."""
+    """Print a message that is not part of the result, on stderr."""
     click.echo(printable(text), err=True)
 
 
 def _writable(text: str) -> str:
-    """Return ``text`` in characters that stdout can take: a Latin-1 terminal has no bars and no boxes."""
+    """Return ``text`` in characters that stdout can encode: a Latin-1 terminal has no bars and no boxes."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
@@ -106,5 +106,5 @@ def _one_line(cell: str) -> str:
 
 
 def _style(cell: str) -> str:
-    # The word says it; the colour only helps to find it.
+    # The word carries the meaning; the color only helps to find it.
     return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell.partition(",")[0], "")

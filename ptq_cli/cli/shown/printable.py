@@ -1,4 +1,4 @@
-"""Text from elsewhere before it reaches the terminal."""
+"""Text from models and files, made safe for the terminal."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 def printable(text: str) -> str:
     r"""Return ``text`` with every control character but the newline replaced.
 
-    Names from a model or a file may hold escape sequences; a terminal must not obey them.
+    Names from a model or a file may contain escape sequences; the terminal must not execute them.
 
     Example:
         >>> printable("conv\x1b[2J")
@@ -20,8 +20,8 @@ def printable(text: str) -> str:
 def as_typed(text: str, folder: Path) -> str:
     """Return ``text`` with paths below ``folder`` made relative to it, as the user typed them.
 
-    Recipes hold absolute paths, because layers come from different folders; in a message they only hide
-    the file's name.
+    Recipes hold absolute paths, because their layers come from different folders; in a message a long path
+    hides the file's name.
 
     Example:
         >>> as_typed("data '/home/ann/calib.npz' does not exist", Path("/home/ann"))

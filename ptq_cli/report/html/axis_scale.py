@@ -1,4 +1,4 @@
-"""From values to places in a drawing, and the round numbers that stand beside an axis."""
+"""From values to positions in a drawing, and the round numbers on an axis."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ CLEAN_STEPS = (1.0, 2.0, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis: where it is, and what it says."""
+    """A mark on an axis: its position and its label."""
 
     at: float
     text: str
@@ -16,12 +16,12 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """A straight line from values to places.
+    """A linear or logarithmic map from values to positions.
 
     Attributes:
-        low, high: the values at the ends; a logarithmic scale has positive ones.
-        start, end: where the ends are in the drawing.
-        log: whether equal ratios are equally far apart.
+        low, high: the values at the ends; positive on a logarithmic scale.
+        start, end: the positions of the ends in the drawing.
+        log: whether the scale is logarithmic.
 
     Example:
         >>> Scale(low=0.0, high=10.0, start=100.0, end=200.0).at(5.0)
@@ -37,7 +37,7 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return where a value is, rounded to a tenth; one beyond an end is at the end."""
+        """Return the position of a value, rounded to a tenth; a value beyond an end is put at the end."""
         low, high = (math.log10(end) if self.log else end for end in (self.low, self.high))
         held = min(max(value, self.low), self.high)
         share = ((math.log10(held) if self.log else held) - low) / (high - low) if high > low else 0.5
@@ -55,7 +55,7 @@ def nice_values(low: float, high: float, count: int) -> tuple[float, ...]:
     """Return about ``count`` round values within [low, high].
 
     Edge case:
-        The one value where both ends are the same.
+        A single value if both ends are the same.
 
     Example:
         >>> nice_values(0.0, 6.1, 4)
@@ -73,7 +73,7 @@ def nice_values(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def widened(low: float, high: float) -> tuple[float, float]:
-    """Return a range that a twentieth of its width is added to on each side; one without width gets some.
+    """Return a range with a twentieth of its width added on each side; a range of width 0 gets some width.
 
     Example:
         >>> widened(0.0, 20.0), widened(4.0, 4.0)
@@ -84,7 +84,7 @@ def widened(low: float, high: float) -> tuple[float, float]:
 
 
 def format_tick(value: float) -> str:
-    """Write a round value shortly.
+    """Write a round value in short form.
 
     Example:
         >>> [format_tick(value) for value in (0.30000000000000004, 2e6, 1500.0, -0.0, 5e-7)]

@@ -1,4 +1,4 @@
-"""The samples that changed their class, as a table of which class became which, and as a list."""
+"""The samples that changed their class: counted by pair of classes, and as a list."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ EFFECTS = ("lost", "gained", "still wrong", "changed")
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRow:
-    """A sample: its name, its classes as texts, what became of it, and its picture in base64, if any."""
+    """A sample: its name, its classes as text, the effect of the change, and its picture in base64."""
 
     name: str
     index: int
@@ -25,7 +25,7 @@ class ChangeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PairRow:
-    """How many samples went from one class to another, and how many of these were lost and gained."""
+    """How many samples went from one class to another, and how many of them were lost and gained."""
 
     before: str
     after: str
@@ -36,12 +36,12 @@ class PairRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeView:
-    """All of it.
+    """All that the page shows of the changed samples.
 
     Attributes:
         total: how many samples changed.
-        effects: how many of each kind, those that occur.
-        pairs: the commonest first.
+        effects: how many samples had each effect that occurs.
+        pairs: the most frequent first.
         rows: the samples, the lost ones first.
         left_out: how many are not listed.
     """
@@ -57,7 +57,7 @@ def change_view(changes: Changes) -> ChangeView:
     """Return what the page shows of the changes.
 
     Edge case:
-        Counts by kind and by pair are of the samples that the details hold, the first thousand.
+        Counts by effect and by pair cover the samples that the details hold: the first thousand.
 
     Example:
         >>> changes = Changes(

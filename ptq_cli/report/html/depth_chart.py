@@ -11,18 +11,18 @@ from ptq_cli.report.html.ranking import Ranking
 WIDTH, HEIGHT = 560.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
 LABELLED = 5
-"""Points that carry their layer's name: the most sensitive ones."""
+"""Number of points that are labeled with their layer's name: the most sensitive ones."""
 CUT = 26
-"""Letters of a name in a drawing; the whole of it is in the table."""
+"""Longest name in a drawing; the table has the full name."""
 LETTER, LINE, GAP = 6.6, 12.0, 6.0
-"""How much room a label's letter and line take, and a point beside it."""
+"""Width of a letter, height of a line, and distance between a point and its label."""
 LABEL_TURN = 330.0
-"""Points beyond have their label on the left."""
+"""Points further right than this have their label on the left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point: where it is, what it is of, and the row or card that it points to, 0 for none."""
+    """A point: its position, its text, and the row or card that it links to (0 for none)."""
 
     x: float
     y: float
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the other's."""
+    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the second."""
 
     label_x: str
     label_y: str
@@ -51,7 +51,7 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     """Return the SQNR of each quantized activation in graph order, accumulated and isolated.
 
     Args:
-        analysis: what was found out.
+        analysis: the analysis to draw.
         cards: names of the tensors that have a card, in the order of the cards.
 
     Edge case:
@@ -91,19 +91,19 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
         others=isolated,
         line=_line(accumulated),
         second=_line(isolated),
-        summary=f"lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
+        summary=f"The lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
     )
 
 
 def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
-    """Return each layer's sensitivity over its multiply-accumulates, the worst on top.
+    """Return each layer's sensitivity over its multiply-accumulates, the worst at the top.
 
     Args:
-        analysis: what was found out.
+        analysis: the analysis to draw.
         rows: names of the layers in the order of the table's rows.
 
     Edge case:
-        None with fewer than two layers that have both.
+        None with fewer than two layers for which both are known.
     """
     ranking = Ranking.of(analysis)
     found = [(layer, ranking.value(layer), layer.multiply_accumulates) for layer in analysis.layers]
@@ -133,17 +133,17 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         for layer, value, macs in known
     )
     return Chart(
-        label_x="multiply-accumulates of one sample",
+        label_x="multiply-accumulates per sample",
         label_y=ranking.label,
         ticks_x=along.ticks(5),
         ticks_y=up.ticks(5),
         points=_labelled(points),
-        summary=f"Most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
+        summary=f"The most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
     )
 
 
 def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points, the first few with their labels, where neither a label nor a point stands."""
+    """Return the points, the first few with labels, if a label would not cover a point or another label."""
     taken = [(point.x, point.x, point.y) for point in points]
     shown = []
     for index, point in enumerate(points):
@@ -163,7 +163,7 @@ def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def _cut(name: str) -> str:
-    """Return the end of a name, which tells layers apart.
+    """Return the end of a name, which is what distinguishes layers.
 
     Example:
         >>> _cut("stem/Conv"), _cut("encoder/layers.11/attention/query/MatMul")

@@ -1,4 +1,4 @@
-"""What the page shows beside the report: tensors, layers, and the samples that changed."""
+"""What the page shows in addition to the report: tensors, layers, and how to make the report again."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ class MethodRange:
     Attributes:
         method: its name.
         low, high: the range's ends.
-        sqnr_db: expected from the histogram; None without one.
-        clipped: how many values are surely beyond the range; None without a histogram.
+        sqnr_db: the SQNR that the histogram leads to expect; None without a histogram.
+        clipped: how many values are certainly beyond the range; None without a histogram.
     """
 
     method: str
@@ -26,15 +26,15 @@ class TensorEvidence:
     """An activation that is quantized, as the calibration saw it.
 
     Attributes:
-        name: the tensor's.
-        format: the integers, such as ``uint8``.
-        low, high: the smallest and the largest value seen, and 0 if that is smaller or larger.
-        values: how many were seen.
-        zeros: how many of them were 0; None where only ranges were kept.
-        chosen: the range that the quantized model has.
-        ranges: what the amax methods choose from the same statistics.
-        counts: values in equally wide bins from ``low`` to ``high``, zeros left out; empty where no histogram
-            was kept.
+        name: the tensor's name.
+        format: the integer type, such as ``uint8``.
+        low, high: the smallest and the largest value seen; 0 counts as seen.
+        values: how many values were seen.
+        zeros: how many of them were 0; None if only ranges were kept.
+        chosen: the range in the quantized model.
+        ranges: the ranges that the amax methods choose from the same statistics.
+        counts: values in equally wide bins from ``low`` to ``high``, without zeros; empty if no histogram was
+            kept.
     """
 
     name: str
@@ -50,13 +50,13 @@ class TensorEvidence:
 
 @dataclass(frozen=True)
 class LayerEvidence:
-    """What the graph says of a layer.
+    """What the graph says about a layer.
 
     Attributes:
-        name: the node's.
-        dtype: what its output is computed as.
-        shape: of its first output; None for a size that is not fixed.
-        tensor: the quantized tensor that holds its output; empty where there is none.
+        name: the node's name.
+        dtype: the type that its output is computed in.
+        shape: shape of its first output; None for a size that is not fixed.
+        tensor: the quantized tensor that holds its output; empty if there is none.
     """
 
     name: str
@@ -70,10 +70,10 @@ class Origin:
     """How the report can be made again.
 
     Attributes:
-        command: what to type.
-        recipe: all settings as TOML, which the command reads; empty where they are not known.
-        recipe_file: where the recipe lies.
-        notes: what that would not reproduce.
+        command: the command line.
+        recipe: all settings as TOML, which the command reads; empty if they are not known.
+        recipe_file: name of the recipe's file.
+        notes: what the command would not reproduce.
     """
 
     command: str
@@ -84,13 +84,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All of it.
+    """All that the page shows in addition to the report.
 
     Attributes:
         origin: recipe and command.
         layers: in graph order.
         tensors: in graph order.
-        notes: what is missing of the tensors, and why.
+        notes: what is missing about the tensors, and why.
     """
 
     origin: Origin
@@ -100,5 +100,5 @@ class Evidence:
 
     @property
     def drawn(self) -> tuple[TensorEvidence, ...]:
-        """The tensors that get a card: those of which it is known what each method would choose."""
+        """The tensors that get a card: those for which the range of each method is known."""
         return tuple(tensor for tensor in self.tensors if tensor.ranges)

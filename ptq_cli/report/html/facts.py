@@ -1,4 +1,4 @@
-"""The page's few large figures, and its rows of plain facts."""
+"""The large figures at the top of the page, and its rows of plain facts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ptq_cli.report.text.summary import (
 
 @dataclass(frozen=True)
 class Figure:
-    """A large figure: what it is, its value, and a line beneath it."""
+    """A large figure: its label, its value, and the line below it."""
 
     label: str
     value: str
@@ -51,15 +51,17 @@ def _headline(report: Report) -> Iterator[Figure]:
 
 
 def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
-    """Return all that differs between two runs on the same input: when it was made, and how long it took."""
+    """Return the facts that differ between two runs on the same input: dates and measured times."""
     rows = [("report made", report.times.created)]
     if analysis is not None:
         rows.append(("analysis made", analysis.created))
     latency = report.times.latency
     if latency is None:
-        return (*rows, ("latency", "not measured; a limit on it, or ptq bench, measures it"))
+        return (*rows, ("latency", "not measured; pass --max-latency-ratio, or run ptq bench"))
     interval = format_interval(latency.ratio_interval, "number")
-    batch = f"a batch of {latency.batch_size} on {latency.threads} threads, median of {latency.rounds} rounds"
+    batch = (
+        f"a batch of {latency.batch_size} with {latency.threads} threads (median of {latency.rounds} rounds)"
+    )
     return (
         *rows,
         ("float", f"{latency.float_ms:.3g} ms for {batch}"),
@@ -69,7 +71,7 @@ def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
 
 
 def origin_rows(report: Report) -> tuple[Row, ...]:
-    """Return models, settings, data and versions, with whole hashes."""
+    """Return models, settings, data and versions, with full hashes."""
     model, calibration, evaluation = report.model, report.calibration, report.evaluation
     settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     rows = [
@@ -88,6 +90,8 @@ def origin_rows(report: Report) -> tuple[Row, ...]:
         ),
     ]
     if report.baseline is not None:
-        rows.append(("baseline", f"of {report.baseline.created}, SHA-256 {report.baseline.quantized_sha256}"))
+        rows.append(
+            ("baseline", f"made {report.baseline.created}, SHA-256 {report.baseline.quantized_sha256}")
+        )
     rows += [(f"{name} version", version) for name, version in sorted(report.versions.items())]
     return tuple(rows)

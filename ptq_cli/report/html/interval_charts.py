@@ -1,4 +1,4 @@
-"""Metrics and gates with their intervals drawn."""
+"""Metrics and gates with charts of their intervals."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ Domain = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """An interval in a drawing that is 180 wide: where its ends, its value and a reference are.
+    """An interval in a drawing that is 180 wide: the positions of its ends, its value and a reference.
 
     Attributes:
-        value: of the measured value.
-        low, high: of the interval's ends; the value's own where there is no interval.
-        reference: of what it is held against: no drop, or a gate's limit; None without one.
-        allowed: from where to where a gate's limit allows; None for a metric.
-        text: all of it in words.
+        value: position of the measured value.
+        low, high: positions of the interval's ends; the value's position if there is no interval.
+        reference: position of what the value is compared with: no drop, or a gate's limit; None without one.
+        allowed: the positions between which a gate's limit is kept; None for a metric.
+        text: the interval in words.
     """
 
     value: float
@@ -40,7 +40,7 @@ class Strip:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRow:
-    """A metric, or one class of it, as texts; what a comparison of the two models has not is empty."""
+    """A metric, or one of its classes, as text; a field that does not apply to it is empty."""
 
     name: str
     float_value: str
@@ -57,7 +57,7 @@ class MetricRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GateRow:
-    """A gate as texts; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
+    """A gate as text; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
 
     what: str
     limit: str
@@ -70,9 +70,9 @@ class GateRow:
 
 
 def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow, ...]]:
-    """Return the metrics that both models have, and those that compare the two.
+    """Return the metrics of each model, and the metrics that compare the two models.
 
-    Drops of shares have one scale, on which no drop is marked; all else has a scale of its own.
+    All drops of shares have the same scale, on which "no drop" is marked; every other metric has its own.
     """
     paired = [metric for metric in report.metrics if metric.drop is not None]
     shares = _drop_domain([metric for metric in paired if metric.unit == "share"])
@@ -87,14 +87,14 @@ def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow,
 
 
 def gate_rows(report: Report) -> tuple[GateRow, ...]:
-    """Return each gate, with what its limit allows drawn beside the interval."""
+    """Return each gate with a chart of its interval and of what its limit allows."""
     return tuple(_gate_row(report, gate) for gate in report.gates)
 
 
 def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
     drop, before = metric.drop, metric.float_value
     if drop is None or before is None:
-        raise ValueError("a metric of both models is wanted")
+        raise ValueError("expected a metric that has a value for each model")
     interval = format_interval(metric.drop_interval, metric.unit)
     pytorch = metric.pytorch_value
     return MetricRow(
@@ -113,7 +113,7 @@ def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
 
 
 def _made_by(metric: Measurement) -> str:
-    """Say which class or function of the user's measured it, with its arguments."""
+    """Return the user's class or function that computed the metric, with its arguments."""
     if metric.computed_by is None:
         return ""
     arguments = ", ".join(f"{name} = {value}" for name, value in sorted(metric.arguments.items()))
@@ -121,7 +121,7 @@ def _made_by(metric: Measurement) -> str:
 
 
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
-    """Return the classes that lost most, the worst first."""
+    """Return the classes with the largest drops, the largest first."""
     worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
     found = [(one, one.drop_interval) for one in worst]
     ends = [end for _, interval in found if interval is not None for end in (interval.low, interval.high)]
@@ -166,7 +166,7 @@ def _gate_row(report: Report, gate: GateResult) -> GateRow:
     undecided = gate.verdict == "undecided"
     state = "undecided" if undecided and gate.passed else ("pass" if gate.passed else "fail")
     ends = [gate.interval.low, gate.interval.high] if gate.interval is not None else []
-    # A size is seen against nothing at all, a drop against none.
+    # The scale of a size or a drop starts at 0.
     from_zero = [] if gate.kind == "min" else [0.0]
     domain = _domain([gate.limit, gate.value, *ends, *from_zero])
     doubt = doubt_text(gate, report.evaluation.samples) if undecided else ""
@@ -229,7 +229,7 @@ def _drop_ends(metrics: Sequence[Measurement]) -> Iterable[float]:
 
 
 def _domain(values: Iterable[float]) -> Domain | None:
-    """Return a range that holds the values; None where one is not finite: nothing could be drawn."""
+    """Return a range that holds the values; None if one is not finite, because it cannot be drawn."""
     found = list(values)
     if not all(math.isfinite(value) for value in found):
         return None

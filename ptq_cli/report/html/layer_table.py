@@ -1,4 +1,4 @@
-"""The layers as a table that can be sorted and searched; a column that no layer fills is left out."""
+"""The layers as a table that can be sorted and searched; columns that would be empty are left out."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from ptq_cli.report.text.numbers import format_range, format_share
 
 DTYPE = "Dtype"
 LAST = 1e99
-"""Sorts what has no number behind all that have one."""
+"""Sort key of a cell without a number, which comes after all numbers."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, and the number that it is sorted by, None where the text is."""
+    """A cell: its text, and the number to sort by, or None to sort by the text."""
 
     text: str
     key: float | None = None
@@ -36,11 +36,11 @@ class TableColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A layer: its cells, the card of its tensor, 0 for none, and what stands behind its row.
+    """A layer: its cells, the card of its tensor (0 for none), and the texts at the end of its row.
 
     Attributes:
         reason: why it stays float.
-        finding: why it loses more than others.
+        finding: why it loses more accuracy than others.
         remedy: flags to try.
     """
 
@@ -55,7 +55,7 @@ class LayerRow:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Its reason and its finding, those that there are; a finding may say the reason again."""
+        """Its reason and its finding, if any; the reason only if the finding does not repeat it."""
         said = self.reason in self.finding
         return tuple(filter(None, ("" if said else self.reason, self.finding)))
 
@@ -74,7 +74,7 @@ class LayerTable:
 
     @property
     def dtype(self) -> int:
-        """Which column holds types, the only one beside the names that may wrap; -1 if none does."""
+        """Index of the column of types, the only one besides the names that may wrap; -1 without one."""
         return next((index for index, column in enumerate(self.columns) if column.title == DTYPE), -1)
 
 
@@ -125,19 +125,25 @@ def _know(
 def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Known], Cell]]]:
     ranked = Ranking.of(analysis)
     return [
-        (TableColumn("Op", "the operator", False), lambda item: Cell(item.layer.op)),
-        (TableColumn("Runs on", "integers or floats", False), _runs_on),
+        (TableColumn("Op", "operator", False), lambda item: Cell(item.layer.op)),
+        (TableColumn("Runs on", "whether the layer computes in integers or in floats", False), _runs_on),
         (
-            TableColumn("Dtype", "of its output, and of its weight if that is quantized", False),
+            TableColumn("Dtype", "type of its output, and of its weight if that is quantized", False),
             lambda item: Cell(item.found.dtype if item.found else ""),
         ),
-        (TableColumn("Shape", "of its output", False), _shape),
-        (TableColumn("Range", "that the integers of its output cover", True), _range),
-        (TableColumn("Clipped", "share of its output's values beyond the range", True), _clipped),
-        (TableColumn("SQNR acc.", "of its output as the quantized model runs", True), _accumulated),
-        (TableColumn("SQNR isol.", "of its output's quantization alone", True), _isolated),
+        (TableColumn("Shape", "shape of its output", False), _shape),
+        (TableColumn("Range", "range that the integers of its output cover", True), _range),
+        (TableColumn("Clipped", "share of its output's values that are beyond the range", True), _clipped),
+        (
+            TableColumn("SQNR acc.", "accumulated: SQNR of its output with the whole model quantized", True),
+            _accumulated,
+        ),
+        (
+            TableColumn("SQNR isol.", "isolated: SQNR of its output with nothing else quantized", True),
+            _isolated,
+        ),
         (TableColumn("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
-        (TableColumn("MACs", "multiply-accumulates of one sample", True), _macs),
+        (TableColumn("MACs", "multiply-accumulates per sample", True), _macs),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The page: documents become a view, the view becomes HTML with every text escaped."""
+"""The page: documents become a view, and the view becomes HTML in which all text is escaped."""
 
 import hashlib
 import re
@@ -24,20 +24,22 @@ from ptq_cli.report.text.summary import Row, format_bytes, placement_line, share
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
-"""Letters that are shown; ONNX sets no limit to names, and the page has one."""
-NOT_ANALYSED = "Which layers lose how much is not known yet. This finds it out and writes this page again:"
+"""Longest name and text on the page, in characters; ONNX does not limit names."""
+NOT_ANALYSED = (
+    "It is not known yet how much each layer loses. This command measures it and writes this page again:"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageInput:
-    """What a page is made of.
+    """What a page is made from.
 
     Attributes:
-        report: what was measured.
-        evidence: of the run's models and calibration.
-        changes: the samples that changed their class; None where that is not known.
-        analysis: where the model loses; None where ``ptq analyze`` has not been run.
-        analysis_note: why there is none, and what to do.
+        report: the measurements.
+        evidence: what the run's models and calibration tell.
+        changes: the samples that changed their class; None if that is not known.
+        analysis: where the model loses accuracy; None if ``ptq analyze`` has not been run.
+        analysis_note: why there is no analysis, and what to do.
     """
 
     report: Report
@@ -49,7 +51,7 @@ class PageInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Everything that the template writes down."""
+    """Everything that the template shows."""
 
     title: str
     verdict: str
@@ -80,14 +82,14 @@ class Page:
 
 
 def render_page(found: PageInput) -> str:
-    """Return the page: one HTML document that loads nothing.
+    """Return the page: one HTML document that loads nothing else.
 
-    The same documents make the same text; only the times in its footer differ between two runs on the same
-    input. Every text from a model or a file is escaped by the template engine; scripts and styles are allowed
-    by their hashes alone, so that what slipped through would still not run.
+    The same documents make the same text; two runs on the same input differ only in the times. The template
+    engine escapes all text from models and files; scripts and styles are allowed only by their hashes, so
+    that a script which got past the escaping would still not run.
 
     Raises:
-        ValueError: the documents do not belong together.
+        ValueError: the documents are not from the same run.
     """
     environment = _environment()
     style, script = (_asset(environment, name) for name in ("style.css", "script.js"))
@@ -157,7 +159,7 @@ def _environment() -> Environment:
 
 
 def breakable(name: str) -> Markup:
-    """Return a name, escaped, that may be broken into lines behind its dots and slashes.
+    """Return a name, escaped, in which lines may break after dots and slashes.
 
     Example:
         >>> str(breakable("<b>/Conv"))
@@ -167,7 +169,7 @@ def breakable(name: str) -> Markup:
 
 
 def _bounded(value: Any) -> Any:
-    """Cut a text; what is escaped already, as ``whole`` gives it, stays as it is."""
+    """Cut long text; Markup, which the filter ``whole`` returns, stays unchanged."""
     return _cut(value, MOST_OF_A_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

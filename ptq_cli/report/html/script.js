@@ -17,7 +17,7 @@
       const missing = (value) => numeric && value >= 1e98;
       const sorted = rows.map((row, index) => ({ row, index, key: key(row, column, numeric) }));
       sorted.sort((a, b) => {
-        // What has no number stays behind, whichever way it goes.
+        // Rows without a number come last in both directions.
         if (missing(a.key) !== missing(b.key)) return missing(a.key) ? 1 : -1;
         if (a.key === b.key) return a.index - b.index;
         return (a.key < b.key ? -1 : 1) * (ascending ? 1 : -1);

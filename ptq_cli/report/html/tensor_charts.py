@@ -1,4 +1,4 @@
-"""Tensors as small multiples: a histogram, the range that was chosen, and those that other methods choose."""
+"""One card per tensor: a histogram, the chosen range, and the ranges that other methods choose."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from ptq_cli.report.text.numbers import format_decibels, format_range, format_sh
 WIDTH, HEIGHT = 360.0, 96.0
 CHOSEN_ROW, ROW, AXIS = 14.0, 14.0, 20.0
 LEFT = 76.0
-"""Room for the methods' names."""
+"""Width of the column of method names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A method's range in the drawing, and as text."""
+    """A method's range as positions in the drawing, and as text."""
 
     method: str
     y: float
@@ -34,11 +34,11 @@ class TensorCard:
     """A tensor's drawing and its texts.
 
     Attributes:
-        anchor: its place among the cards, which layers point to.
-        bars: the histogram as an SVG path; empty where there is none.
-        spans: the range of the model first, then those of the methods.
-        is_log: whether counts are drawn on a log scale.
-        height: of the whole drawing.
+        anchor: its number among the cards, which layers link to.
+        bars: the histogram as an SVG path; empty if there is none.
+        spans: the ranges of the methods.
+        is_log: whether counts have a log scale.
+        height: height of the whole drawing.
     """
 
     anchor: int
@@ -91,7 +91,7 @@ def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) 
 
 
 def _drawn(tensor: TensorEvidence) -> tuple[float, float]:
-    """Return what is drawn: the values seen, and the range if it does not dwarf them."""
+    """Return what the drawing covers: the values seen, and the chosen range unless it is far wider."""
     low = min(tensor.low, max(tensor.chosen.low, 2 * tensor.low))
     high = max(tensor.high, min(tensor.chosen.high, 2 * tensor.high))
     return low, high
@@ -100,9 +100,9 @@ def _drawn(tensor: TensorEvidence) -> tuple[float, float]:
 def _facts(tensor: TensorEvidence, analysed: TensorAnalysis | None) -> list[str]:
     facts = [f"{tensor.values:,} values"]
     if tensor.zeros:
-        facts.append(f"{format_share(tensor.zeros, tensor.values)} zeros, not drawn")
+        facts.append(f"{format_share(tensor.zeros, tensor.values)} are 0 (not drawn)")
     if analysed is not None:
-        facts.append(f"SQNR accumulated {format_decibels(analysed.sqnr_accumulated_db)}")
+        facts.append(f"SQNR: accumulated {format_decibels(analysed.sqnr_accumulated_db)}")
         facts.append(f"isolated {format_decibels(analysed.sqnr_isolated_db)}")
     return facts
 
@@ -126,7 +126,7 @@ def _bars(tensor: TensorEvidence, scale: Scale) -> tuple[str, bool]:
     if top <= 0:
         return "", False
     held = [count for count in tensor.counts if count > 0]
-    # Where a linear scale would show a quarter of what is held as nothing.
+    # A log scale, if a linear one would make a quarter of the bars that are not empty invisible.
     is_log = 4 * sum(count < top / HEIGHT for count in held) >= len(held)
     width = (tensor.high - tensor.low) / len(tensor.counts)
     path = [f"M{scale.at(tensor.low):g} {HEIGHT:g}"]
@@ -139,5 +139,5 @@ def _y(count: float, top: float, *, is_log: bool) -> int:
     if count <= 0:
         return int(HEIGHT)
     share = math.log1p(count) / math.log1p(top) if is_log else count / top
-    # What holds a value is seen.
+    # A bin that holds a value is visible.
     return round(HEIGHT - max(share * (HEIGHT - 4), 1.0))

@@ -14,43 +14,43 @@ from ptq_cli.report.text.summary import (
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
 MOST_LAYERS = 20
-"""That a table shows; --json has all."""
+"""Layers that a table shows at most; --json has all of them."""
 
 
 def change_table(comparison: ReportChanges) -> Table:
-    """Return each metric with both values, how much worse it became, the interval, and what that means."""
+    """Return each metric: both values, how much worse it became, the interval, and the result in words."""
     rows = tuple(_metric_row(metric) for metric in comparison.metrics)
     return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), rows)
 
 
 def size_line(comparison: ReportChanges) -> str:
-    """Say how the quantized file's size changed."""
+    """Return how the quantized file's size changed, in words."""
     return _size_text(comparison.bytes_before, comparison.bytes_after)
 
 
 def difference_table(comparison: ReportChanges) -> Table:
-    """Return what else differs, digests cut to their beginning."""
+    """Return what else differs; digests are cut to their first characters."""
     rows = ((found.what, _short(found.before), _short(found.after)) for found in comparison.changes)
     return Table(("what", "before", "after"), tuple(rows))
 
 
 def moved_table(comparison: ReportChanges) -> Table:
-    """Return the layers that run elsewhere, or stay float for another reason."""
+    """Return the layers that moved between integer and float, or stay float for another reason."""
     rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
     return Table(("layer", "before", "after"), rows)
 
 
 def latency_line(comparison: ReportChanges) -> str:
-    """Say how the latency beside the float model's changed; empty where neither was measured."""
+    """Return how the latency relative to the float model changed; empty if neither report measured it."""
     before, after = (
-        "not measured" if ratio is None else f"{ratio:.2f} times float's"
+        "not measured" if ratio is None else f"{ratio:.2f} times float"
         for ratio in (comparison.latency_before, comparison.latency_after)
     )
     return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
 
 
 def worse_table(comparison: ReportChanges) -> Table:
-    """Return the layers that lost most of their SQNR, twenty at the most."""
+    """Return the layers that lost most of their SQNR, at most twenty of them."""
     rows = tuple(
         (
             loss.name,
@@ -65,10 +65,10 @@ def worse_table(comparison: ReportChanges) -> Table:
 
 
 def worse_line(comparison: ReportChanges) -> str:
-    """Say whether layers got worse, or why that is not known."""
+    """Return how many layers got worse, or why that is not known."""
     found = comparison.worse_layers
     if found is None:
-        return "layers: an analysis.json beside each report would tell which got worse (ptq analyze)"
+        return "layers: not compared; run `ptq analyze` for both runs to see which layers got worse"
     more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
     return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
 
@@ -82,7 +82,7 @@ def _metric_row(metric: MetricChange) -> Row:
 
 
 def _result(metric: MetricChange) -> str:
-    """Say whether it is better, and whether that could be chance.
+    """Return whether the metric got better or worse, and whether the change is within its interval.
 
     Example:
         >>> _result(
@@ -96,8 +96,8 @@ def _result(metric: MetricChange) -> str:
     if abs(worse) <= TOLERANCE or metric.before == metric.after:
         return "same"
     interval = metric.interval
-    is_chance = interval is not None and interval.low <= 0 <= interval.high
-    return ("worse" if worse > 0 else "better") + (", within chance" if is_chance else "")
+    is_noise = interval is not None and interval.low <= 0 <= interval.high
+    return ("worse" if worse > 0 else "better") + (", within noise" if is_noise else "")
 
 
 def _size_text(before: int, after: int) -> str:
@@ -105,10 +105,10 @@ def _size_text(before: int, after: int) -> str:
 
     Example:
         >>> _size_text(1_000_000, 900_000), _size_text(12, 12)
-        ('size: 1.00 MB before, 900.00 kB after (-10.00 %)', 'size: 12 bytes, as before')
+        ('size: 1.00 MB before, 900.00 kB after (-10.00 %)', 'size: 12 bytes, unchanged')
     """
     if before == after:
-        return f"size: {format_bytes(after)}, as before"
+        return f"size: {format_bytes(after)}, unchanged"
     change = f"{100 * (after / before - 1):+.2f} %"
     return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
 

@@ -1,4 +1,4 @@
-"""Gates as text: a table, and a line for each doubt."""
+"""Gates as text: a table, and a line for each undecided gate."""
 
 import math
 from collections.abc import Callable
@@ -20,39 +20,39 @@ from ptq_cli.report.text.summary import (
 )
 
 SIGNIFICANT_DIGITS = 2
-"""Of a number of samples that is an estimate."""
+"""Digits of an estimated number of samples."""
 
 Write = Callable[..., str]
 
 
 def gate_table(report: Report) -> Table:
-    """Return each gate with what is limited, the limit, what was measured, its interval, and the result."""
+    """Return each gate: what it limits, the limit, the measured value, its interval, and the result."""
     rows = tuple(row_of(report, gate) for gate in report.gates)
     return Table(("metric", "limit", "measured", INTERVAL, "result"), rows)
 
 
 def doubt_lines(report: Report) -> list[str]:
-    """Return a line for each gate with its limit inside the interval: how many samples would settle it."""
+    """Return a line for each undecided gate: how many samples would decide it."""
     seen = report.evaluation.samples
     return [doubt_text(gate, seen) for gate in report.gates if gate.verdict == "undecided"]
 
 
 def doubt_text(gate: GateResult, seen: int) -> str:
-    """Say how many samples would settle a gate that ``seen`` ones cannot decide.
+    """Return how many samples would decide a gate that ``seen`` samples cannot decide, in words.
 
     Example:
         >>> doubt_text(
         ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123), seen=50
         ... )
-        'undecided: drop of top1; about 120 samples would settle it, there were 50'
+        'undecided: drop of top1; about 120 samples would decide it, this run had 50'
     """
     if gate.kind == "max_latency_ratio":
-        return f"undecided: {limited_text(gate)}; a quieter machine would settle it, not more samples"
+        return f"undecided: {limited_text(gate)}; a quieter machine would decide it, more samples would not"
     return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
 
 
 def limited_text(gate: GateResult) -> str:
-    """Say what a gate limits.
+    """Return what a gate limits, in words.
 
     Example:
         >>> limited_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0))
@@ -63,12 +63,12 @@ def limited_text(gate: GateResult) -> str:
         "max_regression": f"regression of {gate.metric}",
         "min": gate.metric,
         "max_size": "size of the int8 file",
-        "max_latency_ratio": "latency beside float's",
+        "max_latency_ratio": "latency relative to float",
     }[gate.kind]
 
 
 def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
-    """Return the limit and what was measured, with as many digits as they take to differ."""
+    """Return the limit and the measured value, with as many digits as they need to differ."""
     write = _writer(gate, unit)
     limit, value = write(gate.limit), write(gate.value)
     decimals = 2
@@ -84,7 +84,7 @@ def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
 
 
 def result_text(gate: GateResult) -> str:
-    """Say what became of a gate.
+    """Return a gate's result in words.
 
     Example:
         >>> result_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02))
@@ -95,7 +95,7 @@ def result_text(gate: GateResult) -> str:
 
 
 def row_of(report: Report, gate: GateResult) -> Row:
-    """Return what is limited, the limit, what was measured, its interval, and the result."""
+    """Return what is limited, the limit, the measured value, its interval, and the result."""
     unit = _unit(report, gate)
     limit, value = limit_text(gate, unit)
     return limited_text(gate), limit, value, format_interval(gate.interval, unit), result_text(gate)
@@ -122,13 +122,13 @@ def _write_size(size: float, decimals: int | None = None) -> str:
 
 
 def _needed_text(needed: int | None, seen: int) -> str:
-    """Say how many samples would settle it.
+    """Return how many samples would decide a gate, in words.
 
     Example:
         >>> _needed_text(9123, 2000), _needed_text(None, 2000)
-        ('about 9,100 samples would settle it, there were 2,000', 'no number of samples would settle it')
+        ('about 9,100 samples would decide it, this run had 2,000', 'more samples would not decide it')
     """
     if needed is None:
-        return "no number of samples would settle it"
+        return "more samples would not decide it"
     rounded = round(needed, SIGNIFICANT_DIGITS - len(str(needed))) if needed > 99 else needed
-    return f"about {rounded:,} samples would settle it, there were {seen:,}"
+    return f"about {rounded:,} samples would decide it, this run had {seen:,}"

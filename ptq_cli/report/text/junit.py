@@ -1,4 +1,4 @@
-"""A report as JUnit XML, which CI servers show as tests: a test case for each gate."""
+"""A report as JUnit XML, which CI servers show as tests: one test case per gate."""
 
 import re
 from xml.etree import ElementTree as Xml
@@ -8,15 +8,15 @@ from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_text, limited_text, row_of
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""XML 1.0 section 2.2: no other characters, not even as references."""
+"""XML 1.0 section 2.2 allows no other characters, not even as references."""
 
 
 def report_to_junit(report: Report) -> str:
-    """Return the gates as one test suite; a missed gate is a failure, a doubt stands in the output.
+    """Return the gates as one test suite: a failed gate is a failure, an undecided one says so in its output.
 
     Edge case:
-        Without a limit the suite is empty. There is no time in it: the same report gives the same bytes.
-        Characters that XML cannot hold become U+FFFD.
+        Without a limit the suite is empty. The document contains no time: the same report gives the same
+        bytes. Characters that XML cannot hold become U+FFFD.
     """
     failures = str(sum(not gate.passed for gate in report.gates))
     counts = {"tests": str(len(report.gates)), "failures": failures, "errors": "0"}
@@ -38,7 +38,7 @@ def _case(report: Report, gate: GateResult) -> Xml.Element:
     is_doubtful = gate.verdict == "undecided"
     doubt = doubt_text(gate, report.evaluation.samples) if is_doubtful else ""
     if not gate.passed:
-        kind = "undecided" if is_doubtful else "missed"
+        kind = "undecided" if is_doubtful else "failed"
         Xml.SubElement(case, "failure", {"type": kind, "message": _writable(measured)}).text = _writable(
             doubt
         )

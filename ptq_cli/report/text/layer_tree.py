@@ -1,4 +1,4 @@
-"""Layers as a tree of their modules that a person can read, however many there are."""
+"""Layers as a tree of their modules, short enough to read however many layers there are."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ PARTS = re.compile(r"[^./]+[./]?|[./]")
 NUMBERS = re.compile(r"[0-9]+")
 NAMED = re.compile(r"'[^']*'|(?<=part of )\S+|(?<=bias of )[^\s,]+")
 LONGEST_PERIOD = 64
-"""Nodes of a repeated block that has no name of its own."""
+"""Most nodes of a repeated block that has no name of its own."""
 MOST_ROWS = 60
 
 
@@ -21,11 +21,11 @@ class TreeLayer:
         op: operator type.
         output: shape of its first output.
         parameters: elements of its constants.
-        multiply_accumulates: of one sample; None where that is not known.
+        multiply_accumulates: for one sample; None if that is not known.
         placed: what it computes in, such as ``"uint8 x int8"`` or ``"float"``.
-        integer: it computes in integers.
-        reason: why not, or what it is part of.
-        constants: how many parameters it reads, by the constant that holds them.
+        integer: whether it computes in integers.
+        reason: why it does not, or what it is part of.
+        constants: how many parameters it reads from each constant.
     """
 
     name: str
@@ -41,15 +41,15 @@ class TreeLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeRow:
-    """A line of the tree: a layer, a module with its totals, or several that are alike.
+    """A line of the tree: a layer, a module with its totals, or several that are equal.
 
     Attributes:
         depth: how many modules it is inside.
-        label: the last part of its name, or the first and the last of those alike.
+        label: the last part of its name, or the first and the last name of several that are equal.
         layers: how many layers it stands for; 1 for a layer.
-        layer: the layer, or the first of those alike; None for a module.
-        parameters: of all it stands for; what layers share counts once.
-        multiply_accumulates: of all it stands for; of what is known.
+        layer: the layer, or the first of several that are equal; None for a module.
+        parameters: total of its layers; what layers share counts once.
+        multiply_accumulates: total of its layers, as far as known.
         integers: how many of its layers compute in integers.
     """
 
@@ -78,15 +78,16 @@ class _Module:
 def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[list[TreeRow], int | None]:
     """Return the tree of layers, and the depth that it is cut at.
 
-    Blocks that are alike and follow one another are shown once: modules whose names differ by their number,
-    and runs of layers that repeat. Alike are operators, sizes, placement and reasons.
+    Equal blocks that follow one another are shown once: modules whose names differ only by a number, and
+    runs of layers that repeat. Blocks are equal if operators, sizes, placement and reasons are.
 
     Args:
         layers: in graph order.
-        depth: how many modules deep; deeper ones are totals. None for as deep as 60 lines hold.
+        depth: how many modules deep the tree goes; deeper ones are added up. None for as deep as fits into
+            60 lines.
 
     Edge case:
-        At depth 1 there may still be more lines: a graph without modules that repeats nothing.
+        At depth 1 there may be more than 60 lines, for a graph without modules and without repetition.
 
     Example:
         >>> names = [f"body.{number}.{part}" for number in range(9) for part in ("fc", "act")]
@@ -131,9 +132,9 @@ def _build(layers: Sequence[TreeLayer]) -> _Module:
         here = root
         parts = PARTS.findall(layer.name) or [layer.name]
         for part in parts[:-1]:
-            # A module is one whether a dot or a slash follows it: "0.conv" and "0/Add" are both of "0".
+            # A dot and a slash separate modules alike: "0.conv" and "0/Add" are both in module "0".
             here = here.children.setdefault((part.rstrip("./"), False), _Module(part))
-        # A module and a layer may have one name, and a hostile file two layers.
+        # A module and a layer may have the same name; in a hostile file, two layers may.
         label, key = parts[-1], (parts[-1], True)
         while key in here.children:
             key = (key[0] + " ", True)
@@ -185,7 +186,7 @@ def _rows(module: _Module, depth: int | None, level: int = 0) -> Iterator[TreeRo
 
 
 def _repeated(signs: Sequence[int], start: int) -> tuple[int, int]:
-    """Return the length of the block that repeats from here on, and how often; (1, 1) where none does."""
+    """Return the length of the block that repeats from here on, and how often; (1, 1) if none does."""
     best, saved = (1, 1), 0
     for period in range(1, min(LONGEST_PERIOD, (len(signs) - start) // 2) + 1):
         times = 1
@@ -218,7 +219,7 @@ def _parameters(layers: Sequence[TreeLayer]) -> int:
 
 
 def _differing(first: str, last: str) -> str:
-    """Return what of the last name is not as in the first: the number."""
+    """Return the part of the last name that differs from the first: the number."""
     if NUMBERS.sub("#", first) != NUMBERS.sub("#", last):
         return last
     pairs = zip(NUMBERS.findall(first), NUMBERS.findall(last), strict=True)

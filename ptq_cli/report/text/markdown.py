@@ -19,11 +19,11 @@ from ptq_cli.report.text.summary import (
 )
 
 MAX_LAYERS = 200
-"""A comment on GitHub holds 65,536 characters; 200 rows of cells cut to 120 fit what models are called."""
+"""A comment on GitHub holds 65,536 characters; 200 rows with cells of at most 120 fit for usual names."""
 
 MAX_CELL = 120
 
-# Letters and digits of any script, and marks that start nothing in Markdown inside a table's cell.
+# Letters and digits of any script, and characters that have no meaning in Markdown inside a table cell.
 _PLAIN = re.compile(r"[\w ./,;%+()=-]")
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _WWW = re.compile(r"www\.", re.IGNORECASE)
@@ -33,8 +33,8 @@ def report_to_markdown(report: Report) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, metrics, size, placement, origin.
 
     Edge case:
-        Names from the model are shown, never obeyed: see ``escape``. Of more than 200 layers, the first 200
-        are listed, those that stay float before the others.
+        Names from the model never act as markup: see ``escape``. At most 200 layers are listed, those that
+        stay float first.
     """
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
     if report.gates:
@@ -53,12 +53,12 @@ def report_to_markdown(report: Report) -> str:
 
 
 def gate_to_markdown(report: Report) -> str:
-    """Return what ``ptq gate`` decided: the verdict and the gates alone."""
+    """Return the result of ``ptq gate``: only the verdict and the gates."""
     return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{gates_to_markdown(report)}\n"
 
 
 def gates_to_markdown(report: Report) -> str:
-    """Return the table of the gates, and their doubts as a list."""
+    """Return the table of the gates, and the undecided ones as a list."""
     parts = [_table(gate_table(report))]
     if doubts := doubt_lines(report):
         parts.append("\n".join(f"- {escape(line)}" for line in doubts))
@@ -66,15 +66,15 @@ def gates_to_markdown(report: Report) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Return Markdown that shows ``text`` and does nothing: no markup, HTML, link or mention.
+    r"""Return Markdown that shows ``text`` literally: it makes no markup, HTML, link or mention.
 
-    Every character that Markdown or HTML could read as more than itself becomes a numeric reference, which
-    CommonMark never takes for structure. ``@`` and ``#`` also get a zero-width space, since GitHub looks for
-    mentions and issues in the rendered text.
+    Every character that has a meaning in Markdown or HTML becomes a numeric reference, which CommonMark never
+    takes for structure. ``@`` and ``#`` also get a zero-width space, because GitHub looks for mentions and
+    issues in the rendered text.
 
     Edge case:
-        Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD; texts
-        longer than 120 characters are cut.
+        Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD; text
+        longer than 120 characters is cut.
 
     Source:
         CommonMark 0.31.2, section 2.5 (entity and numeric character references).

@@ -1,10 +1,10 @@
-"""Numbers as a person reads them."""
+"""Numbers written for a reader."""
 
 import math
 
 
 def format_share(count: int, total: int) -> str:
-    """Write a share in percent, which reads 0 or 100 only where it is.
+    """Write a share in percent; it reads 0 or 100 only if it is exactly that.
 
     Example:
         >>> format_share(0, 8), format_share(1, 10**9), format_share(1, 8), format_share(10**9 - 1, 10**9)
@@ -18,7 +18,7 @@ def format_share(count: int, total: int) -> str:
         return "100 %"
     percent = 100 * count / total
     if percent < 1:
-        # Two significant digits: what is clipped is often rarer than one in a thousand.
+        # Two significant digits: clipped values are often rarer than one in a thousand.
         return f"{percent:.2g} %" if percent >= 0.0001 else "<0.0001 %"
     text = f"{percent:.3g}" if percent < 99.9 else f"{percent:.3f}"
     return ">99.999 %" if text == "100.000" else f"{text} %"
@@ -73,8 +73,8 @@ def format_latency(seconds: float) -> str:
 
     Example:
         >>> format_latency(0.01234), format_latency(0.0000456), format_latency(2.5)
-        ('12.3 ms', '45.6 us', '2.5 s')
+        ('12.3 ms', '45.6 µs', '2.5 s')
     """
     if seconds >= 0.9995:
         return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} us"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} µs"

@@ -8,10 +8,10 @@ from ptq_cli.report.text.summary import Row, Table, format_bytes, format_drop, f
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
-    """Return tables with a column for each report: metrics with their drops, then comparisons and sizes.
+    """Return tables with one column per report: metrics with their drops, then comparisons and sizes.
 
     Args:
-        reports: of one float model on the same samples, with the same metrics.
+        reports: about one float model, on the same samples, with the same metrics.
     """
     names = tuple(report.model.quantized_model.name for report in reports)
     metrics = list(zip(*(report.metrics for report in reports), strict=True))

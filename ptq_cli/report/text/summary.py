@@ -1,7 +1,7 @@
-"""A report as tables of plain text, which the terminal, Markdown and later renderers share.
+"""A report as tables of plain text, which the terminal, Markdown and the page share.
 
-Every number becomes text here and nowhere else. Texts from the model are as they came: who renders them
-escapes them.
+Every number becomes text here and nowhere else. Text that comes from the model is passed on unchanged: the
+renderer escapes it.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Row = tuple[str, ...]
 
 MAX_DECIMALS = 9
 MOST_CLASSES = 20
-"""That a table shows; report.json has all."""
+"""Classes that a table shows at most; report.json has all of them."""
 INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
 """Header of a column of intervals."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of as many cells."""
+    """A header, and rows with as many cells as the header."""
 
     header: Row
     rows: tuple[Row, ...]
@@ -31,12 +31,13 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     """Write a metric's value.
 
     Units:
-        a share becomes a percentage, decibels stay, a number keeps four significant digits.
+        a share is written as a percentage, decibels unchanged, a number with four significant digits.
 
     Args:
         value: the value; inf, -inf and NaN are written as such.
         unit: the metric's unit.
-        decimals: digits after the point; None for two, or four significant ones of a bare number.
+        decimals: digits after the decimal point; None for two, or for four significant digits if the unit
+            is ``"number"``.
 
     Example:
         >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
@@ -45,14 +46,14 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     if unit == "number":
         if decimals is not None:
             return f"{value:.{decimals}f}"
-        # A cosine of 0.99998 is not 1, and the difference is what one looks for.
+        # A cosine of 0.99998 is not 1, and the reader looks for the difference.
         return f"{value:.4g}" if f"{value:.4g}" != "1" or value == 1 else f"{value:.6f}"
     shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
     return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
 
 
 def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a drop; that of a share is in percentage points, and a gain has a minus sign.
+    """Write a drop. The drop of a share is in percentage points; a gain has a minus sign.
 
     Example:
         >>> format_drop(0.0102, "share"), format_drop(-0.002, "share"), format_drop(0.5, "number")
@@ -62,10 +63,10 @@ def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
 
 
 def format_interval(interval: Interval | None, unit: Unit) -> str:
-    """Write both ends of an interval; the unit, which stands beside it, is left out.
+    """Write both ends of an interval, without the unit, which the column beside it shows.
 
     Edge case:
-        An empty text where there is none. A bare number gets as many digits as its ends take to differ.
+        Without an interval, an empty text. With unit ``"number"``, as many digits as the ends need to differ.
 
     Example:
         >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
@@ -99,7 +100,7 @@ def format_bytes(size: int) -> str:
 
 
 def share_of_float(size: int, float_size: int) -> str:
-    """Write how large the quantized file is beside the float one.
+    """Write the size of the quantized file as a share of the float file's.
 
     Example:
         >>> share_of_float(25, 100)
@@ -109,19 +110,19 @@ def share_of_float(size: int, float_size: int) -> str:
 
 
 def verdict_line(report: Report) -> str:
-    """Say the verdict, and how many limits were missed.
+    """Return the verdict, and how many gates failed.
 
     Example:
-        >>> _verdict_text("fail", missed=1, total=2)
-        'FAIL: 1 of 2 gates missed'
+        >>> _verdict_text("fail", failed=1, total=2)
+        'FAIL: 1 of 2 gates failed'
     """
-    missed = sum(not gate.passed for gate in report.gates)
+    failed = sum(not gate.passed for gate in report.gates)
     doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
-    return _verdict_text(report.verdict, missed, len(report.gates), doubtful)
+    return _verdict_text(report.verdict, failed, len(report.gates), doubtful)
 
 
 def label_table(report: Report) -> Table:
-    """Return the metrics of each model, with the drop and its interval; PyTorch's where it was evaluated."""
+    """Return each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
     with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
     rows = []
     for metric in report.metrics:
@@ -147,7 +148,7 @@ def no_interval_lines(report: Report) -> list[str]:
 
 
 def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
-    """Return the classes of a metric that has them, those that lost most first, so many at the most."""
+    """Return the classes of a metric that has them, the largest drop first, at most ``most`` of them."""
     classes = [found for metric in report.metrics for found in metric.by_class]
     rows = tuple(
         (
@@ -178,7 +179,7 @@ def comparison_table(report: Report) -> Table:
 
 
 def size_table(report: Report) -> Table:
-    """Return both files with their sizes, the quantized one with its share of the float one."""
+    """Return both files with their sizes, and the quantized file's size as a share of the float file's."""
     files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
     ratios = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
     rows = tuple(
@@ -189,7 +190,7 @@ def size_table(report: Report) -> Table:
 
 
 def placement_line(report: Report) -> str:
-    """Say how many layers compute on integers and how many stay float.
+    """Return how many layers run on integers and how many stay float.
 
     Example:
         >>> _placement_text(1, 3)
@@ -199,14 +200,14 @@ def placement_line(report: Report) -> str:
 
 
 def placement_table(report: Report) -> Table:
-    """Return every layer with where it runs and why; float ones first, else in the model's order."""
+    """Return every layer with what it runs on and why: float layers first, otherwise in the model's order."""
     layers = sorted(report.layers, key=lambda layer: layer.integer)
     rows = ((layer.name, layer.op, "integer" if layer.integer else "float", layer.reason) for layer in layers)
     return Table(("layer", "op", "runs on", "reason"), tuple(rows))
 
 
 def origin_table(report: Report) -> Table:
-    """Return what one needs to make the report again: versions, settings, data, hashes."""
+    """Return what is needed to make the report again: versions, settings, data, hashes."""
     settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
@@ -226,18 +227,18 @@ def origin_table(report: Report) -> Table:
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
         ("created", report.created),
     )
-    return Table(("what", "which"), rows)
+    return Table(("item", "value"), rows)
 
 
 def _short(digest: str) -> str:
     return digest[:12]
 
 
-def _verdict_text(verdict: str, missed: int, total: int, doubtful: int = 0) -> str:
+def _verdict_text(verdict: str, failed: int, total: int, doubtful: int = 0) -> str:
     gates = f"gate{'' if total == 1 else 's'}"
     text = {
-        "pass": f"PASS: {total} {gates} held",
-        "fail": f"FAIL: {missed} of {total} {gates} missed",
+        "pass": f"PASS: {total} {gates} passed",
+        "fail": f"FAIL: {failed} of {total} {gates} failed",
         "no gate": "no gate: no limit was set",
     }[verdict]
     return f"{text}, {doubtful} of them undecided" if doubtful else text

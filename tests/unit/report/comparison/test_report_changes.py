@@ -45,7 +45,7 @@ def test_a_report_equals_itself(report: Report) -> None:
     assert comparison.same_samples
     assert comparison.changes == comparison.layers == ()
     assert {row[-1] for row in change_table(comparison).rows} == {"same"}
-    assert size_line(comparison) == "size: 1.00 MB, as before"
+    assert size_line(comparison) == "size: 1.00 MB, unchanged"
 
 
 def test_a_share_is_compared_sample_by_sample(report: Report, later: Report) -> None:
@@ -79,7 +79,7 @@ def test_what_changed_is_named(report: Report, later: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "result"), [(200, "worse"), (176, "worse, within chance"), (174, "same"), (100, "better")]
+    ("wrong", "result"), [(200, "worse"), (176, "worse, within noise"), (174, "same"), (100, "better")]
 )
 def test_a_change_within_its_interval_may_be_chance(report: Report, wrong: int, result: str) -> None:
     after = with_top1(report, [True] * (1000 - wrong) + [False] * wrong)

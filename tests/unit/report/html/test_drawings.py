@@ -250,6 +250,6 @@ def test_a_range_far_beyond_the_values_does_not_squeeze_them() -> None:
 def test_the_methods_that_chose_the_range_of_the_file_are_told() -> None:
     (card,) = tensor_cards(FOUND.evidence.tensors[:1], ANALYSIS.tensors)
     assert [span.method for span in card.spans if span.chosen] == ["percentile"]
-    assert "SQNR accumulated 48.00 dB" in card.facts
+    assert "SQNR: accumulated 48.00 dB" in card.facts
     assert (card.finding, card.remedy) == (Network().text, "--amax mse")
     assert len(tensor_cards([replace(FOUND.evidence.tensors[0], counts=())])[0].bars) == 0

@@ -151,7 +151,7 @@ def test_a_report_alone_makes_a_page() -> None:
 def test_the_verdict_stands_at_the_top_in_words() -> None:
     text = render_page(Network().page_input())
     page = Elements(text)
-    assert "FAIL: 1 of 3 gates missed" in page.text
+    assert "FAIL: 1 of 3 gates failed" in page.text
     assert text.index("FAIL: 1 of 3") < text.index('id="gates"') < text.index('id="metrics"')
 
 

@@ -65,15 +65,15 @@ def test_a_gate_shows_the_digits_that_decide(report: Report, gate: GateResult, r
 
 def test_a_doubt_says_how_many_samples_would_settle_it(report: Report) -> None:
     assert doubt_lines(report) == [
-        "undecided: drop of top1; about 2,200 samples would settle it, there were 1,000"
+        "undecided: drop of top1; about 2,200 samples would decide it, this run had 1,000"
     ]
-    assert verdict_line(report) == "PASS: 2 gates held, 1 of them undecided"
+    assert verdict_line(report) == "PASS: 2 gates passed, 1 of them undecided"
 
 
 def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
     strict = replace(report, gates=tuple(replace(gate, strict=True) for gate in report.gates))
     assert [row[-1] for row in gate_table(strict).rows] == ["FAIL, undecided", "pass"]
-    assert verdict_line(strict) == "FAIL: 1 of 2 gates missed, 1 of them undecided"
+    assert verdict_line(strict) == "FAIL: 1 of 2 gates failed, 1 of them undecided"
 
 
 def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:
@@ -86,4 +86,4 @@ def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> No
         samples_needed=None,
     )
     (line,) = doubt_lines(replace(report, gates=(at_limit,)))
-    assert line.endswith("no number of samples would settle it")
+    assert line.endswith("more samples would not decide it")

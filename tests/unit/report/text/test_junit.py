@@ -28,7 +28,7 @@ def test_a_missed_gate_is_a_failure(report: Report) -> None:
     suites = read(replace(report, gates=gates))
     assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == ("3", "1", "0")
     (failure,) = suites.iter("failure")
-    assert (failure.get("type"), failure.get("message")) == ("missed", "measured: 2.00 MB")
+    assert (failure.get("type"), failure.get("message")) == ("failed", "measured: 2.00 MB")
     assert suites[0][2].get("name") == "size of the int8 file at most 1.00 MB"
     assert suites[0][2].find("failure") is failure
 
@@ -38,7 +38,7 @@ def test_a_doubt_is_said_and_fails_when_strict(report: Report) -> None:
     strict = read(replace(report, gates=tuple(replace(gate, strict=True) for gate in report.gates)))
     (failure,) = strict.iter("failure")
     assert failure.get("type") == "undecided"
-    assert "about 2,200 samples would settle it" in str(failure.text)
+    assert "about 2,200 samples would decide it" in str(failure.text)
 
 
 def test_no_limit_is_an_empty_suite(report: Report) -> None:

@@ -97,9 +97,9 @@ def test_placement_lists_float_layers_first(report: Report) -> None:
     ("limits", "line"),
     [
         ([], "no gate: no limit was set"),
-        ([1.0], "PASS: 1 gate held"),
-        ([1.0, 1.0], "PASS: 2 gates held"),
-        ([1.0, 0.0], "FAIL: 1 of 2 gates missed"),
+        ([1.0], "PASS: 1 gate passed"),
+        ([1.0, 1.0], "PASS: 2 gates passed"),
+        ([1.0, 0.0], "FAIL: 1 of 2 gates failed"),
     ],
     ids=["none", "one", "two", "missed"],
 )
