@@ -4,6 +4,7 @@ import inspect
 
 import click
 
+from ptq_cli.cli.help_sections import options_by_section
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from tools.tables import code, table
@@ -72,13 +73,12 @@ def _options(command: click.Command, context: click.Context) -> str:
     options = [item for item in command.get_params(context) if isinstance(item, click.Option)]
     # Only a command that takes a recipe has its flags overlaid on one.
     sets_recipe = any(option.name == "recipe" for option in options)
-    rows = [
-        (_spelling(option, context), _meaning(option), _keys(option) if sets_recipe else "")
-        for option in options
-    ]
-    if sets_recipe:
-        return table(["option", "meaning", "sets"], rows)
-    return table(["option", "meaning"], [row[:2] for row in rows])
+    parts = []
+    for section, found in options_by_section(command, context).items():
+        rows = [(_spelling(option, context), _meaning(option), _keys(option)) for option in found]
+        header = ["option", "meaning", *(["sets"] if sets_recipe and any(row[2] for row in rows) else [])]
+        parts.append(f"**{section}**\n\n{table(header, [row[: len(header)] for row in rows])}")
+    return "\n\n".join(parts)
 
 
 def _spelling(option: click.Option, context: click.Context) -> str:
@@ -90,8 +90,7 @@ def _spelling(option: click.Option, context: click.Context) -> str:
 def _meaning(option: click.Option) -> str:
     text, _, default = (option.help or "").partition("[default: ")
     default = default.removesuffix("]") or (str(option.default) if option.show_default else "")
-    several = " May be given several times." if option.multiple and "again" not in text else ""
-    return text.strip() + several + (f" Default: {default}." if default else "")
+    return text.strip() + (f" Default: {default}." if default else "")
 
 
 def _keys(option: click.Option) -> str:

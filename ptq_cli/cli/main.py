@@ -10,6 +10,8 @@ from typing import NoReturn
 
 import click
 
+from ptq_cli.cli.global_options import DEBUG
+from ptq_cli.cli.help_sections import SectionGroup
 from ptq_cli.cli.shown.printable import as_typed, printable
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (
@@ -46,7 +48,7 @@ COMPLETION_VARIABLE = "_PTQ_COMPLETE"
 """A shell that completes a command sets it; see click's documentation on shell completion."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SectionGroup):
     """Imports a subcommand's file only when it is needed, which keeps ``ptq --help`` fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -60,18 +62,6 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"ptq_cli.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the named command; an unknown name gets the nearest known one as a hint."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            raise UsageError(
-                f"there is no command '{name}'{did_you_mean(name, list(COMMANDS))}",
-                hint=f"the commands are {', '.join(COMMANDS)}; ptq --help describes them",
-            )
-        return super().resolve_command(ctx, args)
 
 
 @click.group(
@@ -87,11 +77,12 @@ Example:
 Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
 )
 @click.version_option(package_name="ptq-cli", prog_name="ptq")
-@click.option(DEBUG_FLAG, is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def cli() -> None:
-    """Quantize a trained model after training, and prove what that cost in accuracy.
+    """Quantize a trained model, and measure what that costs in accuracy.
 
-    Calibrate once, export ONNX with QuantizeLinear/DequantizeLinear, evaluate, and gate.
+    Calibrate once, export an ONNX model with QuantizeLinear and DequantizeLinear, evaluate it, and fail a
+    build if it has lost too much accuracy.
     """
     command = click.get_current_context().invoked_subcommand
     if command not in SHARED:

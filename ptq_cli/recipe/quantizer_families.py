@@ -124,14 +124,14 @@ def _recipe_parameters(
     )
 
 
-_DRAWN_BITS = Parameter(name="bits", default=4, meaning="how many bits", low=2, high=16)
+_DRAWN_BITS = Parameter(name="bits", default=4, meaning="number of bits", low=2, high=16)
 _AMAX = Parameter(
-    name="amax", default=1.0, meaning="the largest magnitude that is represented", positive=True
+    name="amax", default=1.0, meaning="largest magnitude that can be represented", positive=True
 )
 _INTEGER = Parameter(
     name="integer", default=None, meaning="bits before the binary point, without the sign", low=-110, high=120
 )
-_STEP = Parameter(name="step", default=None, meaning="the distance of two levels", positive=True)
+_STEP = Parameter(name="step", default=None, meaning="distance between two levels", positive=True)
 
 _FAMILIES = (
     QuantizerFamily(
@@ -143,7 +143,7 @@ _FAMILIES = (
         drawn=(
             _DRAWN_BITS,
             _AMAX,
-            Parameter(name="unsigned", default=False, meaning="begin at 0"),
+            Parameter(name="unsigned", default=False, meaning="represent no negative values"),
             Parameter(name="narrow_range", default=True, meaning="leave out the most negative integer"),
         ),
     ),
@@ -157,8 +157,8 @@ _FAMILIES = (
             replace(_DRAWN_BITS, low=1),
             replace(_INTEGER, default=0),
             Parameter(name="symmetric", default=False, meaning="leave out the most negative integer"),
-            Parameter(name="keep_negative", default=True, meaning="have a sign"),
-            Parameter(name="alpha", default=1.0, meaning="a factor of the result"),
+            Parameter(name="keep_negative", default=True, meaning="represent negative values"),
+            Parameter(name="alpha", default=1.0, meaning="factor that the result is multiplied by"),
         ),
     ),
     QuantizerFamily(
@@ -187,12 +187,17 @@ _FAMILIES = (
             Parameter(
                 name="centers",
                 default=16,
-                meaning="how many, learned from normally distributed values",
+                meaning="number of centers, learned from normally distributed values",
                 low=2,
                 high=256,
             ),
-            Parameter(name="temperature", default=0.1, meaning="how far the gradient reaches", positive=True),
-            Parameter(name="seed", default=0, meaning="of the random numbers", low=0, high=2**32 - 1),
+            Parameter(
+                name="temperature",
+                default=0.1,
+                meaning="how far around a center its gradient reaches",
+                positive=True,
+            ),
+            Parameter(name="seed", default=0, meaning="seed of the random numbers", low=0, high=2**32 - 1),
         ),
     ),
 )

@@ -5,10 +5,14 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import BATCH_SIZE, JSON, PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.data_options import BATCH_SIZE
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
+    cls=SectionCommand,
     short_help="Show which layers lose accuracy, and what to try.",
     epilog="""\b
 Examples:
@@ -18,29 +22,52 @@ Examples:
 """,
 )
 @click.argument("quantized_model", required=False, type=PATH)
-@click.option(
-    "--eval-data", "--data", metavar="PATH", help="Samples, with labels where the metric needs them."
+@option(
+    DATA,
+    "--eval-data",
+    "--data",
+    metavar="PATH",
+    help="Evaluation data, with labels if the metric needs them.",
 )
-@click.option(
-    "--eval-samples", "--samples", type=int, metavar="N", help="Use only the first N samples.  [default: 256]"
+@option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: 256]")
+@option(
+    OWN,
+    "--metric",
+    metavar="NAME",
+    help="Metric for each layer's drop.  [default: top1 if there are labels]",
 )
-@click.option("--metric", metavar="NAME", help="What a layer's drop is of.  [default: top1 with labels]")
-@click.option(
-    "--layers", multiple=True, metavar="PATTERN", help="Sensitivity of these layers only; may be given again."
+@option(
+    OWN,
+    "--layers",
+    multiple=True,
+    metavar="PATTERN",
+    help="Measure the sensitivity of the matching layers only. Can be repeated.",
 )
-@click.option("--no-sensitivity", is_flag=True, help="Tensors alone: a few forward passes.")
-@click.option(
+@option(
+    OWN,
+    "--no-sensitivity",
+    is_flag=True,
+    help="Measure tensors only, not the sensitivity of layers; takes a few forward passes.",
+)
+@option(
+    OWN,
     "--rank-by",
     type=click.Choice(["sqnr", "metric"]),
     default="sqnr",
     show_default=True,
-    help="Rank layers by SQNR or metric of the output with only that layer quantized.",
+    help="Sort layers by the SQNR or by the metric of the output when only that layer is quantized.",
 )
-@click.option("--tensors", is_flag=True, help="Show tensors, and not layers.")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Rows to show."
+@option(OWN, "--tensors", is_flag=True, help="Show tensors instead of layers.")
+@option(
+    OWN,
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of rows to show.",
 )
-@take(BATCH_SIZE, THREADS, RUN, RECIPES, JSON)
+@take(BATCH_SIZE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     quantized_model: Path | None,
     run: Path,
@@ -54,11 +81,12 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find where the quantized model loses, and write analysis.json and report.html.
+    """Find where the quantized model loses accuracy, and write analysis.json and report.html.
 
-    QUANTIZED_MODEL is by default the one in the run directory. For every quantized tensor: its SQNR against
-    the float model, by its own rounding and as the model runs. For every layer: what the output loses when
-    only that layer is quantized, and when only that layer is left float. Beneath stands what to try.
+    QUANTIZED_MODEL defaults to the model in the run directory. For each quantized tensor, the analysis shows
+    its SQNR compared with the float model: from its own rounding alone, and when the whole model is
+    quantized. For each layer, it shows what the output loses when only that layer is quantized, and when
+    only that layer stays in float. Suggestions of what to try follow below.
     """
     import json
 

@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.options import IMAGE, INPUT_SHAPE, JSON, PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.inspection.run_bench import BenchResult
 
 
 @click.command(
-    short_help="Measure latency, one model beside another.",
+    cls=SectionCommand,
+    short_help="Compare the latency of models.",
     epilog="""\b
 Examples:
   ptq bench
@@ -21,11 +25,21 @@ Examples:
 """,
 )
 @click.argument("models", nargs=-1, type=PATH)
-@click.option("--batch", type=int, metavar="N", help="Samples a run.  [default: 1, or what the model fixes]")
-@click.option("--seconds", type=float, default=10.0, show_default=True, help="How long to measure, about.")
-@click.option("--runs", type=int, metavar="N", help="Count N runs of each model, however long they take.")
-@click.option("--data", metavar="PATH", help="Inputs.  [default: made up, from a seed]")
-@take(INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, JSON)
+@option(
+    OWN, "--batch", type=int, metavar="N", help="Samples per run.  [default: 1, or the model's fixed size]"
+)
+@option(
+    OWN,
+    "--seconds",
+    type=float,
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Approximate time to measure.",
+)
+@option(OWN, "--runs", type=int, metavar="N", help="Number of runs of each model, instead of a time.")
+@option(DATA, "--data", metavar="PATH", help="Input data.  [default: random, from a fixed seed]")
+@take(INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
     batch: int | None,
@@ -37,10 +51,12 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure how long MODELS take, ONNX files with the same inputs; by default the run's two.
+    """Measure how long MODELS take to run.
 
-    They take turns: a few runs of each, and who begins changes from turn to turn, so that a machine that
-    drifts favours none. The ratio to the first model is of the turns, with a 95 % interval.
+    MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
+    directory. The models take turns with a few runs each, and a different model begins each turn, so that a
+    machine whose speed changes favours none of them. The ratio to the first model has a 95 % confidence
+    interval.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress

@@ -5,18 +5,15 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    BATCH_SIZE,
-    HOW_IT_IS_COUNTED,
-    SHARD,
-    WHAT_IS_COUNTED,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import CALIBRATING, KEPT, SHARD
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options import settings_from, take
 
 
 @click.command(
-    short_help="Run a calibration set through MODEL once.",
+    cls=SectionCommand,
+    short_help="Collect statistics from calibration data.",
     epilog="""\b
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
@@ -25,7 +22,7 @@ Examples:
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(WHAT_IS_COUNTED, BATCH_SIZE, SHARD, HOW_IT_IS_COUNTED)
+@take(CALIBRATING, KEPT, SHARD, GLOBALS)
 def command(
     model: Path | None,
     shard: str | None,
@@ -36,14 +33,14 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run the calibration set through MODEL once, and keep statistics.
+    """Run the calibration data through MODEL once, and save the statistics of its tensors.
 
-    MODEL is a state dict (with --arch), a torch.export archive (.pt2), TorchScript, or ONNX. Without it, and
-    for every flag that is left out, ./ptq.toml or --recipe tells. Every amax method works from the saved
-    statistics afterwards, without running the model again.
+    MODEL is a state dict (with --arch), a torch.export archive (.pt2), a TorchScript file or an ONNX file. If
+    MODEL or an option is not given, its value comes from --recipe or ./ptq.toml. Every amax method works from
+    the saved statistics, without running the model again.
 
-    A calibration that was killed continues from its last checkpoint when it is run again. With --shard, or
-    under torchrun, several processes share the work, and the result is the same to the last byte.
+    A calibration that was interrupted continues from its last checkpoint when the command is run again.
+    With --shard, or under torchrun, several processes share the work; the result is the same, byte for byte.
     """
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.progress_bar import shown_progress

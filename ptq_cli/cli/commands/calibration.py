@@ -1,11 +1,14 @@
-"""``ptq calibration``: what a calibration holds."""
+"""``ptq calibration``: what was measured."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.options import AMAX, JSON, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.global_options import GLOBALS, TALK
+from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
+from ptq_cli.cli.options import RECIPES, RUN, settings_from, take
+from ptq_cli.cli.quantization_options import AMAX
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
@@ -14,20 +17,22 @@ SORTS = ("clipped", "range", "name")
 
 
 @click.group(
-    short_help="Show what a calibration holds.",
+    cls=SectionGroup,
+    short_help="Show what a calibration has measured.",
     epilog="""\b
 Examples:
   ptq calibration show
   ptq calibration show --sort clipped --amax mse
 """,
 )
-@take()
+@take(TALK)
 def command() -> None:
-    """Look at saved statistics; no model is run and nothing is written."""
+    """Show saved statistics. No model is run and nothing is written."""
 
 
 @command.command(
-    short_help="Show every tensor: range, amax, clipped share.",
+    cls=SectionCommand,
+    short_help="Show the range, amax and clipped share of each tensor.",
     epilog="""\b
 Examples:
   ptq calibration show
@@ -35,17 +40,21 @@ Examples:
   ptq calibration show --run run-1 --json
 """,
 )
-@click.option(
-    "--sort", type=click.Choice(SORTS), help="Most clipped, widest range, or A to Z first.  [default: as run]"
+@option(
+    OWN,
+    "--sort",
+    type=click.Choice(SORTS),
+    help="Order of the tensors: most clipped first, widest range first, or by name.  "
+    "[default: as the model runs them]",
 )
-@take(AMAX, RUN, RECIPES, JSON)
+@take(AMAX, RUN, RECIPES, GLOBALS)
 def show(
     sort: str | None, run: Path, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Show every measured tensor: range, zero share, amax by each method, clipped share.
+    """Show each measured tensor: its range, amax by each method, and the shares of clipped values and zeros.
 
-    Clipped is the share of values beyond the range that the chosen method gives the tensor, counted in the
-    histogram; ≤ where the range ends within a bin. Columns that the terminal is too narrow for are left out.
+    Clipped values lie outside the range that the chosen method decides for the tensor. They are counted in
+    the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.pipeline.run.resolve import Request

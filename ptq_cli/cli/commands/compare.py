@@ -4,10 +4,13 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.options import JSON, PATH, take
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options import PATH, take
 
 
 @click.command(
+    cls=SectionCommand,
     short_help="Show what changed between two reports.",
     epilog="""\b
 Examples:
@@ -17,14 +20,16 @@ Examples:
 )
 @click.argument("before", type=PATH)
 @click.argument("after", type=PATH)
-@take(JSON)
+@take(GLOBALS)
 def command(before: Path, after: Path, as_json: bool) -> int:
     """Show what changed from the report BEFORE to the report AFTER.
 
-    Metrics of the quantized models, size, latency, models, settings, data and versions, layers that run
-    elsewhere and, where ptq analyze wrote an analysis.json beside both, layers that got worse. On the same
-    evaluation data, a share's change has an interval from paired samples. Nothing is judged: the exit status
-    is 0 whatever changed. To judge, use ptq gate --baseline.
+    Compares the metrics of the quantized models, size, latency, models, settings, data and versions, and
+    which layers run as integers. If ptq analyze wrote an analysis.json next to both reports, layers that got
+    worse are listed too. If both reports used the same evaluation data, changes of shares have an interval
+    from paired samples.
+
+    The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
     from ptq_cli.cli.shown.output import print_json, print_table, say
     from ptq_cli.core.json_values import encode

@@ -5,47 +5,44 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    BATCH_SIZE,
-    CHECKPOINTS,
-    GATES,
-    JSON,
-    METRIC,
-    PATH,
-    RECIPES,
-    RUN,
-    THREADS,
-    THUMBNAILS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import BATCH_SIZE, CHECKPOINTS
+from ptq_cli.cli.gate_options import GATES, METRIC, THUMBNAILS
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
-    short_help="Compare float and quantized model; report.",
+    cls=SectionCommand,
+    short_help="Compare the quantized model with the float model.",
     epilog="""\b
 Examples:
   ptq evaluate
   ptq evaluate --eval-data test.npz --max-drop top1=0.01 --min sqnr_db=25
   ptq evaluate --model max.onnx --model mse.onnx --metric f1 --metric top5
 
-Exit status 3 if a limit is missed.
+Exits with status 3 if a limit fails.
 """,
 )
 @click.argument("quantized_model", required=False, type=PATH)
-@click.option(
+@option(
+    OWN,
     "--model",
     "models",
     type=PATH,
     multiple=True,
     metavar="FILE",
-    help="A quantized model; several are evaluated in one pass.",
+    help="Quantized model to evaluate. Can be repeated; all models are evaluated in one pass.",
 )
-@click.option(
-    "--eval-data", "--data", metavar="PATH", help="Evaluation set, with labels where a metric needs them."
+@option(
+    DATA,
+    "--eval-data",
+    "--data",
+    metavar="PATH",
+    help="Evaluation data, with labels if a metric needs them.",
 )
-@click.option("--eval-samples", "--samples", type=int, metavar="N", help="Use only the first N samples.")
-@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, CHECKPOINTS, THREADS, RUN, RECIPES, JSON)
+@option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: all]")
+@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, CHECKPOINTS, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     quantized_model: Path | None,
     models: tuple[Path, ...],
@@ -57,12 +54,12 @@ def command(
     thumbnails: bool,
     **options: Any,
 ) -> int:
-    """Compare the float and the quantized model, and write report.json, .md, .html and junit.xml.
+    """Compare the quantized model with the float model, and write report.json, .md, .html and junit.xml.
 
-    QUANTIZED_MODEL is by default the one in the run directory. All models see the evaluation set in one pass
-    through ONNX Runtime; the reports of several lie in a folder each, RUN/NAME. An evaluation that was killed
-    goes on where it was when the command is given again. Where there is neither ./ptq.toml nor --recipe, the
-    run's own recipe.toml tells the rest.
+    QUANTIZED_MODEL defaults to the model in the run directory. All models run on the evaluation data in one
+    pass through ONNX Runtime; several quantized models get a report each, in RUN/NAME. An evaluation that was
+    interrupted continues when the command is run again. Without ./ptq.toml and --recipe, settings come from
+    recipe.toml in the run directory.
     """
     import json
 

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.options import AMAX, JSON, PATH, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options import PLOT, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.quantization_options import AMAX
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.calibration_view import TensorView
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Explain one tensor: histogram, ranges, errors.",
+    cls=SectionCommand,
+    short_help="Show one tensor's histogram, ranges and errors.",
     epilog="""\b
 Examples:
   ptq explain stem.activation/Clip
@@ -22,10 +26,7 @@ Examples:
 """,
 )
 @click.argument("tensor")
-@click.option(
-    "--plot", type=PATH, metavar="FILE", help="Draw it into a .png or .svg; needs the extra ptq-cli[plot]."
-)
-@take(AMAX, RUN, RECIPES, JSON)
+@take(PLOT, AMAX, RUN, RECIPES, GLOBALS)
 def command(
     tensor: str,
     plot: Path | None,
@@ -35,10 +36,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Explain TENSOR: its histogram, where each method ends its range, and what that costs.
+    """Show the histogram of TENSOR, where each amax method ends its range, and the error that this causes.
 
-    TENSOR is a name from ptq calibration show, or that of the layer that computes it. The errors are those
-    of rounding and clipping at the format's bits, expected from the histogram; no model is run.
+    TENSOR is a name from ptq calibration show, or the name of the layer that computes the tensor. The errors
+    come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.pipeline.run.resolve import Request

@@ -5,21 +5,14 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    AMAX,
-    JSON,
-    OVERRIDES,
-    PATH,
-    QUANTIZERS,
-    RECIPES,
-    RUN,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.quantization_options import AMAX, OVERRIDES, QUANTIZERS
 
 
 @click.command(
+    cls=SectionCommand,
     short_help="Write the quantized ONNX model.",
     epilog="""\b
 Examples:
@@ -28,14 +21,22 @@ Examples:
   ptq export --target tensorrt --output model.trt.onnx
 """,
 )
-@click.option(
-    "--onnx", "format_", flag_value="onnx", default="onnx", help="Write ONNX, the one format there is."
+@option(
+    OWN,
+    "--onnx",
+    "format_",
+    flag_value="onnx",
+    default="onnx",
+    help="Write an ONNX file; the only format, and the default.",
 )
-@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
-@click.option(
-    "--target", metavar="NAME|FILE.TOML", help="Whose rules decide.  [default: what was calibrated for]"
+@take(OUTPUT)
+@option(
+    MODEL,
+    "--target",
+    metavar="NAME|FILE.TOML",
+    help="Target whose placement rules apply.  [default: the calibration's target]",
 )
-@take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, JSON)
+@take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     format_: str,
     output: Path | None,
@@ -47,8 +48,8 @@ def command(
 ) -> None:
     """Decide scales from the saved statistics, and write the quantized model.
 
-    Needs no data, and what was given to ptq calibrate need not be given again. If the model or a setting
-    that the statistics depend on has changed since, it is refused; so is another target that quantizes what
+    This needs no data, and the options of ptq calibrate need not be repeated. It is an error if the model or
+    a setting that the statistics depend on has changed since, or if another target quantizes a tensor that
     was not measured.
     """
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers

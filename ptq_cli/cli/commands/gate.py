@@ -6,27 +6,31 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import GATES, JSON, PATH, settings_from, take
+from ptq_cli.cli.gate_options import GATES
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options import PATH, settings_from, take
 
 
 @click.command(
-    short_help="Decide limits from a report alone.",
+    cls=SectionCommand,
+    short_help="Check limits against a report.",
     epilog="""\b
 Examples:
   ptq gate ptq-run/report.json --max-drop top1=0.01
   ptq gate ptq-run/report.json --max-drop top1=1% --max-size 1MB --strict
   ptq gate ptq-run/report.json --baseline old.json --max-regression top1=0.002
 
-Exit status 3 if a limit is missed.
+Exits with status 3 if a limit fails.
 """,
 )
 @click.argument("report", type=PATH)
-@take(GATES, JSON)
+@take(GATES, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
-    """Decide limits from REPORT alone: no model is loaded, no data read.
+    """Check limits against REPORT, a report.json. No model is loaded and no data is read.
 
-    Without a limit, those that the report was made with are decided again. A limit is undecided where the
-    95 % interval lies on both sides of it: then the measured value decides, and the doubt is printed.
+    If no limit is given, the limits in the report are checked again. If the 95 % confidence interval of a
+    value contains the limit, the measured value decides, and a note says so; with --strict the limit fails.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.result_lines import exit_status, print_gates

@@ -5,23 +5,16 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    IMAGE,
-    JSON,
-    MODEL,
-    MODEL_ARGUMENT,
-    OVERRIDES,
-    QUANTIZERS,
-    RECIPES,
-    TARGET,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import RECIPES, TARGET, THREADS, settings_from, take
+from ptq_cli.cli.quantization_options import OVERRIDES, QUANTIZERS
 
 
 @click.command(
-    short_help="Show layers: quantized, or why not.",
+    cls=SectionCommand,
+    short_help="Show which layers are quantized, and why others are not.",
     epilog="""\b
 Examples:
   ptq inspect model.pt
@@ -30,10 +23,16 @@ Examples:
   ptq inspect model.pt --arch model.py:build --input-shape x=1,3,224,224
 """,
 )
-@click.option("--data", metavar="PATH", help="Data that show what the inputs look like.")
-@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Show modules N deep, then totals.")
-@click.option("--all", "show_all", is_flag=True, help="List every layer by its whole name.")
-@take(MODEL_ARGUMENT, MODEL, IMAGE, QUANTIZERS, OVERRIDES, TARGET, THREADS, RECIPES, JSON)
+@option(
+    OWN,
+    "--depth",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show N levels of modules, with totals for what is below.",
+)
+@option(OWN, "--all", "show_all", is_flag=True, help="List every layer by its full name.")
+@option(DATA, "--data", metavar="PATH", help="Data that give the shapes of the model's inputs.")
+@take(MODEL_ARGUMENT, MODEL_SOURCE, IMAGE, QUANTIZERS, OVERRIDES, TARGET, THREADS, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     recipe: Path | None,
@@ -43,11 +42,11 @@ def command(
     show_all: bool,
     **options: Any,
 ) -> None:
-    """Show MODEL's layers: what would be quantized, and what not and why.
+    """Show which layers of MODEL would be quantized, and why the others would not.
 
-    MODEL may hold its QuantizeLinear/DequantizeLinear already: then its layers are shown as they are.
-    Layers stand below their modules, blocks that repeat are shown once, and modules have their totals.
-    Nothing is calibrated and nothing is written.
+    If MODEL already has QuantizeLinear and DequantizeLinear, its layers are shown as they are. Layers are
+    listed below their modules with totals for each module; blocks that repeat are shown once. Nothing is
+    calibrated and nothing is written.
     """
     from ptq_cli.cli.shown.inspection_tree import inspection_values, print_inspection
     from ptq_cli.cli.shown.output import print_json

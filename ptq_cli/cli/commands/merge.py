@@ -4,11 +4,14 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.options import JSON, PATH, RUN, take
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options import PATH, RUN, take
 
 
 @click.command(
-    short_help="Put the runs of several shards together.",
+    cls=SectionCommand,
+    short_help="Combine the statistics of several shards.",
     epilog="""\b
 Examples:
   ptq merge run-1 run-2 --run all
@@ -16,14 +19,14 @@ Examples:
 """,
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
-@click.option("--partial", is_flag=True, help="Allow shards to be missing; the result is a part as well.")
-@take(RUN, JSON)
+@option(OWN, "--partial", is_flag=True, help="Allow missing shards; the result can be merged again.")
+@take(RUN, GLOBALS)
 def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> None:
-    """Put the RUNS of several shards together.
+    """Combine the statistics in RUNS into one calibration.
 
-    RUNS are run directories of ptq calibrate --shard, in any order. What is written is what one calibration
-    of the whole set would have written, to the last byte. Runs that differ in model, data or settings, that
-    overlap or that leave a shard out are refused.
+    RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
+    from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
+    they overlap, or if a shard is missing.
     """
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.result_lines import merge_values, next_step, print_merge

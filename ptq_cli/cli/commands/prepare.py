@@ -5,24 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.options import (
-    IMAGE,
-    JSON,
-    MODEL,
-    MODEL_ARGUMENT,
-    PATH,
-    RECIPES,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
 
 
 @click.command(
-    short_help="Write the float graph that is measured.",
+    cls=SectionCommand,
+    short_help="Write the float ONNX model that is measured.",
     epilog="""\b
 Examples:
   ptq prepare model.pt -o float.onnx
@@ -30,9 +24,9 @@ Examples:
   ptq prepare model.pt --arch model.py:build --data calib.npz -o float.onnx
 """,
 )
-@click.option("--output", "-o", type=PATH, required=True, metavar="FILE", help="Where to.")
-@click.option("--data", metavar="PATH", help="Data to compare on; without them, random inputs.")
-@take(MODEL_ARGUMENT, MODEL, IMAGE, THREADS, RECIPES, JSON)
+@option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
+@option(DATA, "--data", metavar="PATH", help="Data to compare the models on.  [default: random inputs]")
+@take(MODEL_ARGUMENT, MODEL_SOURCE, IMAGE, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,
@@ -41,10 +35,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Write MODEL as the float ONNX graph that ptq calibrate would measure, and tell what was done to it.
+    """Write MODEL as the float ONNX model that ptq calibrate measures, and show what was changed.
 
-    Constants and BatchNormalization are folded, forms that are written out become one operator, and an old
-    opset is converted. The graph is compared with its source; if they differ, nothing is written.
+    Constants and BatchNormalization are folded, patterns of several operators are replaced by one operator,
+    and an old opset is converted. The result is compared with MODEL; if they differ, nothing is written.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare

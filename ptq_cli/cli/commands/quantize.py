@@ -5,47 +5,33 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    AMAX,
-    BATCH_SIZE,
-    GATES,
-    HOW_IT_IS_COUNTED,
-    METRIC,
-    OVERRIDES,
-    PATH,
-    QUANTIZERS,
-    THUMBNAILS,
-    WHAT_IS_COUNTED,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import CALIBRATING, KEPT
+from ptq_cli.cli.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import EVALUATION, SectionCommand, option
+from ptq_cli.cli.options import OUTPUT, settings_from, take
+from ptq_cli.cli.quantization_options import AMAX, OVERRIDES, QUANTIZERS
 
 
 @click.command(
-    short_help="Calibrate, export and gate, all in one.",
+    cls=SectionCommand,
+    short_help="Calibrate, export and evaluate in one command.",
     epilog="""\b
 Examples:
   ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
   ptq quantize model.pt --max-drop top1=0.01
 
-Exit status 3 if a limit is missed.
+Exits with status 3 if a limit fails.
 """,
 )
-@click.option("--output", "-o", type=PATH, metavar="FILE", help="Where to.  [default: RUN/model.int8.onnx]")
-@click.option("--eval-data", metavar="PATH", help="Evaluation set, with labels where a metric needs them.")
-@click.option("--eval-samples", type=int, metavar="N", help="Use only the first N evaluation samples.")
-@click.option("--evaluate/--no-evaluate", default=None, help="Evaluate too.  [default: if a limit is set]")
-@take(
-    WHAT_IS_COUNTED,
-    AMAX,
-    QUANTIZERS,
-    OVERRIDES,
-    METRIC,
-    GATES,
-    THUMBNAILS,
-    BATCH_SIZE,
-    HOW_IT_IS_COUNTED,
+@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, OVERRIDES, EVALUATION_DATA)
+@option(
+    EVALUATION,
+    "--evaluate/--no-evaluate",
+    default=None,
+    help="Evaluate the quantized model.  [default: only if a limit is set]",
 )
+@take(METRIC, GATES, THUMBNAILS, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,
@@ -58,10 +44,10 @@ def command(
     thumbnails: bool,
     **options: Any,
 ) -> int:
-    """Calibrate MODEL, export it and, if a limit is set, evaluate it: all in one.
+    """Calibrate MODEL, export it and, if a limit is set, evaluate it.
 
-    The same as ptq calibrate, ptq export and ptq evaluate with the same flags, but that all files are written
-    at the end: whatever fails or is interrupted, the earlier ones stay as they were.
+    Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
+    the end: if a step fails or is interrupted, the files of earlier runs stay as they were.
     """
     import json
 

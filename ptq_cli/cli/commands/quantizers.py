@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.options import JSON, PATH, take
-from ptq_cli.cli.quantizer_options import shown_value, take_drawn
+from ptq_cli.cli.drawing_options import shown_value, take_drawn
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand, SectionGroup
+from ptq_cli.cli.options import PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
@@ -27,6 +29,7 @@ POINTS = 401
 
 
 @click.group(
+    cls=SectionGroup,
     short_help="List the quantizers, or draw one.",
     invoke_without_command=True,
     epilog="""\b
@@ -35,10 +38,10 @@ Examples:
   ptq quantizers show scaled --bits 3
 """,
 )
-@take(JSON)
+@take(GLOBALS)
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the families of quantizers: what they are, their parameters and where they are from."""
+    """List the quantizers: what they do, their parameters and their source."""
     if context.invoked_subcommand is not None:
         if as_json:
             raise UsageError("--json stands before the command", hint="ptq quantizers show FAMILY --json")
@@ -52,6 +55,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
 
 @command.command(
+    cls=SectionCommand,
     short_help="Draw a quantizer's staircase and its gradient.",
     epilog="""\b
 Examples:
@@ -62,14 +66,11 @@ Examples:
 )
 @click.argument("family")
 @take_drawn
-@click.option(
-    "--plot", type=PATH, metavar="FILE", help="Draw it into a .png or .svg; needs the extra ptq-cli[plot]."
-)
-@take(JSON)
+@take(PLOT, GLOBALS)
 def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
-    """Draw FAMILY: what becomes of a value, and the gradient that stands for the staircase's slope.
+    """Draw the output and the gradient of the quantizer FAMILY over its input.
 
-    Both are computed by the quantizer itself, the gradient for an upstream gradient of 1. No model is read.
+    The quantizer itself computes both; the gradient is for an upstream gradient of 1. No model is read.
     """
     given = {name: value for name, value in options.items() if value is not None}
     found = find_family(family)

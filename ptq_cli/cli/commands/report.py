@@ -4,23 +4,26 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.options import JSON, RUN, take
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options import RUN, take
 
 
 @click.command(
-    short_help="Write report.html again from a run directory.",
+    cls=SectionCommand,
+    short_help="Write report.html again.",
     epilog="""\b
 Examples:
   ptq report
   ptq report --run runs/resnet
 """,
 )
-@take(RUN, JSON)
+@take(RUN, GLOBALS)
 def command(run: Path, as_json: bool) -> None:
-    """Write report.html again from what the run directory holds; no model is run.
+    """Write report.html again from the files in the run directory. No model is run.
 
-    ptq evaluate, ptq quantize and ptq analyze write the page themselves. This is for a run directory that was
-    fetched from another machine, or whose page was made by an earlier ptq.
+    ptq evaluate, ptq quantize and ptq analyze write the page themselves. Use this command for a run directory
+    from another machine, or for a page that an earlier version of ptq wrote.
     """
     from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.result_lines import shown_path

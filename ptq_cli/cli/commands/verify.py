@@ -5,38 +5,43 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.options import (
-    IMAGE,
-    INPUT_SHAPE,
-    JSON,
-    MODEL_ARGUMENT,
-    RECIPES,
-    RUN,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE, MODEL_ARGUMENT
+from ptq_cli.cli.global_options import GLOBALS
+from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
-    short_help="Prove what runs as integers.",
+    cls=SectionCommand,
+    short_help="Check which operators run in integers.",
     epilog="""\b
 Examples:
   ptq verify
   ptq verify model.int8.onnx --target ort-cpu --min-integer-share 0.95
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
 
-Exit status 3 if a rule of the target is broken, or the share is missed.
+Exits with status 3 if a rule of the target is broken, or if the share is too small.
 """,
 )
-@click.option("--target", metavar="NAME", help="Whose rules.  [default: what the file was made for]")
-@click.option(
-    "--min-integer-share", type=float, metavar="X", help="Exit 3 if a smaller share is in integers: 0.95."
+@option(
+    OWN,
+    "--min-integer-share",
+    type=float,
+    metavar="X",
+    help="Exit with status 3 if a smaller share of the multiply-accumulates is in integers: 0.95.",
 )
-@click.option("--data", metavar="PATH", help="Samples to compare outputs on.  [default: the recipe's]")
-@click.option("--random-inputs", is_flag=True, help="Compare on made-up inputs where there are no data.")
-@click.option("--all", "show_all", is_flag=True, help="List every operator, not only what stays float.")
-@take(MODEL_ARGUMENT, INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, JSON)
+@option(OWN, "--all", "show_all", is_flag=True, help="List every operator, not only those that run in float.")
+@option(DATA, "--data", metavar="PATH", help="Data to compare the outputs on.  [default: the recipe's data]")
+@option(
+    DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
+)
+@option(
+    MODEL,
+    "--target",
+    metavar="NAME|FILE.TOML",
+    help="Target whose placement rules apply.  [default: the target that the file was made for]",
+)
+@take(MODEL_ARGUMENT, INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,
@@ -48,11 +53,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Verify MODEL, any ONNX file with QuantizeLinear/DequantizeLinear; by default the run's own.
+    """Check which operators of MODEL run in integers.
 
-    ONNX Runtime optimizes it, and each operator is found again as an integer kernel or not, with the rule
-    of the target that explains it. The multiply-accumulates in integers are counted, the target's rules of
-    structure checked, and the outputs of both graphs compared: as it is written, and optimized.
+    MODEL is an ONNX file with QuantizeLinear and DequantizeLinear, by default the quantized model of the run
+    directory. ONNX Runtime optimizes it. For each operator, the result says whether it became an integer
+    kernel, and which rule of the target explains that. The share of multiply-accumulates in integers is
+    counted, the target's rules of structure are checked, and the outputs of the optimized model are compared
+    with those of the file as it is written.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress

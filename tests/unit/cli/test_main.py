@@ -4,10 +4,13 @@ import errno
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from ptq_cli.cli.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
 from ptq_cli.cli.main import COMMANDS, cli, main, run
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba'}"
@@ -40,12 +43,64 @@ def test_help_of_a_command_has_an_example_and_fits_80_columns(
     assert [line for line in captured.out.splitlines() if len(line) > WIDTH] == []
 
 
-def test_every_option_is_explained() -> None:
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    """Yields each command and each command in one, with what one types."""
+    group = click.Context(cli)
     for name in COMMANDS:
-        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        command = cli.get_command(group, name)
         assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", found) for inner, found in command.commands.items())
+
+
+def test_every_option_is_explained_under_a_heading() -> None:
+    for name, command in every_command():
         for parameter in command.params:
-            assert parameter.param_type_name == "argument" or getattr(parameter, "help", None), parameter.name
+            if isinstance(parameter, click.Option):
+                assert parameter.help, (name, parameter.name)
+                assert isinstance(parameter, SectionOption), (name, parameter.name)
+                assert parameter.section in SECTIONS
+
+
+def test_commands_that_share_an_option_have_it_under_one_heading() -> None:
+    headings: dict[str, set[str]] = {}
+    for _, command in every_command():
+        for parameter in command.params:
+            if isinstance(parameter, SectionOption) and parameter.section != OWN:
+                headings.setdefault(parameter.opts[0], set()).add(parameter.section)
+    # Of ptq evaluate and ptq analyze the evaluation data are the data; ptq quantize has two.
+    assert {name: found for name, found in headings.items() if len(found) > 1} == {
+        "--eval-data": {DATA, EVALUATION},
+        "--eval-samples": {DATA, EVALUATION},
+    }
+
+
+def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["quantize", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rstrip(":") for line in lines if line.rstrip(":") in SECTIONS] == list(SECTIONS)
+    # The common ones first.
+    flags = [line.split()[0] for line in lines if line.startswith("  --")]
+    assert flags[:3] == ["--data", "--samples", "--batch-size"]
+    assert flags.index("--amax") < flags.index("--amax-bins")
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_help_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    context = cli.make_context("ptq", [], resilient_parsing=True)
+    for name, command in every_command():
+        inner = HelpContext(command, info_name=name, parent=context)
+        text = command.get_help(inner)
+        assert max(map(len, text.splitlines())) <= min(width, 100), name
+        # Whatever was wrapped, its words are whole.
+        words = set(text.split())
+        for item in command.get_params(inner):
+            if (record := item.get_help_record(inner)) is not None:
+                assert set(" ".join(record).split()) <= words, name
+        wanted = f"{command.help} {command.epilog or ''}".replace("\b", "").split()
+        assert set(wanted) <= words, name
 
 
 def test_no_word_shows_the_help_and_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import click
-
+from ptq_cli.cli.help_sections import OWN, option
 from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter
 
 
@@ -23,11 +22,12 @@ def _option(name: str, found: list[tuple[str, Parameter]]) -> Callable[[Any], An
     parameter = found[0][1]
     families = ", ".join(family for family, _ in found)
     default, flag = parameter.default, name.replace("_", "-")
-    text = f"Of {families}: {parameter.meaning}.  [default: {shown_value(default)}]"
+    meaning = parameter.meaning[0].upper() + parameter.meaning[1:]
+    text = f"{meaning} ({families} only).  [default: {shown_value(default)}]"
     if isinstance(default, bool):
-        return click.option(f"--{flag}/--no-{flag}", name, default=None, help=text)
+        return option(OWN, f"--{flag}/--no-{flag}", name, default=None, help=text)
     metavar = "N" if isinstance(default, int) else "X"
-    return click.option(f"--{flag}", name, type=type(default), metavar=metavar, help=text)
+    return option(OWN, f"--{flag}", name, type=type(default), metavar=metavar, help=text)
 
 
 def shown_value(value: object) -> str:

@@ -1,0 +1,129 @@
+"""Options about the model and the data that run through it."""
+
+import click
+
+from ptq_cli.cli.help_sections import DATA, MODEL, RANGES, RUNNING, option
+from ptq_cli.cli.options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
+from ptq_cli.cli.values import NumberList
+
+MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
+INPUT_SHAPE = option(
+    MODEL,
+    "--input-shape",
+    multiple=True,
+    metavar="NAME=N,N,…",
+    help="Shape of a model input, if no data tells it. Can be repeated.",
+)
+MODEL_SOURCE = (
+    option(MODEL, "--arch", metavar="FILE.PY:NAME", help="Function that builds the module for a state dict."),
+    option(
+        MODEL,
+        "--trust-pickle",
+        is_flag=True,
+        default=None,
+        help="Allow unpickling a whole module, which can run any code.",
+    ),
+    INPUT_SHAPE,
+)
+IMAGE = (
+    option(
+        DATA,
+        "--resize",
+        type=NumberList(int),
+        help="Resize images to HEIGHT,WIDTH, or their shorter side to N.",
+    ),
+    option(DATA, "--crop", type=NumberList(int), help="Crop the centre of images to HEIGHT,WIDTH."),
+    option(
+        DATA,
+        "--mean",
+        type=NumberList(float),
+        help="Mean to subtract from pixels: one number, or one per channel.",
+    ),
+    option(
+        DATA,
+        "--std",
+        type=NumberList(float),
+        help="Standard deviation to divide pixels by: one number, or one per channel.",
+    ),
+    option(
+        DATA,
+        "--scale",
+        type=float,
+        metavar="X",
+        help="Factor for pixel values (0 to 255), applied before mean and std.  [default: 1/255]",
+    ),
+    option(DATA, "--image-mode", metavar="MODE", help="Colours: RGB, BGR or L (grey).  [default: RGB]"),
+    option(DATA, "--layout", metavar="LAYOUT", help="Order of the axes: NCHW or NHWC.  [default: NCHW]"),
+)
+CALIBRATION = (
+    option(
+        DATA,
+        "--data",
+        metavar="PATH",
+        help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, or FILE.PY:NAME.",
+    ),
+    option(DATA, "--samples", type=int, metavar="N", help="Number of calibration samples.  [default: all]"),
+    option(
+        RANGES,
+        "--method",
+        metavar="NAME",
+        help="Statistics to collect: histogram or max.  [default: histogram]",
+    ),
+)
+KEPT = (
+    option(
+        RANGES,
+        "--activation-axis",
+        multiple=True,
+        metavar="NAME=AXIS",
+        help="Also collect statistics per channel along this axis: NAME=1, '*=-1'. Can be repeated.",
+    ),
+    option(
+        RANGES,
+        "--allow-nonfinite",
+        is_flag=True,
+        default=None,
+        help="Count NaN and Inf instead of stopping, and decide ranges from the finite values.",
+    ),
+)
+BATCH_SIZE = option(DATA, "--batch-size", type=int, metavar="N", help="Samples per batch.  [default: 32]")
+CHECKPOINTS = (
+    option(
+        RUNNING,
+        "--checkpoint-every",
+        type=float,
+        metavar="SECONDS",
+        help="Seconds between checkpoints.  [default: 30]",
+    ),
+    option(RUNNING, "--restart", is_flag=True, help="Start over instead of continuing from a checkpoint."),
+)
+SHARD = option(
+    RUNNING,
+    "--shard",
+    metavar="K/N",
+    help="Run only part K of N of the batches; ptq merge combines the parts.",
+)
+STREAMING = (
+    option(RUNNING, "--prefetch", type=int, metavar="N", help="Batches to decode ahead.  [default: 1]"),
+    option(
+        RUNNING,
+        "--max-memory",
+        metavar="SIZE",
+        help="Limit for the peak of host memory: 2GiB, 800MB. A lower limit can need more passes.",
+    ),
+)
+CALIBRATING = (
+    MODEL_ARGUMENT,
+    *CALIBRATION,
+    BATCH_SIZE,
+    *IMAGE,
+    *MODEL_SOURCE,
+    TARGET,
+    RUN,
+    *RECIPES,
+    DEVICE,
+    THREADS,
+    *STREAMING,
+    *CHECKPOINTS,
+)
+"""What every command that calibrates takes."""

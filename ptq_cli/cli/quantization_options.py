@@ -1,0 +1,172 @@
+"""Options about ranges, quantizers and single layers."""
+
+from ptq_cli.cli.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
+
+AMAX = (
+    option(
+        RANGES,
+        "--amax",
+        metavar="METHOD",
+        help="Method for activation ranges: auto, max, percentile, entropy or mse.  [default: auto]",
+    ),
+    option(
+        RANGES,
+        "--percentile",
+        type=float,
+        metavar="P",
+        help="Percentage of the values that a range holds, for the method percentile.  [default: 99.999]",
+    ),
+    option(
+        RANGES,
+        "--weight-amax",
+        metavar="METHOD",
+        help="Method for weight ranges: max, percentile, entropy or mse.  [default: max]",
+    ),
+    option(
+        RANGES,
+        "--amax-bins",
+        type=int,
+        metavar="N",
+        help="Bins of the histogram that entropy and mse search.  [default: 2048]",
+    ),
+    option(
+        RANGES,
+        "--amax-start-bin",
+        type=int,
+        metavar="N",
+        help="Bins in the smallest range that is tried.  [default: 128 for entropy, 1 for mse]",
+    ),
+    option(
+        RANGES,
+        "--amax-stride",
+        type=int,
+        metavar="N",
+        help="Bins added from one tried range to the next.  [default: 1]",
+    ),
+)
+QUANTIZERS = (
+    option(
+        WEIGHTS,
+        "--weight-quantizer",
+        metavar="NAME",
+        help="Quantizer for weights: scaled, fixed_point, dorefa, step or centers.  [default: scaled]",
+    ),
+    option(WEIGHTS, "--weight-bits", type=int, metavar="N", help="Bits per weight."),
+    option(
+        WEIGHTS,
+        "--weight-granularity",
+        metavar="NAME",
+        help="One scale, or one set of centers, per channel or per tensor (scaled and centers only).",
+    ),
+    option(
+        WEIGHTS,
+        "--weight-block-size",
+        type=int,
+        metavar="N",
+        help="Number of values that share a scale (scaled only).",
+    ),
+    option(
+        WEIGHTS,
+        "--weight-axis",
+        type=int,
+        metavar="N",
+        help="Axis of the scales, or the axis that is divided into blocks (scaled only).",
+    ),
+    option(
+        WEIGHTS, "--weight-alpha", metavar="NAME", help="Scale factor: auto_po2 or none (fixed_point only)."
+    ),
+    option(
+        WEIGHTS,
+        "--weight-integer",
+        type=int,
+        metavar="N",
+        help="Bits before the binary point (fixed_point only).",
+    ),
+    option(
+        WEIGHTS, "--weight-step", type=float, metavar="X", help="Distance between two values (step only)."
+    ),
+    option(WEIGHTS, "--weight-centers", type=int, metavar="N", help="Number of centers (centers only)."),
+    option(
+        WEIGHTS,
+        "--weight-seed",
+        type=int,
+        metavar="N",
+        help="Seed of the random numbers that choose the first centers (centers only).",
+    ),
+    option(
+        WEIGHTS,
+        "--weight-restarts",
+        type=int,
+        metavar="N",
+        help="Number of times that k-means starts from new centers (centers only).",
+    ),
+    option(
+        ACTIVATIONS,
+        "--activation-quantizer",
+        metavar="NAME",
+        help="Quantizer for activations: scaled, fixed_point or step.  [default: scaled]",
+    ),
+    option(
+        ACTIVATIONS,
+        "--activation-dtype",
+        metavar="NAME",
+        help="Integer type: int8, uint8, int16 or uint16 (scaled only).  [default: the target's]",
+    ),
+    option(
+        ACTIVATIONS,
+        "--activation-symmetric/--no-activation-symmetric",
+        default=None,
+        help="Put the zero point in the middle of the integer type (scaled only).  [default: the target's]",
+    ),
+    option(
+        ACTIVATIONS,
+        "--activation-integer",
+        type=int,
+        metavar="N",
+        help="Bits before the binary point (fixed_point only).",
+    ),
+    option(
+        ACTIVATIONS,
+        "--activation-step",
+        type=float,
+        metavar="X",
+        help="Distance between two values (step only).",
+    ),
+)
+OVERRIDES = (
+    option(
+        LAYERS,
+        "--exclude",
+        multiple=True,
+        metavar="PATTERN",
+        help="Keep the matching layers in float: 'head.*'. Can be repeated.",
+    ),
+    option(
+        LAYERS,
+        "--exclude-op",
+        multiple=True,
+        metavar="OP",
+        help="Keep layers of this operator in float: Gemm. Can be repeated.",
+    ),
+    option(
+        LAYERS,
+        "--include",
+        multiple=True,
+        metavar="PATTERN",
+        help="Quantize only the matching layers. Can be repeated.",
+    ),
+    option(
+        LAYERS,
+        "--include-op",
+        multiple=True,
+        metavar="OP",
+        help="Quantize only layers of this operator. Can be repeated.",
+    ),
+    option(
+        LAYERS,
+        "--override",
+        multiple=True,
+        metavar="PATTERN:KEY=VALUE,…",
+        help="Settings for the matching layers: 'head.*:weights.bits=4'. Can be repeated.",
+    ),
+)
