@@ -72,24 +72,11 @@ class StoredModel:
         Raises:
             DecodeError: it is no ONNX.
         """
-        model = ir.from_proto(self._message())
+        proto = self.parsed.pop() if self.parsed else onnx.load_model_from_string(self.content)
+        model = ir.from_proto(proto)
         if self.folder is not None:
             ir.external_data.set_base_dir(model.graph, self.folder)
         return model
-
-    def proto(self) -> onnx.ModelProto:
-        """Return the model with all its constants in memory.
-
-        Raises:
-            DecodeError: it is no ONNX.
-        """
-        proto = self._message()
-        if self.folder is not None:
-            onnx.load_external_data_for_model(proto, str(self.folder))
-        return proto
-
-    def _message(self) -> onnx.ModelProto:
-        return self.parsed.pop() if self.parsed else onnx.load_model_from_string(self.content)
 
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place."""

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.calibdata.bind import fixed_batch_size
@@ -14,9 +12,10 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.core.errors import MetricError, UnknownNameError, did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes
-from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
 from ptq_cli.recipe.schema import Recipe
@@ -63,17 +62,12 @@ class Question:
 
 
 def make_subject(
-    reading: Reading,
-    models: tuple[onnx.ModelProto, onnx.ModelProto],
-    layers: Sequence[LayerEntry],
-    question: Question,
-    yardstick: Yardstick,
+    twins: TwinGraphs, layers: Sequence[LayerEntry], question: Question, yardstick: Yardstick
 ) -> LayerSubject:
     """Cut both models into stages, and open a session for each.
 
     Args:
-        reading: of the models.
-        models: the float and the quantized one.
+        twins: the float and the quantized model.
         layers: where each layer runs.
         question: which sensitivities are wanted.
         yardstick: what variants are judged by.
@@ -84,21 +78,22 @@ def make_subject(
         RuntimeFailedError: ONNX Runtime cannot load a stage.
         MetricError: the output that variants are judged by is a constant.
     """
-    stages = cut_stages(*models, reading, {layer.name for layer in layers if layer.integer})
-    outputs = [item.name for item in models[0].graph.output]
-    found = {item.name: item for item in models[0].graph.initializer}
-    constants = {name: numpy_helper.to_array(found[name]) for name in outputs if name in found}
+    stages = cut_stages(twins, {layer.name for layer in layers if layer.integer})
+    outputs = twins.float_model.graph.outputs
+    constants = {
+        value.name or "": value.const_value.numpy() for value in outputs if value.const_value is not None
+    }
     if yardstick.output_name in constants:
         raise MetricError(
             f"the output '{yardstick.output_name}' is a constant, and tells no layer from another",
             hint="name another output: --metric sqnr_db[OUTPUT]",
         )
-    staged = StagedModel(stages, reading.pairs, yardstick.output_name)
+    staged = StagedModel(stages, twins.pairs, yardstick.output_name)
     return LayerSubject(
         staged=staged,
-        pairs=reading.pairs,
-        channel_axes=channel_axes(reading.float_graph),
-        outputs=outputs,
+        pairs=twins.pairs,
+        channel_axes=channel_axes(twins.float_model.graph),
+        outputs=[value.name or "" for value in outputs],
         layers=_chosen(staged, question),
         yardstick=yardstick,
         constants=constants,
@@ -161,24 +156,25 @@ def _chosen(staged: StagedModel, question: Question) -> list[str]:
     return [name for name in known if any(matches(pattern, [name]) for pattern in question.layers)]
 
 
-def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
+def channel_axes(graph: ir.Graph) -> dict[str, int]:
     """Return the axis of the channels of tensors that have them, told by the operators around them.
 
     Example:
-        >>> import onnx
-        >>> text = "g (float[n, 3] x, float[3, 4] w) => (float[n, 4] z) { y = MatMul(x, w) z = Relu(y) }"
-        >>> channel_axes(onnx.parser.parse_graph(text))
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n, 3] x, float[3, 4] w) => (float[n, 4] z) { y = MatMul(x, w) z = Relu(y) }'''
+        >>> channel_axes(ir.from_onnx_text(text).graph)
         {'x': -1, 'y': -1, 'z': -1}
     """
     axes: dict[str, int] = {}
-    for node in graph.node:
-        axis = CHANNELS.get(node.op_type)
+    for node in graph:
+        axis, source = CHANNELS.get(node.op_type), input_at(node, 0)
+        read = source.name or "" if source is not None else ""
         if axis is not None:
-            axes.setdefault(node.input[0], axis)
+            axes.setdefault(read, axis)
         elif node.op_type in KEEP_CHANNELS:
-            axis = axes.get(node.input[0])
+            axis = axes.get(read)
         if axis is not None:
-            axes[node.output[0]] = axis
+            axes[node.outputs[0].name or ""] = axis
     return axes
 
 

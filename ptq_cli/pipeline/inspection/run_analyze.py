@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx
-import onnx_ir as ir
-
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.artifact.calibration_file import Calibration
@@ -39,7 +36,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
-from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import (
@@ -105,9 +102,7 @@ def run_analyze(
     opened = _open(request, run, quantized_model)
     progress(Progress("reading both models", 0, None))
     layers = evaluated_layers(opened.pair, opened.recipe, opened.origin)
-    subject = make_subject(
-        opened.reading, (opened.float_proto, opened.quantized_proto), layers, question, opened.yardstick
-    )
+    subject = make_subject(opened.twins, layers, question, opened.yardstick)
     settings = opened.recipe.evaluation
     measured = measure(
         subject,
@@ -130,9 +125,7 @@ class _Opened:
     calibration: Calibration
     pair: Pair
     origin: Mapping[str, str]
-    float_proto: onnx.ModelProto
-    quantized_proto: onnx.ModelProto
-    reading: Reading
+    twins: TwinGraphs
     inputs: Sequence[TensorSpec]
     dataset: Dataset
     yardstick: Yardstick
@@ -146,23 +139,19 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     recipe = as_exported(recipe, origin, path)
-    protos = pair.float_model.proto(), pair.quantized_model.proto()
-    graph = ir.from_proto(protos[0])
-    inputs = input_specs(graph)
+    twins = TwinGraphs(pair.float_model.load(), pair.quantized_model.load())
+    inputs = input_specs(twins.float_model)
     settings = recipe.evaluation
     if settings.samples is None:
         settings = replace(settings, samples=DEFAULT_SAMPLES)
     dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
-    yardstick = yardstick_of(recipe, dataset, graph)
-    reading = Reading(*protos)
+    yardstick = yardstick_of(recipe, dataset, twins.float_model)
     return _Opened(
         recipe=recipe,
         calibration=calibration,
         pair=pair,
         origin=origin,
-        float_proto=protos[0],
-        quantized_proto=protos[1],
-        reading=reading,
+        twins=twins,
         inputs=inputs,
         dataset=dataset,
         yardstick=yardstick,
@@ -182,8 +171,8 @@ def _assembled(
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
-    work = multiply_accumulates(ir.from_proto(opened.float_proto), sizes).of_one(batch).counts
-    placed = _as_run(layers, opened.quantized_proto, recipe, sizes)
+    work = multiply_accumulates(opened.twins.float_model, sizes).of_one(batch).counts
+    placed = _as_run(layers, opened.twins, recipe, sizes)
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
     source = relative_location(dataset.source, Path.cwd())
     return Analysis(
@@ -211,24 +200,21 @@ def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
 
     histograms = calibration.provenance.method == "histogram"
     return (
-        *activation_rows(opened.reading, measured, better, histograms=histograms),
-        *constant_rows(opened.reading, opened.quantized_proto, better_weights),
+        *activation_rows(opened.twins, measured, better, histograms=histograms),
+        *constant_rows(opened.twins, better_weights),
     )
 
 
 def _as_run(
-    layers: Sequence[LayerEntry],
-    quantized_proto: onnx.ModelProto,
-    recipe: Recipe,
-    sizes: Mapping[str, Sequence[int]],
+    layers: Sequence[LayerEntry], twins: TwinGraphs, recipe: Recipe, sizes: Mapping[str, Sequence[int]]
 ) -> tuple[LayerEntry, ...]:
     """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
     target = load_target(recipe.quantization.target)
     if target.runtime != ONNXRUNTIME:
         return tuple(layers)
-    graph = ir.from_proto(quantized_proto)
-    work = multiply_accumulates(graph, sizes)
-    proofs = {proof.name: proof for proof in prove_operators(graph, target, work, find_kernels(graph))}
+    model = twins.quantized_model
+    work = multiply_accumulates(model, sizes)
+    proofs = {proof.name: proof for proof in prove_operators(model, target, work, find_kernels(model))}
     return tuple(
         replace(layer, integer=False, reason=proofs[layer.name].reason)
         if layer.integer and layer.name in proofs and proofs[layer.name].placement == "float"

@@ -190,7 +190,7 @@ def _input_reason(value: ir.Value, what: str, target: Target) -> str:
 def _types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
     grids = _grids(node, indices, target)
     for grid in grids:
-        if grid.blocked:
+        if grid.block_size:
             return "it has a scale for each block, which no integer kernel reads"
         if grid.scale is None or grid.zero_point is None:
             return "its scale is computed at run time"

@@ -6,6 +6,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
@@ -15,8 +16,6 @@ from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.qdq.proof.kernels import Kernel
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import (
-    DEQUANTIZE,
-    QUANTIZE,
     grid_of,
     is_pair_node,
     is_unpacking,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
@@ -13,8 +14,6 @@ from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import (
-    DEQUANTIZE,
-    QUANTIZE,
     UNPACKING,
     grid_of,
     is_pair_node,

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME
@@ -21,9 +22,7 @@ from ptq_cli.qdq.proof.target_rules import (
 )
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import (
-    DEQUANTIZE,
-    LIMITS,
-    QUANTIZE,
+    FORMATS,
     Grid,
     grid_of,
     has_scale_of_products,
@@ -95,7 +94,7 @@ def _formats(model: ir.Model, target: Target) -> Iterator[str]:
         found = grid_of(node).dtype.name.lower()
         if found not in wanted:
             yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
-        if grid_of(node).per_axis or grid_of(node).blocked:
+        if grid_of(node).per_axis or grid_of(node).block_size:
             yield f"'{node.name}' has several scales, the target wants one for an activation"
     if target.runtime == ONNXRUNTIME:
         return  # It has kernels for unsigned weights, too.
@@ -124,12 +123,12 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
 
 
 def _is_zero_point(grid: Grid, wanted: int) -> bool:
-    return grid.zero_point is not None and bool(np.all(grid.zero_point.astype(np.int64) == wanted))
+    return grid.zero_point is not None and bool(np.all(grid.zero_point == wanted))
 
 
 def _centre(dtype: ir.DataType) -> int:
-    low, high = LIMITS.get(dtype, (0, 0))
-    return 0 if low < 0 or dtype not in LIMITS else (high + 1) // 2
+    format = FORMATS.get(dtype)
+    return 0 if format is None or format.signed else (format.qmax + 1) // 2
 
 
 def _weights(model: ir.Model, target: Target) -> Iterator[str]:
@@ -137,7 +136,7 @@ def _weights(model: ir.Model, target: Target) -> Iterator[str]:
         grid = grid_of(dequantize)
         value = input_at(node, rule.weight)
         integers = stored_integers(dequantize)
-        if value is None or value.shape is None or grid.blocked:
+        if value is None or value.shape is None or grid.block_size:
             continue
         axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
         if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:

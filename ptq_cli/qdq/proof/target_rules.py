@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.metadata import has_chosen_layers
-from ptq_cli.qdq.read.pair_grids import DEQUANTIZE, QUANTIZE, Grid, grid_of, is_constant_pair, restored_by
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of, is_constant_pair, restored_by
 
 WIDE_OPSET = 21
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
@@ -40,7 +41,7 @@ def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"'{bias.name}' quantizes the bias of '{node.name}', the target takes biases as floats"
         value = input_at(node, rule.weight)
         dequantize = dequantized_by(value)
-        if dequantize is None or grid_of(dequantize).blocked or _is_computed(dequantize):
+        if dequantize is None or grid_of(dequantize).block_size or _is_computed(dequantize):
             continue
         wanted = target.weight_rule(node.op_type).stored
         if is_constant_pair(dequantize) != (wanted == "pairs"):

@@ -4,28 +4,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
 CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
 SCALE_TOLERANCE = 1e-3
 """A bias scale may differ by so much from the product of the two that integer kernels take for it."""
-LIMITS = {
-    ir.DataType.UINT8: (0, 255),
-    ir.DataType.INT8: (-128, 127),
-    ir.DataType.UINT16: (0, 65535),
-    ir.DataType.INT16: (-32768, 32767),
-    ir.DataType.UINT4: (0, 15),
-    ir.DataType.INT4: (-8, 7),
+FORMATS = {
+    ir.DataType.UINT8: UINT8,
+    ir.DataType.INT8: INT8,
+    ir.DataType.UINT16: UINT16,
+    ir.DataType.INT16: INT16,
+    ir.DataType.UINT4: IntegerFormat(4, signed=False),
+    ir.DataType.INT4: IntegerFormat(4, signed=True),
 }
 
 
@@ -35,17 +38,17 @@ class Grid:
 
     Attributes:
         scale: one number, or one for each index along ``axis``; None where it is computed.
-        zero_point: of as many integers; None where it is computed.
+        zero_point: as many integers, as int64; None where it is computed.
         dtype: of the integers.
         axis: of a scale with more than one number.
-        blocked: there is a scale for each block.
+        block_size: elements along the axis that have one scale; 0 where a whole index has.
     """
 
     scale: Array | None
-    zero_point: Array | None
+    zero_point: npt.NDArray[np.int64] | None
     dtype: ir.DataType
     axis: int
-    blocked: bool
+    block_size: int
 
     @property
     def per_axis(self) -> bool:
@@ -53,13 +56,23 @@ class Grid:
         return self.scale is not None and self.scale.size > 1
 
     @property
-    def ends(self) -> tuple[float, float] | None:
-        """The smallest and the largest real number; None of a grid with several scales, or another type."""
-        if self.scale is None or self.zero_point is None or self.per_axis or self.dtype not in LIMITS:
+    def parameters(self) -> QuantParameters | None:
+        """What the arithmetic takes; None of a grid with several scales, a computed one, or another type."""
+        format = FORMATS.get(self.dtype)
+        if format is None or self.scale is None or self.zero_point is None:
             return None
-        zero, scale = int(self.zero_point.reshape(-1)[0]), float(self.scale.reshape(-1)[0])
-        low, high = LIMITS[self.dtype]
-        return (low - zero) * scale, (high - zero) * scale
+        if self.scale.size != 1 or self.zero_point.size != 1:
+            return None
+        return QuantParameters(self.scale.astype(np.float32).reshape(()), self.zero_point.reshape(()), format)
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The smallest and the largest real number; None where there are no ``parameters``."""
+        found = self.parameters
+        if found is None:
+            return None
+        zero, scale = int(found.zero_point), float(found.scale)
+        return (found.format.qmin - zero) * scale, (found.format.qmax - zero) * scale
 
     def equals(self, other: "Grid") -> bool:
         """Tell whether two grids are known to be the same."""
@@ -73,12 +86,15 @@ class Grid:
 def grid_of(node: ir.Node) -> Grid:
     """Return the grid of a QuantizeLinear or DequantizeLinear; a zero point that is left out is 0."""
     scale, zeros = (_array(input_at(node, index)) for index in (1, 2))
-    given = input_at(node, 2)
-    if given is None and scale is not None:
-        zeros = np.zeros(scale.shape, np.int32)
-    dtype = _integers_of(node)
-    axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
-    return Grid(scale=scale, zero_point=zeros, dtype=dtype, axis=axis, blocked=block > 0)
+    if zeros is None and input_at(node, 2) is None and scale is not None:
+        zeros = np.zeros(scale.shape, np.int64)
+    return Grid(
+        scale=scale,
+        zero_point=zeros.astype(np.int64) if zeros is not None else None,
+        dtype=_integers_of(node),
+        axis=node.attributes.get_int("axis", 1),
+        block_size=node.attributes.get_int("block_size", 0),
+    )
 
 
 def _integers_of(node: ir.Node) -> ir.DataType:

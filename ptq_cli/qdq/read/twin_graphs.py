@@ -1,19 +1,19 @@
-"""What a quantized model's file holds: its pairs of Q and DQ, and its constants as it computes with them.
+"""What a quantized graph holds beside the float graph that it was made from: new pairs and constants.
 
-Read from the graph alone, whichever quantizers made it.
+Read from the two graphs alone, whichever quantizers made the second.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import IntegerFormat
-
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.qdq.read.graph_parts import readers_by_value
+from ptq_cli.qdq.read.pair_grids import grid_of
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,25 @@ class ActivationPair:
 
     Attributes:
         tensor: the tensor's name in the float model.
-        source: its name in the quantized model, as floats before the pair.
-        integers: name of the QuantizeLinear's output.
+        quantize: the node in the quantized model.
         parameters: scale and zero point; per tensor.
     """
 
     tensor: str
-    source: str
-    integers: str
+    quantize: ir.Node
     parameters: QuantParameters
+
+    @property
+    def source(self) -> ir.Value:
+        """The tensor in the quantized model, as floats before the pair."""
+        source = self.quantize.inputs[0]
+        assert source is not None  # noqa: S101 - a QuantizeLinear has it
+        return source
+
+    @property
+    def integers(self) -> ir.Value:
+        """The tensor as integers."""
+        return self.quantize.outputs[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,117 +48,113 @@ class QuantizedConstant:
     """A constant that the float model holds as floats and the quantized one as integers.
 
     Attributes:
-        tensor: its name in the float model.
-        node: name of the node that reads it.
+        floats: the constant of the float model.
+        node: the node of the quantized model that reads it.
         input_index: as which input.
-        value: name of what the node reads in the quantized model, computed from constants alone.
+        value: what the node reads, computed from constants alone.
         sources: the nodes that compute it, in order.
     """
 
-    tensor: str
-    node: str
+    floats: ir.Value
+    node: ir.Node
     input_index: int
-    value: str
-    sources: tuple[onnx.NodeProto, ...]
+    value: ir.Value
+    sources: tuple[ir.Node, ...]
+
+    @property
+    def tensor(self) -> str:
+        """Its name in the float model."""
+        return self.floats.name or ""
+
+    @property
+    def stored(self) -> ir.Value:
+        """What the file holds of it: integers, or the floats that it makes integers of as it is loaded."""
+        stored = self.sources[0].inputs[0]
+        assert stored is not None  # noqa: S101 - what computes a constant reads one
+        return stored
 
 
-class Reading:
-    """A quantized graph beside the float graph that it was made from.
+class TwinGraphs:
+    """A float model and the quantized one that was made from it.
 
     Attributes:
-        float_graph, graph: the two.
+        float_model, quantized_model: the two.
+        inserted: the nodes that only the quantized graph holds.
         pairs: activation pairs that the float graph does not hold, in order, by the tensor's float name.
         constants: quantized constants, in the order of the nodes.
-        inserted: names of the nodes that only the quantized graph holds.
+        readers: the nodes that read each value of the quantized graph.
     """
 
-    def __init__(self, float_model: onnx.ModelProto, quantized_model: onnx.ModelProto) -> None:
-        """Read both graphs."""
-        self.float_graph, self.graph = float_model.graph, quantized_model.graph
-        own = {node.name for node in self.float_graph.node}
-        self.inserted = frozenset(node.name for node in self.graph.node if node.name not in own)
-        self._arrays = {item.name: item for item in self.graph.initializer}
-        self.producers = {name: node for node in self.graph.node for name in node.output if name}
-        pairs = list(self._find_pairs())
-        self.pairs = {pair.tensor: pair for pair in pairs}
+    def __init__(self, float_model: ir.Model, quantized_model: ir.Model) -> None:
+        """Read both graphs.
+
+        Raises:
+            InvalidOnnxError: a pair of the quantized one has no scale of its own.
+        """
+        self.float_model, self.quantized_model = float_model, quantized_model
+        own = {node.name for node in float_model.graph}
+        self.inserted = frozenset(node for node in quantized_model.graph if node.name not in own)
+        self.readers = readers_by_value(quantized_model.graph)
+        self.pairs = {pair.tensor: pair for pair in self._find_pairs()}
         self.constants = tuple(self._find_constants())
-        restored = {node.output[0]: node.input[0] for node in self.graph.node if node.op_type == DEQUANTIZE}
-        self._readers: dict[str, list[str]] = {}
-        for node in self.graph.node:
-            for name in reads(node):
-                if name in restored and node.name not in self.inserted:
-                    self._readers.setdefault(restored[name], []).append(node.name)
-
-    def is_constant(self, name: str) -> bool:
-        """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
-        if name in self._arrays:
-            return True
-        node = self.producers.get(name)
-        if node is None or node.name not in self.inserted:
-            return False
-        return all(self.is_constant(item) for item in node.input if item)
-
-    def sources_of(self, name: str) -> tuple[onnx.NodeProto, ...]:
-        """Return the inserted nodes that compute a constant, in order."""
-        node = self.producers.get(name)
-        if node is None:
-            return ()
-        before = [source for item in node.input if item for source in self.sources_of(item)]
-        unique = {source.output[0]: source for source in [*before, node]}
-        return tuple(unique.values())
 
     def readers_of(self, pair: ActivationPair) -> tuple[str, ...]:
         """Return the names of the nodes that read what a pair restores, in order."""
-        return tuple(dict.fromkeys(self._readers.get(pair.integers, ())))
+        restored = (node for node in self.readers.get(pair.integers, ()) if node.op_type == DEQUANTIZE)
+        readers = (reader for node in restored for reader in self.readers.get(node.outputs[0], ()))
+        return tuple(dict.fromkeys(node.name or "" for node in readers if node not in self.inserted))
 
-    def parameters_of(self, node: onnx.NodeProto) -> QuantParameters:
-        """Return what a QuantizeLinear quantizes with."""
-        scale = numpy_helper.to_array(self._arrays[node.input[1]])
-        zeros = self._arrays[node.input[2]]
-        name = helper.tensor_dtype_to_string(zeros.data_type).removeprefix("TensorProto.").lower()
-        signed, bits = not name.startswith("u"), int(name.lstrip("uint"))
-        zero_point = numpy_helper.to_array(zeros).astype(np.int64)
-        return QuantParameters(scale.astype(np.float32), zero_point, IntegerFormat(bits, signed=signed))
+    def _is_constant(self, value: ir.Value) -> bool:
+        """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
+        producer = value.producer()
+        if producer is None or producer not in self.inserted:
+            return is_constant(value)
+        return all(self._is_constant(item) for item in producer.inputs if item is not None)
 
     def _find_pairs(self) -> Iterator[ActivationPair]:
-        floats = {info.name for info in self.float_graph.input}
-        floats |= {name for node in self.float_graph.node for name in node.output}
-        restored = {node.input[0]: node.output[0] for node in self.graph.node if node.op_type == DEQUANTIZE}
-        for node in self.graph.node:
-            if node.op_type != QUANTIZE or node.name not in self.inserted or self.is_constant(node.input[0]):
+        graph = self.float_model.graph
+        floats = {value.name for value in graph.inputs}
+        floats |= {value.name for node in graph for value in node.outputs}
+        for node in self.quantized_model.graph:
+            source = node.inputs[0] if node.op_type == QUANTIZE and node in self.inserted else None
+            if source is None or self._is_constant(source):
                 continue
+            parameters = grid_of(node).parameters
+            if parameters is None:
+                raise InvalidOnnxError(
+                    f"'{node.name}' of the quantized model has no single scale and zero point",
+                    hint="run ptq export again, and name the model that it wrote",
+                )
             # Where the tensor is an output of the model, its name went to what stands behind the pair.
-            tensor = node.input[0] if node.input[0] in floats else restored[node.output[0]]
-            yield ActivationPair(tensor, node.input[0], node.output[0], self.parameters_of(node))
+            behind = (reader.outputs[0] for reader, _ in node.outputs[0].uses())
+            named = source if source.name in floats else next(behind)
+            yield ActivationPair(named.name or "", node, parameters)
 
     def _find_constants(self) -> Iterator[QuantizedConstant]:
-        held = {item.name for item in self.float_graph.initializer}
-        by_name = {node.name: node for node in self.float_graph.node}
-        for node in self.graph.node:
+        by_name = {node.name: node for node in self.float_model.graph}
+        for node in self.quantized_model.graph:
             before = by_name.get(node.name)
             if before is None:
                 continue
-            for index, (was, name) in enumerate(zip(before.input, node.input, strict=True)):
-                if name and was in held and name not in self._arrays and self.is_constant(name):
+            for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=True)):
+                if floats is None or value is None or not is_constant(floats) or is_constant(value):
+                    continue
+                if self._is_constant(value):
                     yield QuantizedConstant(
-                        tensor=was,
-                        node=node.name,
+                        floats=floats,
+                        node=node,
                         input_index=index,
-                        value=name,
-                        sources=self.sources_of(name),
+                        value=value,
+                        sources=tuple(dict.fromkeys(_sources_of(value))),
                     )
 
 
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, those that graphs inside it take from around it among them."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
-            yield from _captured(graph)
-
-
-def _captured(graph: onnx.GraphProto) -> Iterator[str]:
-    own = {item.name for item in (*graph.input, *graph.initializer)}
-    own |= {name for node in graph.node for name in node.output}
-    inner: Iterable[str] = [name for node in graph.node for name in reads(node)]
-    yield from (name for name in (*inner, *(item.name for item in graph.output)) if name not in own)
+def _sources_of(value: ir.Value) -> Iterator[ir.Node]:
+    """Yield the nodes that compute a constant, each behind those that it reads from."""
+    producer = value.producer()
+    if producer is None:
+        return
+    for item in producer.inputs:
+        if item is not None:
+            yield from _sources_of(item)
+    yield producer

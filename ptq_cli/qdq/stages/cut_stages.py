@@ -9,11 +9,14 @@ the quantized graph does, so that ONNX Runtime fuses it into the very kernels of
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-from onnx import helper
+import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.qdq.read.twin_graphs import DEQUANTIZE, Reading, reads
+from ptq_cli.models.pair_operators import DEQUANTIZE
+from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.qdq.read.graph_parts import part_of, readers_by_value, values_read
+from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
 
 CLAMPS = ("Clip", "Relu")
 """What ONNX Runtime makes a part of the operator before it."""
@@ -38,7 +41,7 @@ class Port:
 class Form:
     """A stage as a model of its own."""
 
-    content: bytes
+    model: StoredModel
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
@@ -64,39 +67,40 @@ class Stage:
     quantized: Form | None
 
 
-def cut_stages(
-    float_model: onnx.ModelProto, quantized_model: onnx.ModelProto, reading: Reading, integer: Collection[str]
-) -> tuple[Stage, ...]:
+Readers = Mapping[ir.Value, Sequence[ir.Node]]
+
+
+def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]:
     """Return the stages of a model, in order; run one after the other they are the model.
 
     Args:
-        float_model: the model before quantization.
-        quantized_model: the model after it.
-        reading: of these two.
+        twins: the model before quantization and after it.
         integer: names of the layers that compute on integers.
 
     Raises:
         InvalidOnnxError: the two have not the same operators.
     """
-    kept = [node.name for node in quantized_model.graph.node if node.name not in reading.inserted]
-    if kept != [node.name for node in float_model.graph.node]:
+    float_graph, graph = twins.float_model.graph, twins.quantized_model.graph
+    kept = {node.name or "": node for node in graph if node not in twins.inserted}
+    if list(kept) != [node.name for node in float_graph]:
         raise InvalidOnnxError(
             "the quantized model has not the operators of the float model",
             hint="run ptq export again, and name the model that it wrote",
         )
-    groups = _Grouping(reading).groups()
-    floats, quantized = _Cutter(float_model, None), _Cutter(quantized_model, reading)
-    weighted = {constant.node for constant in reading.constants}
-    operators = {node.name: node.op_type for node in quantized_model.graph.node}
-    rewritten = {node.name for node in float_model.graph.node if operators[node.name] != node.op_type}
+    readers = readers_by_value(float_graph)
+    floats = _FormMaker(twins.float_model, readers)
+    quantized = _FormMaker(twins.quantized_model, twins.readers, twins.inserted, twins.pairs.values())
+    weighted = {constant.node.name for constant in twins.constants}
     stages = []
-    for nodes in groups:
-        names = tuple(node.name for node in nodes)
-        floating, other = floats.form(names), quantized.form(names)
+    for nodes in _Grouping(twins, readers).groups():
+        names = tuple(node.name or "" for node in nodes)
+        floating, other = floats.form(nodes), quantized.form([kept[name] for name in names])
         if not floating.outputs:
             continue  # Nobody reads it.
         differs = any(port.integers for port in (*other.inputs, *other.outputs))
-        differs = differs or bool((weighted | rewritten) & set(names))
+        differs = differs or any(
+            node.name in weighted or kept[node.name or ""].op_type != node.op_type for node in nodes
+        )
         layer = next((name for name in names if name in weighted), "") or next(
             (name for name in names if name in integer), ""
         )
@@ -118,151 +122,114 @@ def cut_stages(
 class _Grouping:
     """Which nodes of the float graph are in one stage."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._graph = reading.float_graph
-        self._cut = set(reading.pairs) | {item.name for item in self._graph.output}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self._graph.node:
-            for name in reads(node):
-                self._readers.setdefault(name, []).append(node)
-        self._weighted = {constant.node for constant in reading.constants}
+    def __init__(self, twins: TwinGraphs, readers: Readers) -> None:
+        self._graph, self._readers = twins.float_model.graph, readers
+        self._cut = {*twins.pairs, *(value.name for value in self._graph.outputs)}
+        self._weighted = {constant.node.name for constant in twins.constants}
         # No two layers with weights in one stage: they could not be told apart.
-        for node in self._graph.node:
+        for node in self._graph:
             if node.name in self._weighted:
-                self._cut.update(self._tail(node).output)
+                self._cut.update(value.name for value in self._tail(node).outputs)
 
-    def groups(self) -> list[list[onnx.NodeProto]]:
+    def groups(self) -> list[list[ir.Node]]:
         """Return the nodes of each stage, in order."""
-        root_of: dict[str, str] = {}
-        for node in reversed(self._graph.node):
-            names = [name for name in node.output if name]
-            stages = {root_of[reader.name] for name in names for reader in self._readers.get(name, [])}
-            is_root = len(stages) != 1 or any(name in self._cut for name in names)
-            root_of[node.name] = node.name if is_root else stages.pop()
-        groups: dict[str, list[onnx.NodeProto]] = {}
-        for node in self._graph.node:
-            groups.setdefault(root_of[node.name], []).append(node)
+        root_of: dict[ir.Node, ir.Node] = {}
+        for node in reversed(self._graph):
+            stages = {root_of[reader] for value in node.outputs for reader in self._readers.get(value, ())}
+            is_root = len(stages) != 1 or any(value.name in self._cut for value in node.outputs)
+            root_of[node] = node if is_root else stages.pop()
+        groups: dict[ir.Node, list[ir.Node]] = {}
+        for node in self._graph:
+            groups.setdefault(root_of[node], []).append(node)
         # A stage stands where its last node does: then everything that it reads was made before.
-        return [groups[node.name] for node in self._graph.node if node.name in groups]
+        return [groups[node] for node in self._graph if node in groups]
 
-    def _tail(self, node: onnx.NodeProto) -> onnx.NodeProto:
+    def _tail(self, node: ir.Node) -> ir.Node:
         """Return the node that ends an operator: its bias's Add or its clamp, where it is fused with them."""
         for fits in (self._is_bias_add, _is_clamp):
-            readers = self._readers.get(node.output[0], [])
-            if len(readers) == 1 and node.output[0] not in self._cut and fits(readers[0]):
+            readers = self._readers.get(node.outputs[0], ())
+            if len(readers) == 1 and node.outputs[0].name not in self._cut and fits(readers[0]):
                 node = readers[0]
         return node
 
-    def _is_bias_add(self, node: onnx.NodeProto) -> bool:
+    def _is_bias_add(self, node: ir.Node) -> bool:
         return node.op_type == "Add" and node.name in self._weighted
 
 
-def _is_clamp(node: onnx.NodeProto) -> bool:
+def _is_clamp(node: ir.Node) -> bool:
     return node.op_type in CLAMPS
 
 
-class _Cutter:
-    """Takes stages out of one of the two graphs."""
+class _FormMaker:
+    """Makes models of stages, in the form of one of the two graphs."""
 
-    def __init__(self, model: onnx.ModelProto, reading: Reading | None) -> None:
-        self._model = model
-        self._reading = reading
-        self._pairs = reading.pairs if reading is not None else {}
-        graph = model.graph
-        self._order = {node.output[0]: index for index, node in enumerate(graph.node)}
-        self._by_name = {node.name: node for node in graph.node}
-        self._arrays = {item.name: item for item in graph.initializer}
-        infos = (*graph.value_info, *graph.input, *graph.output)
-        self._infos = {item.name: item for item in infos}
-        self._producers = {name: node for node in graph.node for name in node.output if name}
-        self._readers: dict[str, set[str]] = {}
-        for node in graph.node:
-            for name in reads(node):
-                self._readers.setdefault(name, set()).add(node.name)
-        self._outputs = {item.name for item in graph.output}
-        self._of_integers = {pair.integers: pair for pair in self._pairs.values()}
-        self._of_source = {pair.source: pair for pair in self._pairs.values()}
+    def __init__(
+        self,
+        model: ir.Model,
+        readers: Readers,
+        inserted: Collection[ir.Node] = (),
+        pairs: Collection[ActivationPair] = (),
+    ) -> None:
+        self._model, self._readers, self._inserted = model, readers, inserted
+        self._order = {node: index for index, node in enumerate(model.graph)}
+        self._of_integers = {pair.integers: pair for pair in pairs}
+        self._of_source = {pair.source: pair for pair in pairs}
 
-    def form(self, names: Sequence[str]) -> Form:
+    def form(self, own: Sequence[ir.Node]) -> Form:
         """Return a stage of these nodes as a model."""
-        own = [self._by_name[name] for name in names]
-        made = {name for node in own for name in node.output if name}
-        outputs = tuple(self._outgoing(own, set(names)))
-        nodes = {node.output[0]: node for node in own}
-        inputs: dict[str, Port] = {}
-        for port in outputs:
-            if port.integers:
-                quantize = self._producers[port.name]
-                nodes[quantize.output[0]] = quantize
+        outputs = dict(self._outgoing(own))
+        inputs: dict[ir.Value, Port] = {}
+        nodes = {
+            *own,
+            *(self._of_integers[value].quantize for value in outputs if value in self._of_integers),
+        }
+        made = {value for node in own for value in node.outputs}
         for node in own:
-            for name in reads(node):
-                if name not in made:
-                    self._follow(name, nodes, inputs)
-        ordered = sorted(nodes.values(), key=lambda node: self._order[node.output[0]])
-        return Form(self._serialized(ordered, inputs, outputs), tuple(inputs.values()), outputs)
+            for value in values_read(node):
+                if value not in made:
+                    self._follow(value, nodes, inputs)
+        part = part_of(self._model, sorted(nodes, key=self._order.__getitem__), inputs, outputs)
+        for value in part.graph.inputs:
+            if value.shape:
+                # One that was inferred for another batch size would be refused.
+                value.shape = ir.Shape([None, *value.shape[1:]])
+        for value in part.graph.outputs:
+            value.shape = None
+        return Form(serialize(part), tuple(inputs.values()), tuple(outputs.values()))
 
-    def _outgoing(self, own: Sequence[onnx.NodeProto], names: set[str]) -> Iterator[Port]:
+    def _outgoing(self, own: Sequence[ir.Node]) -> Iterator[tuple[ir.Value, Port]]:
         for node in own:
-            for name in filter(None, node.output):
-                pair = self._of_source.get(name)
-                readers = self._readers.get(name, set()) - names
+            for value in node.outputs:
+                pair = self._of_source.get(value)
+                readers = {*self._readers.get(value, ())} - {*own}
                 if pair is not None:
-                    readers -= {self._producers[pair.integers].name}
-                if readers or name in self._outputs:
-                    yield Port(pair.tensor if pair is not None else name, False, name)
+                    readers.discard(pair.quantize)
+                if readers or value.is_graph_output():
+                    yield value, self._floats(value)
                 if pair is not None:
-                    yield Port(pair.tensor, True, pair.integers)
+                    yield pair.integers, _integers(pair)
 
-    def _follow(self, name: str, nodes: dict[str, onnx.NodeProto], inputs: dict[str, Port]) -> None:
+    def _follow(self, value: ir.Value, nodes: set[ir.Node], inputs: dict[ir.Value, Port]) -> None:
         """Take what a stage reads as an input, or what computes it from a constant or from integers in."""
-        if name in self._arrays or name in inputs:
+        node = value.producer()
+        if node is None or node not in self._inserted:
+            if not is_constant(value):
+                inputs[value] = self._floats(value)
             return
-        node = self._producers.get(name)
-        source = node.input[0] if node is not None and node.op_type == DEQUANTIZE else ""
-        if node is not None and source in self._of_integers:
-            nodes[name] = node
-            inputs[source] = Port(self._of_integers[source].tensor, True, source)
-        elif self._reading is not None and node is not None and self._reading.is_constant(name):
-            nodes.update({item.output[0]: item for item in self._reading.sources_of(name)})
-        elif self._reading is not None and node is not None and node.name in self._reading.inserted:
-            nodes[node.output[0]] = node  # Rows of a table of integers become floats.
-            for item in filter(None, node.input):
+        nodes.add(node)
+        source = node.inputs[0] if node.op_type == DEQUANTIZE else None
+        pair = self._of_integers.get(source) if source is not None else None
+        if pair is not None:
+            inputs[pair.integers] = _integers(pair)
+            return
+        for item in node.inputs:  # Of a constant, or rows of a table of integers that become floats.
+            if item is not None:
                 self._follow(item, nodes, inputs)
-        else:
-            pair = self._of_source.get(name)
-            inputs[name] = Port(pair.tensor if pair is not None else name, False, name)
 
-    def _serialized(
-        self, nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Port], outputs: Sequence[Port]
-    ) -> bytes:
-        used = {name for node in nodes for name in reads(node)}
-        graph = helper.make_graph(
-            nodes,
-            "stage",
-            [self._info(name, with_shape=True) for name in inputs],
-            [self._info(port.name, with_shape=False) for port in outputs],
-            [self._arrays[name] for name in sorted(used & set(self._arrays))],
-            value_info=[
-                self._infos[name]
-                for node in nodes
-                for name in node.output
-                if name in self._infos and name not in {port.name for port in outputs}
-            ],
-        )
-        model = helper.make_model(
-            graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
-        )
-        model.functions.extend(self._model.functions)
-        content: bytes = model.SerializeToString()
-        return content
+    def _floats(self, value: ir.Value) -> Port:
+        pair = self._of_source.get(value)
+        return Port(pair.tensor if pair is not None else value.name or "", False, value.name or "")
 
-    def _info(self, name: str, *, with_shape: bool) -> onnx.ValueInfoProto:
-        info = onnx.ValueInfoProto()
-        info.CopyFrom(self._infos[name])
-        tensor = info.type.tensor_type
-        if not with_shape:
-            tensor.ClearField("shape")
-        elif tensor.HasField("shape") and len(tensor.shape.dim):
-            # One that was inferred for another batch size would be refused.
-            tensor.shape.dim[0].Clear()
-        return info
+
+def _integers(pair: ActivationPair) -> Port:
+    return Port(pair.tensor, True, pair.integers.name or "")

@@ -55,9 +55,9 @@ class StagedModel:
         self._pairs = pairs
         self._output = output
         # One thread each: whole variants run side by side, which no operator has to wait for.
-        self._floating = [Session(stage.floating.content, threads=1, arena=False) for stage in stages]
+        self._floating = [Session(stage.floating.model, threads=1, arena=False) for stage in stages]
         self._quantized = [
-            Session(stage.quantized.content, threads=1, arena=False) if stage.quantized else floating
+            Session(stage.quantized.model, threads=1, arena=False) if stage.quantized else floating
             for stage, floating in zip(stages, self._floating, strict=True)
         ]
         self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx
+import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.qdq.read.constant_values import ConstantValues, constant_values
-from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, Reading
+from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.report.analysis.analysis_document import LayerAnalysis, MetricSummary, Order
 from ptq_cli.report.analysis.causes import (
     GOOD_DB,
@@ -29,21 +29,21 @@ BIAS = "int32"
 
 
 def activation_rows(
-    reading: Reading, measured: Measured, better: Callable[[str, QuantParameters], str], *, histograms: bool
+    twins: TwinGraphs, measured: Measured, better: Callable[[str, QuantParameters], str], *, histograms: bool
 ) -> Iterator[TensorAnalysis]:
     """Yield a row for each activation pair.
 
     Args:
-        reading: of both models.
+        twins: both models.
         measured: what samples showed.
         better: returns which amax method would be better for a tensor; asked of bad ones alone.
         histograms: the calibration kept them.
     """
-    makers = {name: node.op_type for node in reading.float_graph.node for name in node.output}
-    for name, pair in reading.pairs.items():
+    makers = {value.name: node.op_type for node in twins.float_model.graph for value in node.outputs}
+    for name, pair in twins.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters
         scale, zero = float(parameters.scale), int(parameters.zero_point)
-        readers = reading.readers_of(pair)
+        readers = twins.readers_of(pair)
         imbalance, used = channel_imbalance(sums.channel_amax), range_used(sums.integers)
         clipped = sums.clipped / max(1, sums.count)
         method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
@@ -83,38 +83,33 @@ def activation_rows(
         )
 
 
-def constant_rows(
-    reading: Reading, quantized_model: onnx.ModelProto, better: Callable[[ConstantValues], str]
-) -> Iterator[TensorAnalysis]:
+def constant_rows(twins: TwinGraphs, better: Callable[[ConstantValues], str]) -> Iterator[TensorAnalysis]:
     """Yield a row for each quantized constant; one that several layers share has one row.
 
     Args:
-        reading: of both models.
-        quantized_model: which computes the constants.
+        twins: both models.
         better: returns which amax method would be better for a weight; asked of bad ones alone.
     """
-    biased = {constant.node: constant for constant in reading.constants if _is_bias(reading, constant)}
-    seen: dict[tuple[str, str], list[QuantizedConstant]] = {}
-    for constant in reading.constants:
+    biases = (item for item in twins.constants if item.stored.dtype == ir.DataType.INT32)
+    biased = {constant.node.name or "": constant for constant in biases}
+    seen: dict[tuple[str, ir.Value], list[QuantizedConstant]] = {}
+    for constant in twins.constants:
         # Layers that store one constant in the same way share what is stored.
-        stored = next(iter(constant.sources)).input[0]
-        seen.setdefault((constant.tensor, stored), []).append(constant)
-    ops = {node.name: node.op_type for node in reading.graph.node}
-    nodes = {node.name: node for node in reading.graph.node}
+        seen.setdefault((constant.tensor, constant.stored), []).append(constant)
     for constants in seen.values():
         first = constants[0]
-        values = constant_values(reading, quantized_model, first)
+        values = constant_values(twins, first)
         is_bias = values.dtype == BIAS
-        use = use_of(values, None if is_bias else _output_channels(nodes[first.node], values.floats.ndim))
-        readers = tuple(constant.node for constant in constants)
+        use = use_of(values, None if is_bias else _output_channels(first.node, values.floats.ndim))
+        readers = tuple(constant.node.name or "" for constant in constants)
         overflow = any(
-            overflowing(constant_values(reading, quantized_model, biased[name]))
+            overflowing(constant_values(twins, biased[name]))
             for name in readers
             if not is_bias and use.widened and name in biased
         )
         found = _constant_finding(values, use, readers, better, overflow=overflow)
         yield _constant_row(
-            first.tensor, "bias" if is_bias else "weight", ops[first.node], values, use, readers, found
+            first.tensor, "bias" if is_bias else "weight", first.node.op_type, values, use, readers, found
         )
 
 
@@ -154,8 +149,7 @@ def _constant_row(
     readers: tuple[str, ...],
     found: Finding,
 ) -> TensorAnalysis:
-    has_scale = values.scale is not None
-    zeros = values.zero_point if values.zero_point is not None else np.zeros(1, np.int64)
+    zeros = values.grid.zero_point if values.grid is not None else None
     return TensorAnalysis(
         name=name,
         kind=kind,
@@ -168,8 +162,8 @@ def _constant_row(
         high=use.high,
         scale_min=float(np.min(values.scale)) if values.scale is not None else None,
         scale_max=float(np.max(values.scale)) if values.scale is not None else None,
-        zero_point_min=int(zeros.min()) if has_scale else None,
-        zero_point_max=int(zeros.max()) if has_scale else None,
+        zero_point_min=int(zeros.min()) if zeros is not None else None,
+        zero_point_max=int(zeros.max()) if zeros is not None else None,
         clipped=use.clipped,
         range_used=use.used,
         channel_imbalance=use.imbalance,
@@ -269,15 +263,8 @@ def _drop(metric: MetricSummary, value: float) -> float | None:
     return drop(metric.float_value, value, higher_is_better=metric.higher_is_better)
 
 
-def _is_bias(reading: Reading, constant: QuantizedConstant) -> bool:
-    stored = constant.sources[0].input[0]
-    return any(
-        item.name == stored and item.data_type == onnx.TensorProto.INT32 for item in reading.graph.initializer
-    )
-
-
-def _output_channels(node: onnx.NodeProto, rank: int) -> int | None:
+def _output_channels(node: ir.Node, rank: int) -> int | None:
     """Return the axis of a weight's output channels."""
-    transposed = any(item.name == "transB" and item.i for item in node.attribute)
-    axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if transposed else 1}
+    is_transposed = node.attributes.get_int("transB", 0)
+    axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if is_transposed else 1}
     return axes.get(node.op_type) if rank > 1 else None

@@ -59,9 +59,10 @@ def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
     Edge case:
         Scales of blocks, and zero points, are not those of these methods: nothing is told of them.
     """
-    if weight.scale is None or weight.block_size or weight.dtype != "int8":
+    grid = weight.grid
+    if grid is None or grid.block_size or weight.dtype != "int8":
         return ""
-    if weight.zero_point is not None and weight.zero_point.any():
+    if grid.zero_point is None or grid.zero_point.any():
         return ""
     site = WeightSite(tensor="weight", node="layer", input_index=1, format=INT8_NARROW, axis=weight.axis)
     expected = {}

@@ -54,7 +54,8 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
     noise.update(constant.floats[None], constant.values[None], 1)
     amax = _channel_amax(constant.floats, channel_axis if constant.axis is None else constant.axis)
     imbalance = channel_imbalance(amax)
-    if constant.integers is None or constant.scale is None:
+    grid = constant.grid
+    if constant.integers is None or grid is None or grid.scale is None or grid.zero_point is None:
         return ConstantUse(
             sqnr_db=noise.sqnr_db,
             clipped=0.0,
@@ -66,9 +67,7 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
             clip_share=0.0,
             widened=0.0,
         )
-    scale = constant.spread(constant.scale).astype(np.float64)
-    zeros = np.zeros(()) if constant.zero_point is None else constant.spread(constant.zero_point)
-    zeros = zeros.astype(np.float64)
+    scale, zeros = (constant.spread(array).astype(np.float64) for array in (grid.scale, grid.zero_point))
     least, greatest = _limits(constant)
     ends = (least - zeros) * scale, (greatest - zeros) * scale
     half = scale / 2
@@ -130,9 +129,10 @@ def _share_of_noise(constant: ConstantValues, outside: npt.NDArray[np.bool_]) ->
 
 
 def _widened(constant: ConstantValues, amax: Float64Array | None, greatest: int) -> float:
-    if constant.scale is None or amax is None or constant.block_size or constant.scale.ndim > 1:
+    scale = constant.scale
+    if constant.grid is None or scale is None or amax is None or constant.grid.block_size or scale.ndim > 1:
         return 0.0
-    needed = np.asarray(amax if constant.scale.ndim else amax.max()) / greatest
+    needed = np.asarray(amax if scale.ndim else amax.max()) / greatest
     with_values = needed > 0
-    wider = with_values & (constant.scale.astype(np.float64) > WIDER * needed)
+    wider = with_values & (scale.astype(np.float64) > WIDER * needed)
     return float(np.count_nonzero(wider)) / max(1, np.size(needed))

@@ -216,4 +216,4 @@ def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
     assert len(parsed) == 1
     again = found.load()  # The first has its message for itself.
     assert len(parsed) == 2
-    assert ir.to_proto(first) == ir.to_proto(again) == read_model(path).proto()
+    assert ir.to_proto(first) == ir.to_proto(again) == ir.to_proto(read_model(path).load())

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-import onnx
 import onnx_ir as ir
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
 from tests.unit.plan.graphs import build, quantized
@@ -43,13 +42,11 @@ RESIDUAL = """(float[n, 6, 8] x) => (float[n, 6, 8] y)
 """A stream of floats that two blocks add to, as in a transformer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Twins:
-    """Both models as protos, what was read of them, and the stages."""
+    """Both models, and the stages."""
 
-    floats: onnx.ModelProto
-    quantized: onnx.ModelProto
-    reading: Reading
+    graphs: TwinGraphs
     stages: tuple[Stage, ...]
     staged: StagedModel
 
@@ -61,13 +58,7 @@ def make_twins(text: str, **constants: object) -> Twins:
 
 
 def twins_of(model: ir.Model, other: ir.Model, integer: set[str]) -> Twins:
-    floats, twin = ir.to_proto(model), ir.to_proto(other)
-    reading = Reading(floats, twin)
-    stages = cut_stages(floats, twin, reading, integer)
-    return Twins(
-        floats=floats,
-        quantized=twin,
-        reading=reading,
-        stages=stages,
-        staged=StagedModel(stages, reading.pairs, floats.graph.output[0].name),
-    )
+    # As they are read from files: passes leave uses and values in another order.
+    graphs = TwinGraphs(*(ir.from_proto(ir.to_proto(item)) for item in (model, other)))
+    stages = cut_stages(graphs, integer)
+    return Twins(graphs, stages, StagedModel(stages, graphs.pairs, model.graph.outputs[0].name or ""))

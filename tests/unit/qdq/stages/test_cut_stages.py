@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.qdq.read.twin_graphs import Reading
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
 from tests.unit.plan.graphs import build, run, sample
 from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
@@ -50,15 +49,13 @@ def test_a_stream_of_floats_is_cut_where_several_read_it() -> None:
 def test_stages_in_turn_are_the_models(text: str) -> None:
     twins = make_twins(text)
     inputs = sample(build(text), seed=3)
-    output = twins.floats.graph.output[0].name
+    output = twins.graphs.float_model.graph.outputs[0].name or ""
     floats = twins.staged.run(inputs, quantized=False)[output]
     integers = twins.staged.run(inputs, quantized=True)[output]
-    wanted = run(twins.floats.SerializeToString(), inputs)[0]
+    wanted = run(twins.graphs.float_model, inputs)[0]
     np.testing.assert_allclose(twins.staged.floats(output, floats), wanted, rtol=1e-4, atol=1e-5)
     # Integer kernels leave no room for another order of additions.
-    assert np.array_equal(
-        twins.staged.floats(output, integers), run(twins.quantized.SerializeToString(), inputs)[0]
-    )
+    assert np.array_equal(twins.staged.floats(output, integers), run(twins.graphs.quantized_model, inputs)[0])
 
 
 def test_an_integer_stage_passes_integers() -> None:
@@ -91,7 +88,7 @@ def test_two_outputs_of_one_node_are_of_one_stage() -> None:
 def test_a_model_of_other_operators_is_refused() -> None:
     twins, other = make_twins(CHAIN), make_twins(RESIDUAL)
     with pytest.raises(InvalidOnnxError, match="not the operators of the float model"):
-        cut_stages(other.floats, twins.quantized, Reading(other.floats, twins.quantized), set())
+        cut_stages(TwinGraphs(other.graphs.float_model, twins.graphs.quantized_model), set())
 
 
 def test_a_stage_takes_any_number_of_samples() -> None:
@@ -104,5 +101,4 @@ def test_a_stage_takes_any_number_of_samples() -> None:
 def test_a_weight_is_stored_in_the_forms_that_read_it_alone() -> None:
     twins = make_twins(CHAIN)
     stage = replace(twins.stages[0])
-    held = {item.name for item in onnx.load_from_string(stage.floating.content).graph.initializer}
-    assert held == {"w1", "b1"}
+    assert set(stage.floating.model.load().graph.initializers) == {"w1", "b1"}

@@ -19,15 +19,13 @@ WEIGHTS = {"a": ("x", "w1"), "b": ("h1", "w2"), "c": ("h2", "w3")}
 
 def by_hand(twins: Twins, x: Array, quantized: set[str]) -> Array:
     """The output with some layers quantized: what each reads and gives, and its weight, as the file says."""
-    constants = {
-        item.tensor: constant_values(twins.reading, twins.quantized, item) for item in twins.reading.constants
-    }
+    constants = {item.tensor: constant_values(twins.graphs, item) for item in twins.graphs.constants}
     value = x
     before = ""
     for layer, (tensor, weight) in WEIGHTS.items():
         found = constants[weight]
         if {layer, before} & quantized:
-            value = fake_quantize(value, twins.reading.pairs[tensor].parameters)
+            value = fake_quantize(value, twins.graphs.pairs[tensor].parameters)
         value = value @ (found.values if layer in quantized else found.floats)
         before = layer
     return value
@@ -71,7 +69,7 @@ def test_a_layer_beside_the_output_runs_alone() -> None:
     base = twins.staged.run(inputs, quantized=False)
     assert twins.staged.behind("other") == (twins.staged.layers["other"],)
     assert np.array_equal(
-        twins.staged.changed("other", base, quantized=True), run(twins.floats.SerializeToString(), inputs)[0]
+        twins.staged.changed("other", base, quantized=True), run(twins.graphs.float_model, inputs)[0]
     )
 
 

@@ -1,10 +1,12 @@
 """How weights and biases use their integers."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.constant_values import ConstantValues
+from ptq_cli.qdq.read.pair_grids import Grid
 from ptq_cli.report.analysis.constant_costs import overflowing, use_of
 
 
@@ -20,14 +22,17 @@ def stored(
     integers = np.clip(np.rint(floats / spread), -qmax, qmax).astype(np.int32)
     values = (integers * spread).astype(np.float32)
     return ConstantValues(
-        floats=floats,
-        values=values,
-        integers=integers,
+        floats=floats, values=values, dtype=dtype, integers=integers, grid=grid(scale, axis)
+    )
+
+
+def grid(scale: Array, axis: int | None, block_size: int = 0) -> Grid:
+    return Grid(
         scale=scale,
-        zero_point=None,
-        axis=axis,
-        block_size=0,
-        dtype=dtype,
+        zero_point=np.zeros(scale.shape, np.int64),
+        dtype=ir.DataType.INT8,
+        axis=1 if axis is None else axis,
+        block_size=block_size,
     )
 
 
@@ -72,16 +77,7 @@ def test_a_bias_overflows_where_it_has_half_of_its_integers() -> None:
 
 
 def test_values_of_a_table_have_no_range() -> None:
-    table = ConstantValues(
-        floats=np.float32([1, 2]),
-        values=np.float32([1, 1.5]),
-        integers=None,
-        scale=None,
-        zero_point=None,
-        axis=None,
-        block_size=0,
-        dtype="uint4 in a table",
-    )
+    table = ConstantValues(floats=np.float32([1, 2]), values=np.float32([1, 1.5]), dtype="uint4 in a table")
     use = use_of(table, None)
     assert (use.low, use.high, use.used, use.levels) == (None, None, None, 0)
     assert use.sqnr_db == pytest.approx(10 * np.log10(5 / 0.25))
@@ -92,14 +88,7 @@ def test_blocks_of_a_channel_have_their_scales() -> None:
     values = np.float32([[0.5, 1.0, 2.0, 4.0]])
     integers = np.array([[1, 2, 1, 2]], np.int32)
     block = ConstantValues(
-        floats=values,
-        values=values,
-        integers=integers,
-        scale=scale,
-        zero_point=None,
-        axis=1,
-        block_size=2,
-        dtype="int4",
+        floats=values, values=values, dtype="int4", integers=integers, grid=grid(scale, 1, block_size=2)
     )
     assert block.spread(scale).tolist() == [[0.5, 0.5, 2.0, 2.0]]
     assert use_of(block, None).clipped == 0.0

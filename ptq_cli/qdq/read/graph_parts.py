@@ -1,0 +1,54 @@
+"""Some nodes of a graph as a model of their own, and what nodes read."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from ptq_cli.plan.graph_questions import is_constant
+
+NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def part_of(
+    model: ir.Model, nodes: Sequence[ir.Node], inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]
+) -> ir.Model:
+    """Return nodes of a model's main graph as a model, with the constants that they read.
+
+    Args:
+        model: is left as it is; its tensors are shared.
+        nodes: in order.
+        inputs: values that the nodes read and do not compute, apart from constants.
+        outputs: values that the nodes compute.
+    """
+    constants = dict.fromkeys(value for node in nodes for value in values_read(node) if is_constant(value))
+    view = ir.GraphView(
+        tuple(inputs),
+        tuple(outputs),
+        nodes=nodes,
+        initializers=tuple(constants),
+        opset_imports=model.graph.opset_imports,
+        name="part",
+    )
+    return ir.Model(view.clone(), ir_version=model.ir_version, functions=tuple(model.functions.values()))
+
+
+def readers_by_value(graph: ir.Graph) -> Mapping[ir.Value, Sequence[ir.Node]]:
+    """Return the nodes that read each value, in order; a node reads what graphs inside it read."""
+    readers: dict[ir.Value, dict[ir.Node, None]] = {}
+    for node in graph:
+        for value in values_read(node):
+            readers.setdefault(value, {})[node] = None
+    return {value: tuple(nodes) for value, nodes in readers.items()}
+
+
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the values that a node reads, those that graphs inside it take from around it among them."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type not in NESTED:
+            continue
+        graphs = (
+            attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else [attribute.as_graph()]
+        )
+        read = (value for graph in graphs for inner in graph.all_nodes() for value in inner.inputs)
+        yield from (value for value in read if value is not None and value.graph is node.graph)
