@@ -1,4 +1,4 @@
-"""The plan of each small graph, and what a plan promises."""
+"""What a plan says; that of each small graph is held in ``tests/contracts/small_graphs``."""
 
 import pytest
 
@@ -6,40 +6,6 @@ from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.planner import make_plan
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_each_node_is_integer_or_says_why_not(name, target):
-    case = CASES[name]
-    plan = make_plan(build(case.graph), target)
-    integer = [layer.name for layer in plan.layers if layer.quantized]
-    assert sorted(integer) == sorted(case.integer.split())
-    floats = {layer.name: layer.reason for layer in plan.layers if not layer.quantized}
-    assert floats.keys() == case.floats.keys()
-    assert {node: reason for node, reason in floats.items() if case.floats[node] not in reason} == {}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_sites_share_parameters_where_values_only_move(name, target):
-    case = CASES[name]
-    plan = make_plan(build(case.graph), target)
-    shared = {site.tensor: site.source for site in plan.activations.values() if site.tensor != site.source}
-    assert shared == {tensor: source for tensor, source in case.shared.items() if tensor in plan.activations}
-    assert set(case.shared) <= set(plan.activations)
-    assert all(plan.activations[site.source].source == site.source for site in plan.activations.values())
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_site_is_read_by_an_integer_operator_or_comes_out_of_one(name, target):
-    model = build(CASES[name].graph)
-    plan = make_plan(model, target)
-    integer = {layer.name for layer in plan.layers if layer.quantized}
-    values = {value.name: value for value in model.graph.inputs}
-    values |= {value.name: value for node in model.graph for value in node.outputs}
-    for tensor in plan.activations:
-        producer = values[tensor].producer()
-        readers = {node.name for node, _ in values[tensor].uses()}
-        assert readers & integer or (producer is not None and producer.name in integer), tensor
 
 
 @pytest.mark.parametrize(

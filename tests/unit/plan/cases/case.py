@@ -1,6 +1,6 @@
 """Small graphs in ONNX's text syntax, with what the plan for ``ort-cpu`` must say of each node.
 
-The unit tests hold the plan to these tables, the contract test holds ONNX Runtime to the plan. A node is
+``tests/contracts/small_graphs`` holds the plan to these tables, and ONNX Runtime to the plan. A node is
 named for its output. ``integer`` names the nodes that are computed in integers, ``floats`` the others with a
 part of their reasons.
 """

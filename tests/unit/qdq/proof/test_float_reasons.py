@@ -2,47 +2,13 @@
 
 import pytest
 
-from ptq_cli.plan.neighbours import rule_of
-from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.qdq.proof.kernels import find_kernels
-from ptq_cli.qdq.read.pair_grids import is_pair_node
-from tests.unit.plan.cases.tables import CASES
-from tests.unit.plan.graphs import build, quantized
+from tests.unit.plan.graphs import build
 from tests.unit.qdq.paired import conv
 
 TARGET = load_target("ort-cpu")
-MOVED_BY_ITSELF = {("gemm_transpose", "y")}
-"""ONNX Runtime moves a DequantizeLinear behind a Transpose at the end; no rule asks it to."""
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_rules_say_what_onnx_runtime_does(name):
-    model = quantized(build(CASES[name].graph))
-    kernels = find_kernels(model)
-    for node in model.graph:
-        if (
-            is_pair_node(node)
-            or kernels[node.name].placement == "gone"
-            or (name, node.name) in MOVED_BY_ITSELF
-        ):
-            continue
-        reason = float_reason(node, TARGET)
-        assert (reason == "") == (kernels[node.name].placement == "integer"), f"{node.name}: {reason}"
-
-
-@pytest.mark.parametrize("target", ["tensorrt", "generic"])
-@pytest.mark.parametrize("name", CASES)
-def test_the_rules_of_a_target_that_cannot_run_here_say_what_its_plan_does(name, target):
-    model, rules = build(CASES[name].graph), load_target(target)
-    plan = make_plan(model, rules)
-    planned = {layer.name: layer.quantized for layer in plan.layers}
-    for node in quantized(model, plan).graph:
-        rule = rule_of(node, rules)
-        if rule is not None and rule.kind == "compute":
-            reason = float_reason(node, rules)
-            assert (reason == "") == planned[node.name], f"{node.name}: {reason}"
 
 
 def test_a_target_names_the_integers_that_it_computes():

@@ -1,0 +1,129 @@
+"""What every target promises of a quantized graph, and what one of them promises besides."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_faults import target_faults
+from tests.contracts.small_graphs.exported import Exported, finite
+from tests.unit.plan.graphs import serialized, sqnr_db
+
+LEAST_DB = 25.0
+"""Of noise through untrained layers, with ranges from ten batches."""
+
+
+def the_float_model_is_left_as_it_was(made: Exported) -> None:
+    assert serialized(made.model) == made.before
+
+
+def the_graph_keeps_the_table(made: Exported) -> None:
+    # Without the formats that an override may ask for.
+    default = replace(made.target, activation=replace(made.target.activation, formats=[]))
+    assert list(target_faults(made.result, default)) == []
+
+
+def the_model_is_well_formed(made: Exported) -> None:
+    onnx.checker.check_model(ir.to_proto(made.result), full_check=True)
+    assert list(structure_faults(made.result)) == []
+    names = [node.name for node in made.result.graph]
+    assert len(set(names)) == len(names)
+    assert {node.name for node in made.model.graph} <= set(names)
+
+
+def inputs_and_outputs_stay_as_they_are(made: Exported) -> None:
+    old, new = made.model.graph, made.result.graph
+    for before, after in ((old.inputs, new.inputs), (old.outputs, new.outputs)):
+        assert [(value.name, value.dtype, value.shape) for value in before] == [
+            (value.name, value.dtype, value.shape) for value in after
+        ]
+
+
+def onnx_runtime_runs_it_near_the_float_model(made: Exported) -> None:
+    for found in (made.written, made.optimized):
+        for reference, other in zip(made.wanted, found, strict=True):
+            assert sqnr_db(finite(reference), finite(other)) > LEAST_DB
+
+
+def no_constant_is_stored_that_nobody_reads(made: Exported) -> None:
+    model, result = made.model, made.result
+    nested = [
+        value for node in model.graph.all_nodes() if node.graph is not model.graph for value in node.inputs
+    ]
+    read = {value.name for node in result.graph for value in node.inputs if value is not None}
+    read |= {value.name for value in (*nested, *result.graph.outputs) if value is not None}
+    assert set(result.graph.initializers) <= read
+
+
+def int32_biases_are_only_where_they_are_promised(made: Exported) -> None:
+    assert not made.plan.biases or made.target.bias.format == "int32"
+
+
+EVERY_TARGET = (
+    the_float_model_is_left_as_it_was,
+    the_graph_keeps_the_table,
+    the_model_is_well_formed,
+    inputs_and_outputs_stay_as_they_are,
+    onnx_runtime_runs_it_near_the_float_model,
+    no_constant_is_stored_that_nobody_reads,
+    int32_biases_are_only_where_they_are_promised,
+)
+
+
+def every_zero_point_is_0(made: Exported) -> None:
+    readers = [node for node in made.result.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    zeros = [node.inputs[2].const_value.numpy() for node in readers if len(node.inputs) > 2]
+    assert {str(zero.dtype) for zero in zeros} <= {"int8"}
+    assert not any(np.any(zero) for zero in zeros)
+
+
+def its_rules_say_what_its_plan_does(made: Exported) -> None:
+    """Of a target that cannot run here the plan is all that the rules can be held to."""
+    planned = {layer.name: layer.quantized for layer in made.plan.layers}
+    for node in made.result.graph:
+        rule = rule_of(node, made.target)
+        if rule is not None and rule.kind == "compute":
+            reason = float_reason(node, made.target)
+            assert (reason == "") == planned[node.name], f"{node.name}: {reason}"
+
+
+def weights_are_floats_on_the_grid_behind_a_pair(made: Exported) -> None:
+    nodes = {node.name: node for node in made.result.graph}
+    for site in made.plan.weights:
+        dequantize = nodes[site.node].inputs[site.input_index].producer()
+        quantize = dequantize.inputs[0].producer()
+        assert (quantize.op_type, dequantize.op_type) == ("QuantizeLinear", "DequantizeLinear")
+        on_grid, scale = (value.const_value.numpy() for value in quantize.inputs[:2])
+        shape = [1] * on_grid.ndim
+        if site.axis is not None:
+            shape[site.axis] = -1
+        steps = on_grid / scale.reshape(shape)
+        assert np.allclose(steps, np.rint(steps), atol=1e-3)
+        assert np.max(np.abs(steps), initial=0.0) <= 127.001
+
+
+def no_sum_of_two_products_saturates(made: Exported) -> None:
+    for site in made.plan.weights:
+        # vpmaddubsw: u8 * s8 + u8 * s8 in int16, whichever two weights stand side by side.
+        assert largest_sum_of_two_products(made, site.tensor) <= np.iinfo(np.int16).max
+
+
+def largest_sum_of_two_products(made: Exported, weight: str) -> int:
+    """Return the largest sum of two products of a stored weight and a byte."""
+    integers = made.constant(f"{weight}.quantized").astype(np.int64)
+    return 2 * 255 * int(np.max(np.abs(integers), initial=0))
+
+
+ONE_TARGET = {
+    "generic": (every_zero_point_is_0, its_rules_say_what_its_plan_does),
+    "ort-cpu-avx2": (no_sum_of_two_products_saturates,),
+    "tensorrt": (
+        every_zero_point_is_0,
+        its_rules_say_what_its_plan_does,
+        weights_are_floats_on_the_grid_behind_a_pair,
+    ),
+}
