@@ -8,18 +8,18 @@ from ptq_cli.calibdata.dataset.batch import Batch
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_END = 1.0
-"""What is decoding when nobody wants it any more may end; a callable that waits for hours keeps nobody."""
+"""Seconds to wait for a batch that is being decoded but no longer needed; a callable may block for long."""
 
 
 def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
     """Yield the same batches in the same order, up to ``count`` of them decoded before they are asked for.
 
     Args:
-        batches: iterated in a thread of its own, unless ``count`` is 0; what it yielded it must not change.
+        batches: iterated in a separate thread, unless ``count`` is 0; it must not change what it has yielded.
         count: how many batches may wait; each takes the memory of its inputs.
 
     Raises:
-        BaseException: what iterating raised, at its place: after the batches before it.
+        BaseException: what iterating raised, after the batches that came before it.
 
     Example:
         >>> import numpy as np
@@ -40,7 +40,7 @@ def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
                 raise item
             yield item
     finally:
-        # Also where the reader ends early: by an error of its own, or Ctrl-C.
+        # Also where the reader stops early, because of an error or Ctrl-C.
         stopped.set()
         thread.join(_SECONDS_TO_END)
 
@@ -58,7 +58,7 @@ def _decode(
         _put(waiting, error, stopped)
     finally:
         if isinstance(batches, Generator):
-            batches.close()  # Its files, in the thread that opened them.
+            batches.close()  # Closes its files, in the thread that opened them.
 
 
 def _put(

@@ -1,4 +1,4 @@
-"""The data's arrays meet the model's inputs: by name, rank, shape and dtype, before anything runs."""
+"""Match the data's arrays with the model's inputs by name, rank, shape and dtype, before anything runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -37,9 +37,9 @@ class BoundDataset(Dataset):
         """Yield the selected samples, ``batch_size`` at a time, keyed by the model's input names.
 
         Raises:
-            DataShapeError: the model takes batches of one size only, and this is not it, or the number of
-                samples is no multiple of it.
-            PtqError: as of the dataset that was bound.
+            DataShapeError: the model takes batches of one size only, and ``batch_size`` is not that size, or
+                the number of samples is not a multiple of it.
+            PtqError: as raised by the dataset that was bound.
         """
         fixed = fixed_batch_size(self._inputs)
         if fixed is not None:
@@ -59,14 +59,15 @@ class BoundDataset(Dataset):
     def _require_batch_size(self, batch_size: int, fixed: int) -> None:
         if batch_size != fixed:
             raise DataShapeError(
-                f"the model takes batches of {fixed}, found batch_size {batch_size}",
+                f"the model takes batches of {fixed}, but batch_size is {batch_size}",
                 hint=f"set batch_size = {fixed}, or export the model with a dynamic batch axis",
             )
         if self.count is not None and self.count % fixed:
             whole = self.count - self.count % fixed
             raise DataShapeError(
-                f"the model takes batches of {fixed}, '{self.source}' has {self.count} samples, no multiple",
-                hint=f"set samples = {whole}" if whole else "give more samples",
+                f"the model takes batches of {fixed}, but '{self.source}' has {self.count} samples, "
+                "which is not a multiple",
+                hint=f"set samples = {whole}" if whole else "add more samples",
             )
 
 
@@ -78,11 +79,11 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
         inputs: the model's inputs; None in a shape is any size.
 
     Edge case:
-        Every batch is checked once more as it passes, since a callable may change its mind; that costs
-        nothing beside running the model.
+        Every batch is checked again when it is read, because a callable may yield something different later;
+        compared to running the model that costs nothing.
 
     Raises:
-        DataNameError: an input has no array, or an array no input.
+        DataNameError: an input has no array, or an array is not an input.
         DataShapeError: a rank or a fixed dimension differs.
         DataTypeError: a dtype differs; none is converted, because float64 for float32 hints at a mistake.
 
@@ -131,17 +132,17 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
 
 
 def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
-    """Return which of the data's arrays is meant for each of a model's inputs.
+    """Return which of the data's arrays belongs to each of a model's inputs.
 
     Args:
         dataset: the data; one array without a name fits a model with one input.
         wanted: names of the model's inputs.
 
     Edge case:
-        An array that is no input is passed over where the data allow for more than the model takes.
+        An array that is not an input is ignored where the data allows more arrays than the model takes.
 
     Raises:
-        DataNameError: an input has no array, or an array no input.
+        DataNameError: an input has no array, or an array is not an input.
     """
     if list(dataset.specs) == [ANONYMOUS]:
         if len(wanted) != 1:
@@ -171,13 +172,13 @@ def _require_names(found: Mapping[str, object], wanted: Mapping[str, str], where
             )
     if unknown:
         raise DataNameError(
-            f"array '{unknown[0]}' of {where} is no input of the model{did_you_mean(unknown[0], keys)}",
+            f"array '{unknown[0]}' of {where} is not an input of the model{did_you_mean(unknown[0], keys)}",
             hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label'",
         )
 
 
 def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
-    shapes = f"found {format_shape(found.shape)}, wanted {format_shape(wanted.shape)}, in {where}"
+    shapes = f"found {format_shape(found.shape)}, expected {format_shape(wanted.shape)}, in {where}"
     if len(found.shape) != len(wanted.shape):
         raise DataShapeError(
             f"the rank of input '{wanted.name}' differs: {shapes}",
@@ -192,17 +193,17 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
     if found.dtype != wanted.dtype:
         raise DataTypeError(
             f"the dtype of input '{wanted.name}' differs: "
-            f"found {found.dtype}, wanted {wanted.dtype}, in {where}",
+            f"found {found.dtype}, expected {wanted.dtype}, in {where}",
             hint=_hint_of(wanted.dtype),
         )
 
 
 def _hint_of(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind == "O":
-        return "the model takes text: move what turns it into numbers out of the model, into the data"
+        return "the model takes text: convert the text to numbers in the data, outside the model"
     if dtype.isbuiltin == 1:
         return f"save array.astype('{dtype}')"
-    return f"no file of arrays holds {dtype}: export the model with inputs in float32"
+    return f"array files cannot hold {dtype}: export the model with inputs in float32"
 
 
 def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:

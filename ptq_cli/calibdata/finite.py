@@ -1,4 +1,4 @@
-"""NaN and Inf in the data are found before the model sees them."""
+"""Find NaN and Inf in the data before the model runs on them."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def require_finite(batch: Batch) -> None:
     """Check that all floats of a batch are finite.
 
     Edge case:
-        Integers and booleans always are.
+        Integers and booleans are always finite.
 
     Raises:
         NonFiniteDataError: one is NaN or Inf; the message names the input, the sample and the index in it.
@@ -21,7 +21,7 @@ def require_finite(batch: Batch) -> None:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.NonFiniteDataError: PTQ-DATA-008: input 'x' holds nan at [0] of sample 'x.npy[1]'
-        hint: repair the sample or leave it out
+        hint: fix the sample, remove it, or pass --allow-nonfinite
     """
     for name, array in batch.inputs.items():
         if not np.issubdtype(array.dtype, np.floating):
@@ -35,11 +35,11 @@ def require_finite(batch: Batch) -> None:
         sample, *inside = (int(index) for index in first)
         raise NonFiniteDataError(
             f"input '{name}' holds {array[first]} at {inside} of sample '{batch.names[sample]}'",
-            hint="repair the sample or leave it out",
+            hint="fix the sample, remove it, or pass --allow-nonfinite",
         )
 
 
 def _has_finite_sum(array: Array) -> bool:
-    """Tell whether the sum is finite: it is only if all values are, and no array is made to learn it."""
+    """Tell whether the sum is finite: then all values are, and the test needs no temporary array."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum()))

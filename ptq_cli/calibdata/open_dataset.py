@@ -1,4 +1,4 @@
-"""What the user named as data is told apart by its content, and opened."""
+"""Detect by its content which kind of data the user named, and open it."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ _PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
-# An identifier after the last colon and a module or a .py before it: C:\data.npz is no entry point.
+# An identifier after the last colon and a module or a .py before it: C:\data.npz is not an entry point.
 _ENTRY_POINT = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*", re.DOTALL)
 
 
@@ -37,14 +37,14 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
             files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
             ``package.module:callable``.
         image: how images become arrays.
-        samples: use only the first so many; None for all.
+        samples: use only the first N samples; None for all.
 
     Raises:
         InputFileError: it is missing or cannot be read.
-        DataFormatError: it is of no kind that ptq reads, or damaged, or holds Python objects.
-        EmptyDataError: it has no sample.
+        DataFormatError: ptq does not read this kind of data, or it is damaged, or holds Python objects.
+        EmptyDataError: it has no samples.
         DataShapeError: its arrays disagree on the number of samples.
-        LabelError: its labels hold no numbers, or not one entry a sample.
+        LabelError: its labels are not numbers, or not one per sample.
         DamagedSampleError: the first image cannot be decoded.
         UsageError: it is Parquet, and pyarrow is not installed.
         EntryPointError: the callable cannot be imported, or raised.
@@ -61,7 +61,7 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
     """
     require_samples(samples)
     if not source:
-        raise EmptyDataError("no data was named", hint=f"name {KINDS}")
+        raise EmptyDataError("no data was given", hint=f"name {KINDS}")
     path = Path(source)
     if _is_there(path):
         return _open_path(source, path, image, samples)
@@ -70,7 +70,7 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
     if has_range(source):
         return _open_files(source, expand_ranges(source), image, samples)
     raise InputFileError(
-        f"data '{source}' does not exist", hint=f"name {KINDS}; paths start at the current folder"
+        f"data '{source}' does not exist", hint=f"name {KINDS}; relative paths start at the current folder"
     )
 
 
@@ -98,13 +98,13 @@ def _open_path(source: str, path: Path, image: ImageSettings, samples: int | Non
 
 
 def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples: int | None) -> Dataset:
-    """Open files of one kind; the first tells which, and each is checked as it is read."""
+    """Open files of one kind; the first file determines the kind, and each is checked when it is read."""
     require_files(files)
     start = _start_of(files[0])
     if start.startswith(_PARQUET_MAGIC):
         if importlib.util.find_spec("pyarrow") is None:
             raise UsageError(
-                f"data '{source}' is Parquet, which needs pyarrow, and that is not installed",
+                f"data '{source}' is Parquet, and reading it needs pyarrow, which is not installed",
                 hint="pip install 'ptq-cli[parquet]'",
             )
         from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
@@ -114,8 +114,8 @@ def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples
         return TarDataset(source, files, image, samples)
     if start.startswith((_NPY_MAGIC, *_ZIP_MAGICS)):
         raise DataFormatError(
-            f"data '{files[0]}' is one of several files, which are tar shards or Parquet files",
-            hint="put the arrays of an .npz into one file, or use tar and Parquet",
+            f"data '{files[0]}' is one of several files, but is neither a tar shard nor a Parquet file",
+            hint="put all arrays into one .npz file, or use tar shards or Parquet files",
         )
     raise _unknown_format(files[0], start[:8])
 
@@ -130,12 +130,12 @@ def _start_of(file: str) -> bytes:
 
 def _unknown_format(source: str, start: bytes) -> DataFormatError:
     if not start:
-        return DataFormatError(f"data '{source}' is an empty file, {KINDS} is wanted")
+        return DataFormatError(f"data '{source}' is an empty file, expected {KINDS}")
     hint = "save arrays with numpy.savez"
     for magic, compression in _OTHER_COMPRESSIONS.items():
         if start.startswith(magic):
             return DataFormatError(
-                f"data '{source}' is compressed by {compression}, which is not read",
+                f"data '{source}' is compressed with {compression}, which ptq does not read",
                 hint="decompress it, or compress a tar archive with gzip",
             )
     if source.endswith(".py"):
@@ -143,5 +143,5 @@ def _unknown_format(source: str, start: bytes) -> DataFormatError:
     elif start.startswith(_IMAGE_MAGICS):
         hint = "name the folder that the image is in"
     return DataFormatError(
-        f"data '{source}' is in no known format: it begins with {start!r}, {KINDS} is wanted", hint=hint
+        f"data '{source}' has an unknown format: it begins with {start!r}, expected {KINDS}", hint=hint
     )

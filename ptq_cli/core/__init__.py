@@ -1,4 +1,4 @@
-"""What every other room may rely on: errors, formats, granularity, the arithmetic, careful files.
+"""What every other room may use: errors, formats, granularity, the arithmetic, atomic files.
 
 Only numpy and the standard library may be imported here.
 """

@@ -20,7 +20,7 @@ ZERO_AMAX = 2.0**-24
 """An amax not above this means that a tensor or a channel is all zero (NVIDIA pytorch-quantization)."""
 
 PART = 1 << 20
-"""Elements that are quantized at once."""
+"""Number of elements that are quantized at once."""
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -46,7 +46,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
     """Return the symmetric scale, ``amax / qmax``.
 
     Shapes:
-        amax: any; the result has the same.
+        amax: any; the result has the same shape.
 
     Edge case:
         An amax not above 2^-24 gives scale 1: the channel holds zeros, and quantizes to them.
@@ -65,7 +65,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
         1.0
     """
     values = np.asarray(amax, dtype=np.float64)
-    # Written so that NaN fails it too. An amax that only float64 holds would become an infinite scale.
+    # Written so that NaN fails too. An amax too large for float32 would become an infinite scale.
     if not np.all((values >= 0) & (values <= np.finfo(np.float32).max)):
         raise RecipeValueError(f"amax must be finite and not negative, got {np.ravel(values)[:4].tolist()}")
     scale: FloatArray = np.where(values <= ZERO_AMAX, 1.0, values / format.qmax).astype(np.float32)
@@ -75,7 +75,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
 def parameters_from_range(low: float, high: float, format: IntegerFormat) -> QuantParameters:
     """Return the asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
 
-    The range is first widened to hold 0; then ``scale = (high - low) / (qmax - qmin)``, rounded towards
+    The range is first widened to include 0; then ``scale = (high - low) / (qmax - qmin)``, rounded towards
     zero in its last float32 bit so that the grid never reaches above ``high``: only then do runtimes see
     that a Clip before it is redundant.
 
@@ -116,10 +116,10 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
     """Quantize ``x`` to integers as ONNX's QuantizeLinear does.
 
     Shapes:
-        x: any; the result has the same.
+        x: any; the result has the same shape.
 
     Edge case:
-        ±inf saturates. NaN has no integer and raises (ONNX Runtime makes it qmin).
+        ±inf saturates. NaN has no integer, and raises an error (ONNX Runtime turns it into qmin).
 
     Raises:
         RecipeValueError: ``x`` holds NaN.
@@ -140,7 +140,7 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
     scale, zero_point = parameters.scale.reshape(shape), parameters.zero_point.reshape(shape)
     if array.size <= PART:
         return _quantize(array, scale, zero_point, parameters.format)
-    # In parts: what is computed on the way takes six times the array.
+    # In parts, because the intermediate arrays take six times the memory of the array itself.
     integers: npt.NDArray[np.integer] = np.empty(array.shape, parameters.format.storage)
     for part, own in _parts(array, scale):
         integers[part] = _quantize(array[part], scale[own], zero_point[own], parameters.format)
@@ -148,8 +148,8 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
 
 
 def _parts(array: npt.NDArray[np.generic], scale: FloatArray) -> Iterator[tuple[slice, slice | EllipsisType]]:
-    """Yield rows of an array that have about ``PART`` elements, and what they are of its scale."""
-    apart = scale.ndim > 0 and len(scale) > 1  # a scale for each row
+    """Yield slices of rows with about ``PART`` elements, each with the matching slice of the scale."""
+    apart = scale.ndim > 0 and len(scale) > 1  # each row has its own scale
     rows = max(1, PART * len(array) // array.size)
     for start in range(0, len(array), rows):
         part = slice(start, start + rows)
@@ -214,7 +214,7 @@ def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     """Quantize and dequantize: the value that the integer model computes with.
 
     Shapes:
-        x: any; the result has the same.
+        x: any; the result has the same shape.
 
     Source:
         ONNX QuantizeLinear followed by DequantizeLinear.

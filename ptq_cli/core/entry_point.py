@@ -1,4 +1,4 @@
-"""``file.py:callable`` and ``package.module:callable``: code that the user named, and so may run."""
+"""``file.py:callable`` and ``package.module:callable``: code that runs because the user named it."""
 
 import contextlib
 import importlib
@@ -19,7 +19,7 @@ def load_entry_point(text: str, folder: Path, what: str) -> Callable[..., Any]:
 
     Args:
         text: ``file.py:callable``, relative to ``folder``, or ``package.module:callable``.
-        folder: where a relative file starts; it is importable while the file is loaded.
+        folder: what a relative path is relative to; modules in it can be imported while the file is loaded.
         what: the setting's name, which begins each message, such as ``"--arch"``.
 
     Raises:
@@ -40,12 +40,12 @@ def load_entry_point(text: str, folder: Path, what: str) -> Callable[..., Any]:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise EntryPointError(
             f"{what} '{text}': {location} has no '{name}'{did_you_mean(name, known)}",
-            hint=f"it defines: {', '.join(sorted(known)[:8]) or 'no callable at all'}",
+            hint=f"it defines: {', '.join(sorted(known)[:8]) or 'no callables'}",
         )
     value = getattr(module, name)
     if not callable(value):
         raise EntryPointError(
-            f"{what} '{text}' is a {type(value).__name__}, a callable is wanted",
+            f"{what} '{text}' is a {type(value).__name__}, expected a callable",
             hint="name a function or a class",
         )
     return value  # type: ignore[no-any-return]
@@ -60,11 +60,11 @@ def _load_module(location: str, folder: Path, what: str) -> ModuleType:
     sys.path.insert(0, search)
     try:
         return _import_file(path) if is_file else importlib.import_module(location)
-    # A script without a main guard may call sys.exit, which would end ptq without a word.
+    # A script without a main guard may call sys.exit, which would end ptq without a message.
     except (Exception, SystemExit) as error:
         raise EntryPointError(
             f"{what}: importing '{location}' failed: {type(error).__name__}: {error}",
-            hint="run the file with python to see the whole traceback, or use --debug",
+            hint="run the file with python to see the whole traceback, or pass --debug",
         ) from error
     finally:
         # The imported code may have rebuilt sys.path itself.
@@ -77,7 +77,7 @@ def _import_file(path: Path) -> ModuleType:
     name = f"_ptq_entry_{path.stem}_{sha256_text(str(path))[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -2,7 +2,7 @@
 
 One class per thing that can be wrong. The class carries the code and, in its docstring, the text of
 its section in ``docs/errors.md`` (generated; ``make docs``). The instance carries one line that says
-what is wrong, what was found and what was wanted, and where; and a hint that says what to do.
+what is wrong: what was found, what was expected, and where; and a hint that says what to do.
 """
 
 from collections.abc import Iterable
@@ -45,19 +45,19 @@ class UsageError(PtqError):
 
 
 class InputFileError(PtqError):
-    """A file or folder that was named is missing, unreadable, or a folder where a file is wanted."""
+    """A file or folder does not exist, cannot be read, or is a folder where a file is expected."""
 
     code = "PTQ-FILE-001"
 
 
 class OutputFileError(PtqError):
-    """The output cannot be written: its folder is read-only, full, or cannot be made. Nothing was changed."""
+    """The output cannot be written: its folder is read-only or cannot be created, or the disk is full."""
 
     code = "PTQ-FILE-002"
 
 
 class RecipeSyntaxError(PtqError):
-    """The recipe is no valid TOML, or not text."""
+    """The recipe is not valid TOML, or is not a text file."""
 
     code = "PTQ-RECIPE-001"
 
@@ -75,37 +75,37 @@ class RecipeValueError(PtqError):
 
 
 class UnknownNameError(PtqError):
-    """A metric, method, target, device, preset or tensor that does not exist; the nearest name is shown."""
+    """No metric, method, target, device, preset or tensor has this name; the message has the nearest one."""
 
     code = "PTQ-RECIPE-004"
 
 
 class EntryPointError(PtqError):
-    """A ``file.py:callable`` cannot be imported, is not there, is not callable, or raised."""
+    """A ``file.py:callable`` cannot be imported, does not exist, is not callable, or raised an exception."""
 
     code = "PTQ-ENTRY-001"
 
 
 class ModelFormatError(PtqError):
-    """The file is no model that ptq can read: text, a truncated archive, an unknown format."""
+    """The file is not a model that ptq can read: it is text, a truncated archive or an unknown format."""
 
     code = "PTQ-MODEL-001"
 
 
 class PickleError(PtqError):
-    """The model is a pickled module, and unpickling can run any code; it needs ``--trust-pickle``."""
+    """The model is a pickled module. Unpickling can run any code, so ptq asks for ``--trust-pickle``."""
 
     code = "PTQ-MODEL-002"
 
 
 class ArchitectureError(PtqError):
-    """A state dict needs ``--arch``, or what ``--arch`` builds does not fit the checkpoint."""
+    """A state dict was given without ``--arch``, or the module that ``--arch`` builds does not fit it."""
 
     code = "PTQ-MODEL-003"
 
 
 class ExportError(PtqError):
-    """PyTorch cannot turn the model into a graph; the message names the layer it failed at."""
+    """PyTorch cannot turn the model into a graph; the message names the layer where it failed."""
 
     code = "PTQ-MODEL-004"
 
@@ -117,31 +117,31 @@ class InvalidOnnxError(PtqError):
 
 
 class ParityError(PtqError):
-    """The float ONNX model does not compute what its source computes on the first batch."""
+    """On the first batch, the float ONNX model does not compute the same as the model it was made from."""
 
     code = "PTQ-MODEL-006"
 
 
 class ModelInputError(PtqError):
-    """The model's inputs are not known: data, or ``--input-shape``, must say what they look like."""
+    """The shapes of the model's inputs are not known: ptq needs data or ``--input-shape``."""
 
     code = "PTQ-MODEL-007"
 
 
 class NotQuantizedError(PtqError):
-    """The model holds no QuantizeLinear and no DequantizeLinear, and a quantized one is wanted."""
+    """The model has no QuantizeLinear and no DequantizeLinear, and the command expects a quantized model."""
 
     code = "PTQ-MODEL-008"
 
 
 class DataFormatError(PtqError):
-    """The data is in no format that ptq reads, or the file is damaged or holds Python objects."""
+    """The data is not in a format that ptq reads, or the file is damaged or holds Python objects."""
 
     code = "PTQ-DATA-001"
 
 
 class DataNameError(PtqError):
-    """The data names no array for one of the model's inputs, or one that the model does not have."""
+    """The data has no array for one of the model's inputs, or an array that is not one of its inputs."""
 
     code = "PTQ-DATA-002"
 
@@ -159,7 +159,7 @@ class DataTypeError(PtqError):
 
 
 class EmptyDataError(PtqError):
-    """The data set has no sample, or no data set was named where one is needed."""
+    """The data set has no samples, or no data was given to a command that needs it."""
 
     code = "PTQ-DATA-005"
 
@@ -195,7 +195,7 @@ class CalibrationFileError(PtqError):
 
 
 class StaleCalibrationError(PtqError):
-    """The calibration was made with another model or another recipe than the one at hand."""
+    """The calibration was made with a different model or a different recipe."""
 
     code = "PTQ-CALIB-003"
 
@@ -207,31 +207,31 @@ class MissingStatisticError(PtqError):
 
 
 class IncompleteCalibrationError(PtqError):
-    """The calibration is a part: shards are missing, or it is the checkpoint of a run that did not end."""
+    """The calibration is incomplete: shards are missing, or it is the checkpoint of an interrupted run."""
 
     code = "PTQ-CALIB-005"
 
 
 class ActivationAxisError(PtqError):
-    """An axis of ``--activation-axis`` is not there, is that of the samples, or changes its length."""
+    """An axis of ``--activation-axis`` does not exist, is the axis of the samples, or changes its length."""
 
     code = "PTQ-CALIB-006"
 
 
 class MergeError(PtqError):
-    """The runs to be merged are no shards of one calibration; the message names what differs."""
+    """The runs to merge are not shards of the same calibration; the message names what differs."""
 
     code = "PTQ-MERGE-001"
 
 
 class OverlappingShardsError(PtqError):
-    """Two of the runs to be merged hold the same shard, which would be counted twice."""
+    """Two of the runs to merge hold the same shard, which would be counted twice."""
 
     code = "PTQ-MERGE-002"
 
 
 class RanksError(PtqError):
-    """The processes of one calibration lost one another, or what they were told contradicts itself."""
+    """The processes of a calibration lost contact, or their environment variables contradict each other."""
 
     code = "PTQ-RANKS-001"
 
@@ -243,7 +243,7 @@ class QuantizerValueError(RecipeValueError, ValueError):
 
 
 class QuantizerTypeError(UsageError, TypeError):
-    """A quantizer was given a thing of another kind: an integer tensor, negative values if it is unsigned."""
+    """A quantizer was given input of the wrong kind: an integer tensor, or negative values if unsigned."""
 
     code = "PTQ-QUANT-002"
 
@@ -261,13 +261,13 @@ class AxisError(QuantizerValueError, IndexError):
 
 
 class UnsupportedFormatError(UsageError, NotImplementedError):
-    """A number format that no quantizer of ptq has, such as the float8 format E5M2."""
+    """A number format that no quantizer of ptq supports, such as the float8 format E5M2."""
 
     code = "PTQ-QUANT-005"
 
 
 class MissingStageError(PtqError):
-    """A stage was asked for before the one that it needs: export before calibrate, say."""
+    """A command was run before the one that it depends on, such as export before calibrate."""
 
     code = "PTQ-RUN-001"
 
@@ -279,19 +279,19 @@ class NothingToQuantizeError(PtqError):
 
 
 class TargetOverrideError(PtqError):
-    """A setting asks for what the target cannot do, such as uint8 of TensorRT; the message names both."""
+    """A setting asks for something that the target cannot do, such as uint8 on TensorRT."""
 
     code = "PTQ-PLAN-002"
 
 
 class RuntimeFailedError(PtqError):
-    """ONNX Runtime cannot load or run the model; the message carries what it said."""
+    """ONNX Runtime cannot load or run the model; the message includes its error."""
 
     code = "PTQ-RUNTIME-001"
 
 
 class MemoryLimitError(PtqError):
-    """``--max-memory`` is less than a sample and a tensor at a time take; the message says how much."""
+    """``--max-memory`` is too small even for one sample and one tensor at a time; the hint has a limit."""
 
     code = "PTQ-RUNTIME-002"
 
@@ -303,25 +303,25 @@ class DeviceError(PtqError):
 
 
 class ReportError(PtqError):
-    """The report is damaged, of a newer format version, or no report at all."""
+    """The report is damaged, has a newer format version, or is not a report at all."""
 
     code = "PTQ-REPORT-001"
 
 
 class AnalysisError(PtqError):
-    """The analysis is damaged, of a newer format version, or no analysis at all."""
+    """The analysis is damaged, has a newer format version, or is not an analysis at all."""
 
     code = "PTQ-ANALYSIS-001"
 
 
 class GateError(PtqError):
-    """A gate cannot be decided: the report lacks the metric, or the limit is no number."""
+    """A gate cannot be decided: the report does not have the metric, or the limit is not a number."""
 
     code = "PTQ-GATE-001"
 
 
 class BaselineError(PtqError):
-    """``--baseline`` names a report of another model, or one that was measured on other data."""
+    """``--baseline`` names a report of another model, or a report that was measured on other data."""
 
     code = "PTQ-GATE-002"
 
@@ -353,10 +353,10 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
     Args:
         what: the kind of name, such as ``"metric"``.
         name: what the user wrote.
-        known: the names there are.
+        known: the names that exist.
 
     Raises:
-        UnknownNameError: it is not; the message has the nearest name, the hint all of them.
+        UnknownNameError: it is not; the message has the nearest name, the hint has all of them.
 
     Example:
         >>> require_known("metric", "top2", ["top1", "top5"])

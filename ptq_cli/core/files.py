@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: write to a temporary name, then rename."""
+"""Files that are either complete or absent: write to a temporary name, then rename."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ from ptq_cli.core.errors import InputFileError, OutputFileError
 
 PARTIAL_SUFFIX = ".partial"
 HASHED_BLOCK = 1 << 23
-"""Bytes that are read and hashed at a time."""
+"""Number of bytes that are read and hashed at a time."""
 
 
 def require_file(path: Path, what: str) -> Path:
@@ -42,7 +42,7 @@ def require_file(path: Path, what: str) -> Path:
         reason = (error.strerror or str(error)).lower()
         raise InputFileError(f"{what} '{path}' cannot be read: {reason}", hint="check the path") from error
     if is_folder:
-        raise InputFileError(f"{what} '{path}' is a folder, a file is wanted", hint="name a file inside it")
+        raise InputFileError(f"{what} '{path}' is a folder, expected a file", hint="name a file inside it")
     if not exists:
         raise InputFileError(
             f"{what} '{path}' does not exist",
@@ -84,7 +84,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             f"cannot write '{path}': {reason.lower()}", hint="check the folder's permissions and free space"
         ) from error
     finally:
-        # The temporary file may never have been made, or its folder may be read-only; neither is news.
+        # The temporary file may not exist, or its folder may be read-only; neither needs a message.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
 
@@ -122,7 +122,7 @@ def hash_file(digest: "hashlib._Hash", path: Path) -> None:
         >>> digest.hexdigest()[:8]
         'e3b0c442'
     """
-    # Large blocks: between two, a thread waits for the interpreter as long as 5 ms where another computes.
+    # Large blocks: between two of them a thread may wait 5 ms for the interpreter while another computes.
     with (
         path.open("rb", buffering=0) as stream,
         mmap.mmap(-1, HASHED_BLOCK) as memory,
@@ -150,14 +150,14 @@ Content = bytes | Path
 class PartialFolder:
     """A folder for files that are too large to be held until all are written together.
 
-    It goes with its last user, and takes along what was not moved out of it. It lies where the files will, so
-    that they are moved without being copied.
+    It is removed with its last user, together with every file that was not moved out of it. It is created
+    where the files will be, so that they are moved without being copied.
 
     Attributes:
         path: the folder.
 
     Raises:
-        OutputFileError: it cannot be made.
+        OutputFileError: it cannot be created.
 
     Example:
         >>> import tempfile
@@ -182,18 +182,18 @@ class PartialFolder:
         self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the folder now, with what is in it."""
+        """Remove the folder now, with its content."""
         self._remove()
 
 
 def write_together(contents: Mapping[Path, Content]) -> None:
-    """Write several files so that they are all new or all as they were.
+    """Write several files so that either all are new or all are as they were.
 
     Each is first written or moved to a temporary name; only when all are on disk are they renamed, with an
     interrupt held back until the last rename.
 
     Raises:
-        OutputFileError: one cannot be written; no file was changed.
+        OutputFileError: a file cannot be written; no file was changed.
 
     Example:
         >>> import tempfile
@@ -212,13 +212,13 @@ def write_together(contents: Mapping[Path, Content]) -> None:
         # The renames happen as the stack unwinds, now that every file is on disk.
     for content in contents.values():
         if isinstance(content, Path):
-            with contextlib.suppress(OSError):  # Not empty yet: it goes with its last user.
+            with contextlib.suppress(OSError):  # Not empty yet: it is removed with its last user.
                 content.parent.rmdir()
 
 
 @contextlib.contextmanager
 def _deferred_interrupt() -> Iterator[None]:
-    """Let Ctrl-C take effect only after the block; signals reach the main thread alone."""
+    """Delay the effect of Ctrl-C until after the block; only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

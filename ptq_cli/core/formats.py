@@ -17,7 +17,7 @@ class IntegerFormat:
     Attributes:
         bits: 2 to 16.
         signed: two's complement if true, otherwise from 0.
-        narrow_range: leaves out the most negative value, so that the range is symmetric about 0
+        narrow_range: the most negative value is not used, so that the range is symmetric about 0
             (-127…127 for int8). An unsigned format has no narrow range.
 
     Raises:
@@ -39,7 +39,7 @@ class IntegerFormat:
     def __post_init__(self) -> None:
         if not MIN_BITS <= self.bits <= MAX_BITS:
             raise QuantizerValueError(
-                f"{self.bits} bits is outside {MIN_BITS} to {MAX_BITS}", hint="8 bits is the usual choice"
+                f"{self.bits} bits is outside {MIN_BITS} to {MAX_BITS}", hint="the usual choice is 8 bits"
             )
         if self.narrow_range and not self.signed:
             raise QuantizerValueError("an unsigned format has no narrow range", hint="use a signed format")

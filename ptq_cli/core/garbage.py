@@ -1,4 +1,4 @@
-"""Python's search for reference cycles, kept away from work that makes many objects and no garbage."""
+"""Switch off Python's search for reference cycles during work that makes many objects and no garbage."""
 
 import gc
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_cycle_search() -> Iterator[None]:
-    """Do not look for reference cycles inside the block; each object that nobody holds is freed as ever.
+    """Do not look for reference cycles inside the block; objects without references are freed as usual.
 
     A graph of some thousand nodes is hundreds of thousands of objects that refer to each other. While they
     are made, Python looks through all of them again and again for what could be freed, and finds nothing:
     half the time of an export. The first search after the block finds what is left over.
 
     Edge case:
-        Where the search was off already it stays off.
+        If the search was off already, it stays off.
 
     Example:
         >>> with no_cycle_search():

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON values and back, strictly, by the types that the fields declare.
+"""Frozen dataclasses to JSON values and back, checked strictly against the declared types of the fields.
 
-A class may name properties in ``DERIVED``: they are written for the reader's sake, and on reading they must
-say what the fields say, so that no file holds a verdict that its own numbers deny.
+A class may name properties in ``DERIVED``: they are written for readers' convenience. On reading they must
+agree with the fields, so that no file is accepted whose verdict contradicts its own numbers.
 """
 
 import json
@@ -21,32 +21,32 @@ _HINT = "write the report again with ptq evaluate"
 
 @dataclass(frozen=True)
 class AtLeast:
-    """Rule on an ``Annotated`` number: it is not below ``low``."""
+    """Rule for an ``Annotated`` number: it is at least ``low``."""
 
     low: int
 
     def refusal(self, value: Any) -> str:
         """Why ``value`` breaks the rule, or an empty string."""
-        return "" if value >= self.low else f"is {value}, at least {self.low} is wanted"
+        return "" if value >= self.low else f"is {value}, expected at least {self.low}"
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Rule on an ``Annotated`` text: the whole of it matches ``pattern``; ``wanted`` says so in words."""
+    """Rule for an ``Annotated`` text: all of it matches ``pattern``; ``wanted`` describes that in words."""
 
     pattern: str
     wanted: str
 
     def refusal(self, value: Any) -> str:
         """Why ``value`` breaks the rule, or an empty string."""
-        return "" if re.fullmatch(self.pattern, value) else f"is '{value[:80]}', {self.wanted} is wanted"
+        return "" if re.fullmatch(self.pattern, value) else f"is '{value[:80]}', expected {self.wanted}"
 
 
 def encode(value: Any) -> Any:
-    """Return what ``json.dumps`` can write: objects in the order of the fields, derived ones last.
+    """Return a value that ``json.dumps`` can write: keys in the order of the fields, derived ones last.
 
     Edge case:
-        JSON has no infinity and no NaN: they become the texts ``"inf"``, ``"-inf"`` and ``"nan"``.
+        JSON has no infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
 
     Example:
         >>> encode((1, math.inf, {"b": 1, "a": None}))
@@ -64,13 +64,13 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """Return the value of type ``kind`` that the JSON value ``value`` stands for.
+    """Return the value of type ``kind`` that the JSON value ``value`` represents.
 
     Args:
         kind: a dataclass, ``tuple[T, ...]``, ``dict[str, T]``, ``T | None``, ``Literal``, ``Annotated`` with
             the rules above, str, bool, int or float.
         value: what ``json.loads`` gave.
-        where: path of the value inside the report, for the message; empty at the top.
+        where: path of the value inside the document, for the message; empty at the top.
 
     Raises:
         ReportError: the value does not fit; the message says where.
@@ -105,13 +105,13 @@ def _decode_object(kind: Any, value: Any, where: str) -> Any:
             raise ReportError(f"'{prefix}{key}' is missing", hint=_HINT)
     for key in value:
         if key not in keys:
-            raise ReportError(f"'{prefix}{key[:80]}' is no key of this format version", hint=_HINT)
+            raise ReportError(f"'{prefix}{key[:80]}' is not a key of this format version", hint=_HINT)
     hints = _hints(kind)
     names = [field.name for field in fields(kind)]
     result = kind(**{name: decode(hints[name], value[name], prefix + name) for name in names})
     for key in getattr(kind, "DERIVED", ()):
         expected = encode(getattr(result, key))
-        # In Python 1 == True, and in a report a count is no truth value.
+        # In Python 1 == True, but in a report a count is not a truth value.
         if value[key] != expected or isinstance(value[key], bool) != isinstance(expected, bool):
             raise ReportError(
                 f"'{prefix}{key}' is {_show(value[key])}, but the rest of the report says {_show(expected)}",
@@ -171,14 +171,14 @@ _BY_ORIGIN: dict[Any, Callable[[Any, Any, str], Any]] = {
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float:
         return _decode_float(value, where)
-    # bool is a subclass of int in Python, and true is no number of samples.
+    # bool is a subclass of int in Python, but true is not a number of samples.
     fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    _require(fits, value, {str: "a text", bool: "true or false", int: "a whole number"}[kind], where)
+    _require(fits, value, {str: "a string", bool: "true or false", int: "a whole number"}[kind], where)
     is_sized = kind is not int or abs(value) < 2**63
     _require(is_sized, value, "a whole number of 64 bits", where)
-    # Half of a surrogate pair is JSON, but no file and no terminal can be given it.
+    # Half of a surrogate pair is valid JSON, but cannot be written to a file or a terminal.
     is_writable = kind is not str or not any("\ud800" <= letter <= "\udfff" for letter in value)
-    _require(is_writable, value, "text that UTF-8 can write", where)
+    _require(is_writable, value, "text that UTF-8 can encode", where)
     return value
 
 
@@ -191,14 +191,14 @@ def _decode_float(value: Any, where: str) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    _require(math.isfinite(number), value, "a number that float64 holds", where)
+    _require(math.isfinite(number), value, "a number within the range of float64", where)
     return number
 
 
 def _require(fits: bool, value: Any, wanted: str, where: str) -> None:
     if not fits:
-        place = f"'{where}'" if where else "the whole of it"
-        raise ReportError(f"{place} is {_show(value)}, {wanted} is wanted", hint=_HINT)
+        place = f"'{where}'" if where else "the document"
+        raise ReportError(f"{place} is {_show(value)}, expected {wanted}", hint=_HINT)
 
 
 def _show(value: Any) -> str:
@@ -215,8 +215,8 @@ def strict_json(content: bytes) -> Any:
     """Return the value of a JSON text in UTF-8.
 
     Raises:
-        ValueError: it is no JSON, or holds the NaN and Infinity that Python's reader lets pass.
-        RecursionError: it nests too deep.
+        ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
+        RecursionError: it is nested too deeply.
 
     Example:
         >>> strict_json(b'{"drop": NaN}')

@@ -1,4 +1,4 @@
-"""How much memory this process takes, and sizes as people write them."""
+"""How much memory this process takes, and sizes as text."""
 
 import math
 import os
@@ -16,7 +16,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process takes now; where the system does not tell, the most it took.
+    """Return how much memory this process takes now, or its peak where the system does not tell.
 
     Example:
         >>> resident_bytes() > 1_000_000
@@ -33,7 +33,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the most memory that this process took so far.
+    """Return the peak memory of this process so far.
 
     Example:
         >>> most_resident_bytes() >= resident_bytes() > 0
@@ -48,12 +48,12 @@ def most_resident_bytes() -> int:
 
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-    # The kernel counts in batches for each core, so that the two may disagree a little.
+    # The kernel counts in batches for each core, so the two may differ a little.
     return max(int(found.group(1)) * 1024, resident_bytes())
 
 
 def parse_size(text: str) -> int | None:
-    """Return how many bytes a text says, or None if it is no size.
+    """Return the number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
 
     Units:
         ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of 1000;

@@ -1,4 +1,4 @@
-"""How long work tells the terminal how far it is, without knowing of a terminal."""
+"""How long work reports its progress, without knowing whether there is a terminal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Progress:
         stage: what is being done, such as ``"calibrate"``.
         done: how many samples are done; 0 announces a stage that begins.
         total: how many there are, or None if that is not known.
-        note: something to say besides, such as that an earlier calibration is continued; usually empty.
+        note: a further message, such as that an earlier calibration is continued; usually empty.
     """
 
     stage: str

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 COST_LIMIT = 0.01
-"""Share of the time that writing may take; where it would take more, checkpoints are farther apart."""
+"""Largest share of the time for writing checkpoints; where it would be more, they are written less often."""
 
 
 class Schedule:
-    """Tells when a checkpoint is due: every so many seconds, and never at more than 1 % of the time.
+    """Tells when a checkpoint is due: every so many seconds, but without taking more than 1 % of the time.
 
     Args:
-        every: seconds between checkpoints, at least; 0 for one whenever it is asked.
-        clock: seconds that only grow.
+        every: minimum number of seconds between checkpoints; with 0 a checkpoint is always due.
+        clock: returns seconds that only increase.
 
     Example:
         >>> seconds = iter([0.0, 5.0, 30.0, 30.0, 31.0, 60.0])
@@ -34,17 +34,17 @@ class Schedule:
         self._spent = 0.0
 
     def is_due(self) -> bool:
-        """Tell whether it is time for one."""
+        """Tell whether a checkpoint is due."""
         return self._clock() >= self._due
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Count the time that the block takes, and settle when the next one is due."""
+        """Count the time that the block takes, and decide when the next checkpoint is due."""
         start = self._clock()
         yield
         end = self._clock()
         self._spent += end - start
         self._due = end + self._every
         if self._every:
-            # Not before the next one, which will cost about as much, is within the limit as well.
+            # The next checkpoint will cost about as much, and must stay within the limit too.
             self._due = max(self._due, self._start + (self._spent + end - start) / COST_LIMIT)

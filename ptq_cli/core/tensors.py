@@ -1,4 +1,4 @@
-"""What an array must look like to be a model's input."""
+"""The name, dtype and shape that an array must have to be a model's input."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class TensorSpec:
     Attributes:
         name: the value's name in the graph.
         dtype: numpy dtype.
-        shape: one entry an axis; None where any size is allowed.
+        shape: one entry per axis; None where any size is allowed.
 
     Example:
         >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
@@ -31,7 +31,7 @@ class TensorSpec:
 
 
 def is_array(output: object) -> bool:
-    """Tell whether what a model gave is an array, and no sequence of them, as ONNX allows too.
+    """Tell whether a model's output is an array, and not a sequence of arrays, which ONNX allows too.
 
     Example:
         >>> is_array(np.zeros(2)), is_array([np.zeros(2)])

@@ -95,7 +95,7 @@ def weight_refusal(value: ir.Value, *, may_be_computed: bool) -> str:
     if value.dtype != ir.DataType.FLOAT:
         return f"its weight '{value.name}' is {_dtype_name(value)}, not float"
     if value.const_value is not None and value.const_value.size == 0:
-        return f"its weight '{value.name}' holds no values"
+        return f"its weight '{value.name}' has no values"
     return ""
 
 

@@ -120,6 +120,6 @@ def clamp_by_linear(x: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
 
 def _require_bits(k: int) -> None:
     if k < 1:
-        raise QuantizerValueError(f"{k} bits are too few, at least 1 is wanted")
+        raise QuantizerValueError(f"{k} bits are too few, expected at least 1")
     if not isinstance(k, int):
         raise QuantizerTypeError(f"a number of bits is an integer, got {k!r}")

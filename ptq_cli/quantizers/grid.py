@@ -77,7 +77,7 @@ def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granula
     wanted = granularity.scale_shape(tuple(x.shape))
     if tuple(tensor.shape) != wanted:
         raise QuantizerShapeError(
-            f"{name} has shape {tuple(tensor.shape)}, {wanted} is wanted for {granularity} of shape "
+            f"{name} has shape {tuple(tensor.shape)}, expected {wanted} for {granularity} of shape "
             f"{tuple(x.shape)}",
             hint="pass one value for the tensor with axis=None, or one for each index along axis",
         )

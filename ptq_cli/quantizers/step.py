@@ -114,7 +114,7 @@ def multi_level_spike_count(
     """
     require_float(x)
     if max_spike_count < 1:
-        raise QuantizerValueError(f"a largest count of {max_spike_count} is too small, at least 1 is wanted")
+        raise QuantizerValueError(f"a largest count of {max_spike_count} is too small, expected at least 1")
     low, high = grad_window or (0.0, float(max_spike_count))
     result: torch.Tensor = _SpikeCount.apply(x, max_spike_count, low, high)  # type: ignore[no-untyped-call]
     return result

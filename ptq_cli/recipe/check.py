@@ -130,11 +130,11 @@ def check_recipe(recipe: Recipe) -> Recipe:
     for name, limits in by_name.items():
         for metric, limit in limits.items():
             if isinstance(limit, float) and math.isnan(limit):
-                raise RecipeValueError(f"'{name}.{metric}' is NaN, a number is wanted", hint="give a limit")
+                raise RecipeValueError(f"'{name}.{metric}' is NaN, expected a number", hint="give a limit")
     for name, shape in recipe.model.input_shape.items():
         if not shape or min(shape) < 1:
             raise RecipeValueError(
-                f"'model.input_shape.{name}' is {shape}, sizes of at least 1 are wanted",
+                f"'model.input_shape.{name}' is {shape}, expected sizes of at least 1",
                 hint="for example: --input-shape x=1,3,224,224",
             )
     weight_family(recipe.weights)
@@ -147,7 +147,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
 def _check_override(override: OverrideSettings) -> None:
     if not override.match and not override.op:
         raise RecipeValueError(
-            "an [[override]] without match and op, a name or a pattern is wanted",
+            "[[override]] has neither match nor op",
             hint="match = '*' means all of them",
         )
     if override.percentile is not None and not 0 < override.percentile <= 100:

@@ -129,5 +129,5 @@ def _words(kind: Any) -> str:
 
 def _wrong_type(name: str, value: object, wanted: str, where: str) -> RecipeValueError:
     return RecipeValueError(
-        f"{where}: '{name}' is {value!r:.80}, {wanted} is wanted", hint=f"correct '{name}'"
+        f"{where}: '{name}' is {value!r:.80}, expected {wanted}", hint=f"correct '{name}'"
     )

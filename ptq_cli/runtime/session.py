@@ -215,7 +215,7 @@ def _said(error: Exception) -> str:
 def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
     if item.type not in NUMPY_DTYPES:
         raise RuntimeFailedError(
-            f"input '{item.name}' is a {item.type}, an array of numbers is wanted",
+            f"input '{item.name}' is a {item.type}, expected an array of numbers",
             hint="move what turns it into numbers out of the model, into the data",
         )
     shape = tuple(size if isinstance(size, int) else None for size in item.shape)

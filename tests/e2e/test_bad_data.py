@@ -98,14 +98,14 @@ CASES: dict[str, Bad] = {
         arrange=write("bad.txt", b"1,2,3\n"),
         name="bad.txt",
         code="PTQ-DATA-001",
-        says=("'bad.txt' is in no known format",),
+        says=("'bad.txt' has an unknown format",),
         hint="numpy.savez",
     ),
     "a Python file without a callable": Bad(
         arrange=write("bad.py", b"x = 1\n"),
         name="bad.py",
         code="PTQ-DATA-001",
-        says=("in no known format",),
+        says=("has an unknown format",),
         hint="bad.py:batches",
     ),
     "an empty file": Bad(
@@ -126,7 +126,7 @@ CASES: dict[str, Bad] = {
         arrange=arrays(x=X, y=X, label=LABEL),
         name="bad.npz",
         code="PTQ-DATA-002",
-        says=("array 'y' of 'bad.npz' is no input of the model",),
+        says=("array 'y' of 'bad.npz' is not an input of the model",),
         hint="the model's inputs: 'x'",
     ),
     "a wrong rank": Bad(
@@ -140,13 +140,13 @@ CASES: dict[str, Bad] = {
         arrange=arrays(x=X[:, :2], label=LABEL),
         name="bad.npz",
         code="PTQ-DATA-003",
-        says=("dimension 1 of input 'x' differs: found [?, 2, 8, 8], wanted [?, 3, 8, 8]",),
+        says=("dimension 1 of input 'x' differs: found [?, 2, 8, 8], expected [?, 3, 8, 8]",),
     ),
     "counts that differ": Bad(
         arrange=arrays(x=X, label=LABEL[:3]),
         name="bad.npz",
         code="PTQ-DATA-006",
-        says=("3 labels, there are 4 samples",),
+        says=("3 labels for 4 samples",),
     ),
     "a wrong dtype": Bad(
         arrange=arrays(x=X.astype(np.float64), label=LABEL),
@@ -224,7 +224,7 @@ CASES: dict[str, Bad] = {
         arrange=write("bad.py", b"def batches():\n    return []\n"),
         name="bad.py:batches",
         code="PTQ-DATA-005",
-        says=("yields no batch",),
+        says=("yields no batches",),
     ),
     "a callable that yields text": Bad(
         arrange=write("bad.py", b"def batches():\n    yield 'text'\n"),
@@ -249,7 +249,7 @@ LABELS: dict[str, Bad] = {
         arrange=arrays(x=X),
         name="bad.npz --metric top1",
         code="PTQ-DATA-006",
-        says=("metric 'top1' needs labels, 'bad.npz' has none",),
+        says=("metric 'top1' needs labels, and 'bad.npz' has none",),
     ),
     "none for a limit": Bad(
         arrange=arrays(x=X),

@@ -167,7 +167,7 @@ CASES: dict[str, Bad] = {
         arrange=lambda folder: (folder / "bad").mkdir(),
         words="bad",
         code="PTQ-FILE-001",
-        says=("model 'bad' is a folder, a file is wanted",),
+        says=("model 'bad' is a folder, expected a file",),
         hint="name a file inside it",
     ),
     "a name that is too long": Bad(
@@ -268,7 +268,7 @@ CASES: dict[str, Bad] = {
         arrange=save_arch("build = 7"),
         words=WITH_ARCH + "bad.py:build",
         code="PTQ-ENTRY-001",
-        says=("is a int, a callable",),
+        says=("is a int, expected a callable",),
         hint="function",
     ),
     "arch that raises": Bad(
@@ -347,7 +347,7 @@ CASES: dict[str, Bad] = {
         arrange=edit_onnx(use_opset_10),
         words="bad.onnx",
         code="PTQ-MODEL-005",
-        says=("has opset 10, 11 or later",),
+        says=("has opset 10, expected 11 or later",),
         hint="version_converter",
     ),
     "ONNX with data outside its folder": Bad(

@@ -42,7 +42,7 @@ TOML: dict[str, Bad] = {
     "a wrong type": Bad(
         "[calibration]\nbatch_size = 'x'\n",
         "PTQ-RECIPE-003",
-        ("'x', a whole number is wanted",),
+        ("'x', expected a whole number",),
         "batch_size",
     ),
     "true for a number": Bad("[runtime]\nthreads = true\n", "PTQ-RECIPE-003", ("a whole number",), "threads"),
@@ -52,7 +52,7 @@ TOML: dict[str, Bad] = {
     "threads beyond reason": Bad(
         "[runtime]\nthreads = 1000000\n", "PTQ-RECIPE-003", ("0 to 1024",), "threads"
     ),
-    "an empty path": Bad("[model]\npath = ''\n", "PTQ-RECIPE-003", ("a path is wanted",), "model.path"),
+    "an empty path": Bad("[model]\npath = ''\n", "PTQ-RECIPE-003", ("expected a path",), "model.path"),
     "an unknown method": Bad(
         "[calibration]\nmethod = 'histgram'\n",
         "PTQ-RECIPE-004",

@@ -154,7 +154,7 @@ def test_uneven_batches_give_the_same_statistics(light: Path, ptq: Any, size: in
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("one_is_empty", "batch 1 of 'data.py:one_is_empty' holds no values"), ("nothing", "")]
+    ("name", "says"), [("one_is_empty", "batch 1 of 'data.py:one_is_empty' has no values"), ("nothing", "")]
 )
 def test_an_empty_batch_and_an_empty_callable_are_refused(
     light: Path, refuse: Any, name: str, says: str

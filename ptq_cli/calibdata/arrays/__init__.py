@@ -1,4 +1,4 @@
-"""``.npy`` and ``.npz`` files, read with suspicion and a few rows at a time.
+"""``.npy`` and ``.npz`` files, checked as untrusted input and read a few rows at a time.
 
 What may enter: what reads arrays from files; nothing is unpickled.
 """

@@ -1,7 +1,7 @@
 """Arrays in files, read a few rows at a time from sequential streams.
 
-Rows are read, not memory-mapped: pages of a mapping that were touched count as the process's memory, so
-the peak would grow with the file. A stream works for compressed members as well.
+Rows are read, not memory-mapped: the touched pages of a mapping count as memory of the process, so the peak
+would grow with the file. A stream works for compressed members too.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from ptq_cli.core.files import sha256_file
 from ptq_cli.core.tensors import Array
 
 _CHUNK_BYTES = 1 << 16
-"""A read of a compressed stream allocates as much as was asked for; this bounds it."""
+"""Most bytes of one read: a read of a compressed stream allocates as much as was requested."""
 
 
 class ArrayDataset(Dataset):
-    """One or several arrays of a file whose first axes are the samples."""
+    """One or several arrays of a file; the first axis of each is the sample."""
 
     def __init__(
         self, source: str, headers: Mapping[str, ArrayHeader], label: str | None, samples: int | None
@@ -54,7 +54,7 @@ class ArrayDataset(Dataset):
 
     @abstractmethod
     def _where(self, name: str) -> str:
-        """What an array is to the user."""
+        """How messages call an array."""
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         with contextlib.ExitStack() as stack:
@@ -73,7 +73,7 @@ class ArrayDataset(Dataset):
                 yield Batch(arrays, labels, indexed_names(Path(self.source).name, start, rows))
 
     def _rows(self, stream: IO[bytes], name: str, passed: int, rows: int) -> Array:
-        """Pass over ``passed`` rows unread, and read the next."""
+        """Skip ``passed`` rows without reading them, and read the next ones."""
         header = self._headers[name]
         stream.seek(passed * header.row_bytes, os.SEEK_CUR)
         return read_rows(stream, header, rows, self._where(name))
@@ -111,7 +111,7 @@ def _fill(stream: Readable, target: memoryview, where: str) -> None:
         part = stream.read(min(_CHUNK_BYTES, len(target) - done))
         if not part:
             raise DataFormatError(
-                f"{where} is truncated: found {done} bytes of a batch, {len(target)} were wanted",
+                f"{where} is truncated: found {done} bytes of a batch, expected {len(target)}",
                 hint="save it again",
             )
         target[done : done + len(part)] = part

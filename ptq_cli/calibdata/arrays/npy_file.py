@@ -38,7 +38,7 @@ class NpyDataset(ArrayDataset):
         return {ANONYMOUS: stream}
 
     def _where(self, name: str) -> str:
-        del name  # there is but one array
+        del name  # there is only one array
         return f"data '{self.source}'"
 
 

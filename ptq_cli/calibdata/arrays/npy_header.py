@@ -1,4 +1,4 @@
-"""The header of an ``.npy`` stream, read with suspicion: its text is literal-parsed, never evaluated."""
+"""The header of an ``.npy`` stream, checked as untrusted input: parsed as a literal, never evaluated."""
 
 import io
 import math
@@ -30,7 +30,7 @@ _READERS: dict[tuple[int, int], Callable[..., Any]] = {
 
 
 class Readable(Protocol):
-    """A stream that is read forward."""
+    """A stream that can only be read forward."""
 
     def read(self, count: int, /) -> bytes:
         """Return the next ``count`` bytes; fewer at the end."""
@@ -41,7 +41,7 @@ class ArrayHeader:
     """Shape and dtype of a stored array.
 
     Attributes:
-        dtype: as stored; it may be of the other byte order.
+        dtype: as stored; it may have the other byte order.
         shape: samples first.
         start: bytes before the first value.
 
@@ -71,7 +71,7 @@ class ArrayHeader:
         return self.start + self.count * self.row_bytes
 
     def spec(self, name: str) -> TensorSpec:
-        """The array as batches show it: native byte order, any number of samples."""
+        """The array as it is in batches: native byte order, any number of samples."""
         return TensorSpec(name, self.dtype.newbyteorder("="), (None, *self.shape[1:]))
 
 
@@ -80,11 +80,11 @@ def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> Ar
 
     Args:
         stream: at the start of an ``.npy``.
-        where: what it is to the user, such as ``"array 'x' of 'calib.npz'"``; messages begin with it.
+        where: how messages call it, such as ``"array 'x' of 'calib.npz'"``; they begin with it.
         one_sample: the array is a single sample; the result has an axis of size 1 before its own.
 
     Raises:
-        DataFormatError: no ``.npy``, a damaged header, Python objects, a dtype that is no number, or
+        DataFormatError: not an ``.npy``, a damaged header, Python objects, a dtype that is not a number, or
             Fortran order.
         DataShapeError: the array has no axis for the samples.
         EmptyDataError: the array has no values.
@@ -105,24 +105,24 @@ def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> Ar
         shape = (1, *shape)
     if not shape:
         raise DataShapeError(
-            f"{where} is a single value, an axis for the samples is wanted",
+            f"{where} is a single value, expected an axis for the samples",
             hint="save an array whose first axis is the sample",
         )
     if any(size < 0 for size in shape):
         raise DataFormatError(f"{where} has a damaged header: shape {format_shape(shape)}")
     if fortran_order and len(shape) > 1:
         raise DataFormatError(
-            f"{where} is stored in Fortran order, C order is wanted",
+            f"{where} is stored in Fortran order, expected C order",
             hint="save numpy.ascontiguousarray(array)",
         )
     header = ArrayHeader(dtype, shape, start)
     if 0 in shape:
         raise EmptyDataError(
-            f"{where} has shape {format_shape(shape)}, which holds no values",
+            f"{where} has shape {format_shape(shape)}, which has no values",
             hint="save at least one sample",
         )
     if header.row_bytes > MAX_SAMPLE_BYTES:
-        raise DataFormatError(f"{where} declares samples of {header.row_bytes} bytes, 2 GiB is the limit")
+        raise DataFormatError(f"{where} declares samples of {header.row_bytes} bytes, the limit is 2 GiB")
     return header
 
 
@@ -145,9 +145,9 @@ def _parse(stream: Readable, where: str) -> tuple[tuple[int, ...], bool, np.dtyp
     prefix = stream.read(_PREFIX_BYTES)
     version = (prefix[6], prefix[7]) if len(prefix) == _PREFIX_BYTES else None
     if version is None or not prefix.startswith(npy_format.MAGIC_PREFIX):
-        raise DataFormatError(f"{where} is no npy array: its first bytes are {prefix[:8]!r}")
+        raise DataFormatError(f"{where} is not an npy array: its first bytes are {prefix[:8]!r}")
     if version not in _READERS:
-        raise DataFormatError(f"{where} is of npy version {version[0]}.{version[1]}, 1.0 or 2.0 is wanted")
+        raise DataFormatError(f"{where} has npy version {version[0]}.{version[1]}, expected 1.0 or 2.0")
     width = struct.calcsize(_LENGTH_FORMAT[version])
     field = stream.read(width)
     # The length is checked here because numpy would first read as much as the header claims: up to 4 GiB.
@@ -157,9 +157,9 @@ def _parse(stream: Readable, where: str) -> tuple[tuple[int, ...], bool, np.dtyp
     text = stream.read(length)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers of Python 2, and escapes in hostile text
+            warnings.simplefilter("ignore")  # about headers of Python 2, and escapes in malformed text
             shape, fortran, dtype = _READERS[version](io.BytesIO(field + text), MAX_HEADER_BYTES)
-    except Exception as error:  # any text may stand there, and parsing it may raise anything
+    except Exception as error:  # the text may be anything, and parsing it may raise anything
         raise DataFormatError(
             f"{where} has a damaged header: {type(error).__name__}", hint="save it again"
         ) from error
@@ -170,9 +170,7 @@ def _require_numbers(dtype: np.dtype[Any], where: str) -> None:
     if dtype.hasobject:
         raise DataFormatError(
             f"{where} holds Python objects, which ptq never unpickles",
-            hint="save an array of numbers: a list of arrays of one shape becomes one with numpy.stack",
+            hint="save an array of numbers; numpy.stack makes one from a list of arrays of the same shape",
         )
     if dtype.kind not in "biuf":
-        raise DataFormatError(
-            f"{where} has dtype {dtype}, numbers are wanted", hint="save an array of numbers"
-        )
+        raise DataFormatError(f"{where} has dtype {dtype}, expected numbers", hint="save an array of numbers")

@@ -1,7 +1,7 @@
 """An ``.npz`` file: arrays by input name, and perhaps labels.
 
-A member is read as a stream, compressed or not, so that a batch is all that is in memory. Reading a member
-to its end also checks its CRC.
+A member is read as a stream, compressed or not, so that only one batch is in memory. Reading a member to its
+end also checks its CRC.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ptq_cli.core.tensors import Array
 
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Those that numpy writes. zipfile decompresses the others without a bound on the output."""
+"""The compression methods that numpy writes. zipfile does not limit the output of the other ones."""
 
 # What zipfile raises on damaged input; RuntimeError is an encrypted member.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, struct.error)
@@ -29,10 +29,10 @@ class NpzDataset(ArrayDataset):
     """The arrays of an ``.npz`` file, row by row.
 
     Raises:
-        DataFormatError: the archive or a member is damaged, or a member is no array of numbers.
+        DataFormatError: the archive or a member is damaged, or a member is not an array of numbers.
         DataShapeError: the arrays disagree on the number of samples, or one has no axis for them.
-        LabelError: the labels hold no numbers, or not one entry a sample.
-        EmptyDataError: there is no array, or no sample.
+        LabelError: the labels are not numbers, or not one per sample.
+        EmptyDataError: there are no arrays, or no samples.
 
     Example:
         >>> import tempfile, numpy as np
@@ -101,7 +101,7 @@ def _members(archive: zipfile.ZipFile, source: str) -> dict[str, zipfile.ZipInfo
         members[name] = member
     if others:
         raise DataFormatError(
-            f"data '{source}' is a zip archive with '{others[0]}', only .npy members are wanted",
+            f"data '{source}' is a zip archive with '{others[0]}', expected only .npy members",
             hint="save the arrays with numpy.savez; a PyTorch file is a model, not data",
         )
     return members
@@ -113,7 +113,7 @@ def _open_member(
     where = f"array '{name}' of '{source}'"
     if member.compress_type not in _METHODS:
         raise DataFormatError(
-            f"{where} is compressed by zip method {member.compress_type}, stored or deflated is wanted",
+            f"{where} is compressed by zip method {member.compress_type}, expected stored or deflate",
             hint="save it with numpy.savez or numpy.savez_compressed",
         )
     with _zip_errors(where):
@@ -126,7 +126,7 @@ def _open_member(
 def _require_one_count(headers: dict[str, ArrayHeader], label: str | None, source: str) -> None:
     counts = {name: header.count for name, header in headers.items() if name != label}
     if not counts:
-        raise EmptyDataError(f"data '{source}' holds no input array", hint="save an array for each input")
+        raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
     first, count = next(iter(counts.items()))
     for name, other in counts.items():
         if other != count:

@@ -17,14 +17,14 @@ from ptq_cli.core.tensors import TensorSpec
 
 
 class CallableDataset(Dataset):
-    r"""What a callable yields; it is called without arguments, anew for each iteration.
+    r"""The samples that a callable yields; it is called without arguments, again for each iteration.
 
-    Its batches may have any size: they are cut and joined to the size that is asked for. The first batch is
-    made once more on opening, to know names, shapes and dtypes before anything runs.
+    Its batches may have any size: they are split and joined to the requested size. On opening, the first
+    batch is made one extra time to learn names, shapes and dtypes before anything runs.
 
     Raises:
         EntryPointError: the callable cannot be imported, or raised.
-        DataFormatError: it yields something else than arrays.
+        DataFormatError: it yields something other than arrays.
         EmptyDataError: it yields nothing.
 
     Example:
@@ -57,7 +57,7 @@ class CallableDataset(Dataset):
         if not location.endswith(".py"):
             module_file = getattr(sys.modules[location], "__file__", None)
             if module_file is None:
-                return sha256_text(self.source)  # built into the interpreter: there is no text
+                return sha256_text(self.source)  # built into the interpreter: it has no source text
             path = Path(module_file)
         try:
             return sha256_text(f"{name}\n{sha256_file(path)}")
@@ -68,10 +68,10 @@ class CallableDataset(Dataset):
         iterable = self._call()
         if iterable is self._peeked:
             raise DataFormatError(
-                f"data '{self.source}' returned the same iterator twice, and its first batch is gone",
-                hint="make the generator inside the function",
+                f"data '{self.source}' returned the same iterator twice, and its first batch is used up",
+                hint="create the generator inside the function",
             )
-        # What comes in between cannot be passed over: the callable is run, and its batches are not copied.
+        # Batches in between cannot be skipped: the callable runs, but their arrays are not copied.
         return rebatch(self._limited(iterable), batch_size, selection)
 
     def _limited(self, iterable: Iterable[Any]) -> Iterator[Batch]:
@@ -91,13 +91,13 @@ class CallableDataset(Dataset):
 
     def _peek(self) -> Batch:
         iterable = self._call()
-        # Only an iterator can be used up by peeking; a list, which may be large, is not kept.
+        # Reading the first batch uses up only an iterator; a list, which may be large, is not kept.
         self._peeked = iterable if isinstance(iterable, Iterator) else None
         batches = self._batches(iterable)
         first = next(batches, None)
         batches.close()
         if first is None:
-            raise EmptyDataError(f"data '{self.source}' yields no batch", hint="yield at least one")
+            raise EmptyDataError(f"data '{self.source}' yields no batches", hint="yield at least one batch")
         return first
 
     def _call(self) -> Iterable[Any]:
@@ -108,7 +108,7 @@ class CallableDataset(Dataset):
         is_one_batch = isinstance(result, (dict, str, bytes)) or hasattr(result, "__array__")
         if is_one_batch or not isinstance(result, Iterable):
             raise DataFormatError(
-                f"data '{self.source}' returned a {type(result).__name__}, an iterable of batches is wanted",
+                f"data '{self.source}' returned a {type(result).__name__}, expected an iterable of batches",
                 hint="yield each batch, or return a list of them",
             )
         return result
@@ -124,7 +124,7 @@ class CallableDataset(Dataset):
     def _values(self, iterable: Iterable[Any]) -> Iterator[Any]:
         number = 0
         try:
-            # The user's code runs only between the yields; what is raised here is its own.
+            # Only the user's code runs between the yields, so it raised the exception.
             iterator = iter(iterable)
             while True:
                 try:
@@ -139,7 +139,7 @@ class CallableDataset(Dataset):
     def _raised(self, error: Exception, when: str) -> EntryPointError:
         return EntryPointError(
             f"data '{self.source}' raised {when}: {type(error).__name__}: {error}",
-            hint="run the callable in python to see the whole traceback, or use --debug",
+            hint="run the callable in python to see the whole traceback, or pass --debug",
         )
 
     def _where(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What every source of samples is: batches, labels, selections, files in shards.
+"""What all sources of samples have in common: batches, labels, selections, files in shards.
 
-What may enter: what all sources share, and no format.
+What may enter: code that all sources share, but nothing of a single format.
 """

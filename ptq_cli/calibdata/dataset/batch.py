@@ -1,4 +1,4 @@
-"""One batch of samples: arrays by input name, labels, and what to call each sample in a message."""
+"""One batch of samples: arrays by input name, labels, and the name of each sample for messages."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ class Batch:
 
     Attributes:
         inputs: arrays by name; the first axis of each is the sample.
-        labels: what is right for each sample, such as its class, or None.
-        names: what to call each sample in a message, such as ``cat/0001.jpg`` or ``calib.npz[17]``.
+        labels: the correct answer for each sample, such as its class, or None.
+        names: what messages call each sample, such as ``cat/0001.jpg`` or ``calib.npz[17]``.
 
     Shapes:
         inputs: ``(size, ...)`` each.
-        labels: ``(size, ...)``, one whole number each for classes.
+        labels: ``(size, ...)``; for classes one whole number per sample.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""What every source of samples is to the rest of ptq."""
+"""The interface of every source of samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
@@ -10,21 +10,21 @@ from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
 
 ANONYMOUS = ""
-"""Name of the array of a source that has one array and no name for it: images, ``.npy``."""
+"""Name of the array of a source with a single unnamed array: images, ``.npy``."""
 
 
 class Dataset(ABC):
-    """Samples that can be iterated again and again, in one order, without holding them in memory.
+    """Samples that can be iterated repeatedly, always in the same order, without holding them in memory.
 
     Attributes:
-        source: what the user named.
-        count: number of samples, after ``samples``; None where only iterating tells.
-        specs: the arrays as found, by name; the first axis is None. A source with one array and no name
-            for it uses the name ``""``.
-        has_labels: whether each batch carries labels.
+        source: the path, pattern or callable that the user named.
+        count: number of samples, limited by ``samples``; None if only iterating tells.
+        specs: the arrays as found, by name; the first axis is None. A source with a single unnamed array
+            uses the name ``""``.
+        has_labels: whether each batch has labels.
         class_names: name of each class by its label; empty if the source does not know.
-        extras_allowed: whether arrays that are no input of the model are passed over. Where they are not, an
-            array too many is taken for a misspelt name.
+        extras_allowed: whether arrays that are not inputs of the model are ignored. Where they are not, an
+            extra array is taken for a misspelt name.
         default_input: the array that a model with one input takes if none has that input's name, or None.
     """
 
@@ -37,10 +37,10 @@ class Dataset(ABC):
     default_input: str | None = None
 
     def only(self, names: Collection[str]) -> Self:
-        """Return the same data with these arrays alone, where the others then need not be read.
+        """Return the same data with only these arrays; sources that can, do not read the others.
 
         Edge case:
-            A source that reads all arrays in any case returns itself.
+            A source that always reads all arrays returns itself.
         """
         del names
         return self
@@ -56,8 +56,8 @@ class Dataset(ABC):
         """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
 
         Args:
-            batch_size: samples a batch.
-            selection: which of the batches; the others are passed over, unread where the source can.
+            batch_size: samples per batch.
+            selection: which of the batches; the others are skipped, without reading them where possible.
 
         Raises:
             RecipeValueError: the batch size is below 1.

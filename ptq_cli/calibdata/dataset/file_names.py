@@ -1,4 +1,4 @@
-"""Which files hold images, told by their names."""
+"""Tell from a file's name whether it holds an image."""
 
 import os
 
@@ -6,7 +6,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".
 
 
 def printable(name: str) -> str:
-    r"""A file's name as text that can always be written: bytes that are no UTF-8 are escaped.
+    r"""A file's name as text that can always be written: bytes that are not UTF-8 are escaped.
 
     Example:
         >>> printable("cat/\udcff.jpg")
@@ -16,7 +16,7 @@ def printable(name: str) -> str:
 
 
 def is_image(name: str) -> bool:
-    """Tell by its suffix whether a file is an image.
+    """Tell from the suffix whether a file is an image.
 
     Example:
         >>> is_image("1.JPG"), is_image("notes.txt")

@@ -1,6 +1,7 @@
-"""Labels: what is right for each sample, in the data under the name ``label`` or ``labels``.
+"""Labels: the correct answer for each sample, an array of the data named ``label`` or ``labels``.
 
-A class is an integer, a regression has a target of one number or several, a segmentation a mask of integers.
+A class is an integer, the target of a regression one or several numbers, that of a segmentation a mask of
+integers.
 """
 
 from collections.abc import Iterable
@@ -16,10 +17,10 @@ LABEL_NAMES = ("label", "labels")
 
 
 def find_label(names: Iterable[str], where: str) -> str | None:
-    """Return which of the arrays is the labels, or None.
+    """Return the name of the array that holds the labels, or None.
 
     Raises:
-        LabelError: both names are there.
+        LabelError: there are arrays of both names.
 
     Example:
         >>> find_label(["x", "labels"], "it"), find_label(["x"], "it")
@@ -27,7 +28,9 @@ def find_label(names: Iterable[str], where: str) -> str | None:
     """
     found = [name for name in names if name in LABEL_NAMES]
     if len(found) > 1:
-        raise LabelError(f"{where} has both 'label' and 'labels', one is wanted", hint="remove one of them")
+        raise LabelError(
+            f"{where} has both 'label' and 'labels', expected one of them", hint="remove one of them"
+        )
     return found[0] if found else None
 
 
@@ -35,36 +38,36 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
     """Check that an array can be the labels of ``count`` samples.
 
     Raises:
-        LabelError: it holds no numbers, or its first axis is not that of the samples.
+        LabelError: it does not hold numbers, or its first axis is not the sample.
 
     Example:
         >>> require_label_shape(np.dtype("int64"), (5,), 4, "'labels'")
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels, there are 4 samples
+        ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels for 4 samples
     """
     if dtype.kind not in "iuf":
         raise LabelError(
-            f"{where} has dtype {dtype}, numbers are wanted",
+            f"{where} has dtype {dtype}, expected numbers",
             hint="labels are class numbers from 0, or targets",
         )
     if not shape:
         raise LabelError(
-            f"{where} has shape {format_shape(shape)}, one label a sample is wanted: [{count}]",
+            f"{where} has shape {format_shape(shape)}, expected one label per sample: [{count}]",
             hint="the first axis is the sample",
         )
     if shape[0] != count:
-        raise LabelError(f"{where} has {shape[0]} labels, there are {count} samples")
+        raise LabelError(f"{where} has {shape[0]} labels for {count} samples")
 
 
 def as_labels(array: Array, count: int, where: str) -> Array:
-    """Return the labels of ``count`` samples: whole numbers as int64, others with the dtype they have.
+    """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype.
 
     Shapes:
         array, result: ``(count, ...)``.
 
     Raises:
-        LabelError: the array holds no numbers, has another length, or a label does not fit int64.
+        LabelError: the array does not hold numbers, has another length, or a label does not fit into int64.
 
     Example:
         >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'"), as_labels(np.array([0.5]), 1, "'labels'")
@@ -73,16 +76,16 @@ def as_labels(array: Array, count: int, where: str) -> Array:
     require_label_shape(array.dtype, array.shape, count, where)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise LabelError(f"{where} holds NaN or Inf", hint="leave samples without a label out")
+            raise LabelError(f"{where} holds NaN or Inf", hint="remove samples without a label")
         return array
     labels = array.astype(np.int64)
     if array.dtype.kind == "u" and (labels < 0).any():
-        raise LabelError(f"{where} has label {array.max()}, which does not fit int64")
+        raise LabelError(f"{where} has label {array.max()}, which does not fit into int64")
     return labels
 
 
 def is_class_index(labels: Array) -> bool:
-    """Tell whether labels are one whole number a sample.
+    """Tell whether labels are one whole number per sample.
 
     Example:
         >>> is_class_index(np.array([3, 1])), is_class_index(np.array([0.5]))
@@ -96,13 +99,13 @@ def require_labels(dataset: Dataset, why: str) -> None:
 
     Args:
         dataset: the data.
-        why: what needs them, such as ``"metric 'top1'"``; the message begins with it.
+        why: what needs labels, such as ``"metric 'top1'"``; the message begins with it.
 
     Raises:
         LabelError: it has none.
     """
     if not dataset.has_labels:
         raise LabelError(
-            f"{why} needs labels, '{dataset.source}' has none",
+            f"{why} needs labels, and '{dataset.source}' has none",
             hint="add an integer array 'label', or sort images into one folder for each class",
         )

@@ -1,4 +1,4 @@
-"""Batches of any sizes become batches of one size."""
+"""Turn batches of any sizes into batches of one size."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,14 +10,14 @@ from ptq_cli.core.tensors import Array
 
 
 def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
-    """Cut and join batches so that each has ``batch_size`` samples.
+    """Split and join batches so that each has ``batch_size`` samples.
 
-    A batch is smaller where it is the last, or where the next samples cannot be joined to it because their
-    shapes, dtypes or names differ (texts that are padded batch by batch, say).
+    A batch is smaller if it is the last one, or if the next samples cannot be joined to it because their
+    shapes, dtypes or names differ (such as texts that are padded batch by batch).
 
     Args:
         batches: of any sizes.
-        batch_size: of the result.
+        batch_size: samples per resulting batch.
         selection: which of the resulting batches are yielded; the values of the others are not copied.
 
     Example:
@@ -47,12 +47,12 @@ def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EV
 
 
 class _Begun:
-    """A batch that waits for more samples; of one that is not wanted only the size grows."""
+    """A batch that is waiting for more samples; if it is not selected, only its size is counted."""
 
     def __init__(self, first: Batch, *, wanted: bool) -> None:
         self.size = first.size
         self._signature = _signature(first)
-        # Copied, because the source may reuse its arrays for what it yields next.
+        # Copied, because the source may reuse its arrays for the next batch.
         self._parts = [_copy(first)] if wanted else []
 
     def fits(self, batch: Batch) -> bool:
@@ -65,7 +65,7 @@ class _Begun:
             self._parts.append(_copy(batch))
 
     def finish(self) -> Iterator[Batch]:
-        """Yield the batch, if it is wanted."""
+        """Yield the batch if the selection holds it."""
         if self._parts:
             yield _join(self._parts)
 

@@ -1,7 +1,7 @@
-"""Which batches of a set are wanted: one shard of them, and of that what is not done yet.
+"""Which batches of a data set are run: those of one shard, without the ones that are done already.
 
-Whole batches are dealt out, and never single samples: a shard runs the very batches that a single run would
-have run, so its activations are the same to the last bit whatever the size of a batch does to a sum.
+Shards get whole batches and never single samples: a shard runs exactly the batches that a single run would
+have run, so its activations are the same to the last bit, even where a sum depends on the batch's size.
 """
 
 import re
@@ -14,13 +14,13 @@ _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 @dataclass(frozen=True)
 class Shard:
-    """One of several equal shares of a set's batches.
+    """One of several equal shares of a data set's batches.
 
     Batch ``b``, counted from 0, belongs to shard ``b mod count + 1``.
 
     Attributes:
-        number: which one, from 1 to ``count``.
-        count: how many there are.
+        number: which shard, from 1 to ``count``.
+        count: number of shards.
 
     Example:
         >>> str(Shard(2, 8))
@@ -35,7 +35,7 @@ class Shard:
 
 
 WHOLE = Shard()
-"""The one shard that holds every batch."""
+"""The single shard that holds every batch."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Selection:
     """The batches of a shard, without its first ones.
 
     Attributes:
-        shard: whose batches.
-        done: how many of the shard's batches are left out at its start.
+        shard: the shard.
+        done: how many batches at its start are left out.
 
     Example:
         >>> selection = Selection(Shard(2, 3), done=1)
@@ -60,7 +60,7 @@ class Selection:
         return place == self.shard.number - 1 and turn >= self.done
 
     def samples(self, total: int, batch_size: int) -> int:
-        """Return how many samples are selected of a set with ``total`` of them.
+        """Return how many samples are selected from a data set with ``total`` samples.
 
         Example:
             >>> [Selection(Shard(number, 2)).samples(10, 4) for number in (1, 2)]
@@ -68,7 +68,7 @@ class Selection:
         """
         first = (self.done * self.shard.count + self.shard.number - 1) * batch_size
         starts = range(first, total, self.shard.count * batch_size)
-        # Only the set's last batch can be a small one.
+        # Only the last batch of the data set can be smaller.
         return batch_size * len(starts) - max(starts[-1] + batch_size - total, 0) if starts else 0
 
 
@@ -87,8 +87,8 @@ def parse_shard(text: str) -> Shard:
         >>> parse_shard("9/8")
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: there is no shard '9/8': of 8 shards the first is 1 \
-and the last 8
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: there is no shard '9/8': 8 shards are \
+numbered from 1 to 8
         hint: --shard 2/8 is the second of eight
     """
     hint = "--shard 2/8 is the second of eight"
@@ -97,10 +97,10 @@ and the last 8
         raise UsageError(f"--shard '{text[:40]}' is not of the form K/N", hint=hint)
     shard = Shard(int(match[1]), int(match[2]))
     if not shard.count:
-        raise UsageError(f"there is no shard '{text}': at least one shard is wanted", hint=hint)
+        raise UsageError(f"there is no shard '{text}': the number of shards must be at least 1", hint=hint)
     if not 1 <= shard.number <= shard.count:
         raise UsageError(
-            f"there is no shard '{text}': of {shard.count} shards the first is 1 and the last {shard.count}",
+            f"there is no shard '{text}': {shard.count} shards are numbered from 1 to {shard.count}",
             hint=hint,
         )
     return shard

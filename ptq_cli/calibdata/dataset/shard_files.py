@@ -21,7 +21,7 @@ _PIECES, _PIECE_BYTES = 16, 1 << 16
 
 
 def has_range(source: str) -> bool:
-    """Tell whether a name is a pattern of several files.
+    """Tell whether a name is a pattern for several files.
 
     Example:
         >>> has_range("train-{000..099}.tar"), has_range("train-000.tar")
@@ -34,8 +34,8 @@ def expand_ranges(source: str) -> list[str]:
     """Return the names that a pattern stands for, in the order of their numbers.
 
     Edge case:
-        As in a shell, numbers are as wide as the first of the range if that begins with a zero. Of several
-        ranges the last runs fastest.
+        As in a shell, numbers are padded to the width of the range's first number if that begins with a
+        zero. With several ranges, the last one changes fastest.
 
     Raises:
         InputFileError: a range counts downwards, or there are more than a million names.
@@ -52,7 +52,7 @@ def expand_ranges(source: str) -> list[str]:
                 hint="write the smaller number first",
             )
     if math.prod(last - first + 1 for first, last in ranges) > _MOST_FILES:
-        raise InputFileError(f"data '{source}' stands for more than {_MOST_FILES} files")
+        raise InputFileError(f"the pattern '{source}' stands for more than {_MOST_FILES} files")
     return list(_expand(source))
 
 
@@ -71,10 +71,10 @@ def _expand(source: str) -> Iterator[str]:
 def list_shards(folder: str) -> list[str]:
     """Return the paths of a folder's ``.tar`` or ``.parquet`` files by name; none if it has neither.
 
-    Hidden files and other files are ignored. Links are followed: caches of downloads are made of them.
+    Hidden files and other files are ignored. Links are followed, because download caches consist of them.
 
     Raises:
-        DataFormatError: files of both kinds lie in the folder, or images beside them.
+        DataFormatError: the folder has files of both kinds, or images beside them.
         InputFileError: the folder cannot be listed.
 
     Example:
@@ -107,7 +107,7 @@ def list_shards(folder: str) -> list[str]:
         other = kinds[1] if len(kinds) > 1 else str(image)
         raise DataFormatError(
             f"folder '{folder}' has data of two kinds: '{printable(kinds[0])}' and '{printable(other)}'",
-            hint="put each kind into a folder of its own",
+            hint="put each kind into a separate folder",
         )
     return [os.path.join(folder, name) for names in found.values() for name in sorted(names)]  # noqa: PTH118
 
@@ -120,17 +120,17 @@ def _kind(name: str) -> str | None:
 
 
 def require_files(files: Sequence[str]) -> None:
-    """Check that each is a regular file; a pipe would be waited for.
+    """Check that each is a regular file; reading a pipe would block.
 
     Raises:
-        InputFileError: one is missing, no regular file, or cannot be looked at.
+        InputFileError: one is missing, is not a regular file, or cannot be read.
 
     Example:
         >>> require_files(["missing.tar"])
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.InputFileError: PTQ-FILE-001: data 'missing.tar' does not exist
-        hint: check the path; every file of a pattern has to be there
+        hint: check the path; every file of a pattern must exist
     """
     for file in files:
         try:
@@ -138,20 +138,20 @@ def require_files(files: Sequence[str]) -> None:
         except FileNotFoundError as error:
             raise InputFileError(
                 f"data '{printable(file)}' does not exist",
-                hint="check the path; every file of a pattern has to be there",
+                hint="check the path; every file of a pattern must exist",
             ) from error
         except OSError as error:
             raise InputFileError(f"data '{printable(file)}' cannot be read: {error.strerror}") from error
         if not stat.S_ISREG(mode):
-            raise InputFileError(f"data '{printable(file)}' is no regular file")
+            raise InputFileError(f"data '{printable(file)}' is not a regular file")
 
 
 def digest_files(files: Sequence[str]) -> str:
-    """SHA-256 that says which files these are, in their order, whatever they are called; in hexadecimal.
+    """SHA-256 of the files' content in their order, independent of their names; in hexadecimal.
 
     Edge case:
-        Up to 1 GiB altogether all bytes are read. Of larger sets, which would take as long to read as to
-        calibrate on, each file's size and 16 pieces of 64 KiB, evenly spread from its start to its end.
+        Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on:
+        of each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
 
     Raises:
         InputFileError: a file cannot be read.

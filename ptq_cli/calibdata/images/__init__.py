@@ -1,4 +1,4 @@
-"""Folders of images, and encoded images from anywhere.
+"""Folders of images, and encoded images from any source.
 
-What may enter: listing, decoding and normalising of images.
+What may enter: listing, decoding and normalizing images.
 """

@@ -1,4 +1,4 @@
-"""What the image settings mean for sizes and channels, checked before any image is decoded."""
+"""The effect of the image settings on sizes and channels, checked before any image is decoded."""
 
 import math
 
@@ -15,21 +15,21 @@ MAX_PIXELS = 89_478_485
 """Pillow's own limit against decompression bombs: 256 MiB of RGB."""
 
 MAX_IMAGE_BYTES = 3 * MAX_PIXELS + (1 << 20)
-"""Of an encoded image: the largest that is decoded would take as much without compression."""
+"""Limit for the bytes of an encoded image: the largest decoded image takes as much without compression."""
 
 
 def check_image_settings(settings: ImageSettings) -> None:
-    """Check everything about the settings that needs no image.
+    """Check everything about the settings that can be checked without an image.
 
     Raises:
-        RecipeValueError: an unknown mode or layout; mean or std with neither one value nor one a channel;
-            a std of 0; resize or crop of a wrong length, not positive, or a crop larger than the resize.
+        RecipeValueError: an unknown mode or layout; mean or std with neither one value nor one per channel;
+            a std of 0; resize or crop of a wrong length or not positive, or a crop larger than the resize.
 
     Example:
         >>> check_image_settings(ImageSettings(mode="RGB", mean=[0.5, 0.5]))
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: image.mean has 2 values, 1 or 3 are wanted
+        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: image.mean has 2 values, expected 1 or 3
         hint: mode RGB has 3 channels
     """
     _require_known("mode", settings.mode, list(CHANNELS))
@@ -43,13 +43,15 @@ def check_image_settings(settings: ImageSettings) -> None:
     _require_a_value_a_channel("mean", settings.mean, settings.mode)
     _require_a_value_a_channel("std", settings.std, settings.mode)
     if 0 in settings.std:
-        raise RecipeValueError(f"image.std holds 0: {settings.std}", hint="std divides; 1 leaves as it is")
+        raise RecipeValueError(
+            f"image.std holds 0: {settings.std}", hint="pixels are divided by std; 1 changes nothing"
+        )
     if settings.resize and settings.crop:
         _require_crop_in_resize(settings)
 
 
 def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
-    """Height and width that every image ends with, or None where the images decide.
+    """Height and width of every prepared image, or None where they depend on the image.
 
     Example:
         >>> fixed_size(ImageSettings(resize=[256], crop=[224, 224]))
@@ -64,10 +66,10 @@ def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
 
 
 def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSettings) -> TensorSpec:
-    """Return what a batch of images of one size is to the model.
+    """Return the tensor specification of a batch of images of one size.
 
     Shapes:
-        size: height and width, None where the images decide.
+        size: height and width, None where they depend on the image.
 
     Example:
         >>> str(image_spec("x", (32, 24), ImageSettings(mode="L", layout="NHWC")))
@@ -84,8 +86,8 @@ def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, i
 
     Args:
         size: height and width of the image.
-        resize: [height, width], or [n] for the shorter side; the longer one is then rounded down.
-        name: what the image is to the user.
+        resize: [height, width], or [n] for the shorter side; the longer side is then rounded down.
+        name: how messages call the image.
 
     Raises:
         DamagedSampleError: the longer side would make the result larger than any sensible image.
@@ -113,7 +115,7 @@ def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, i
 
 
 def crop_box(size: tuple[int, int], crop: list[int], name: str) -> tuple[int, int, int, int] | None:
-    """Left, top, right and bottom of the crop from the centre, or None without one.
+    """Left, top, right and bottom of the crop from the center, or None without a crop.
 
     Raises:
         RecipeValueError: the crop is larger than the image.
@@ -148,7 +150,7 @@ def _require_known(key: str, value: str, known: list[str]) -> None:
 def _require_size(key: str, value: list[int], lengths: tuple[int, ...]) -> None:
     wanted = "[height, width] or [n]" if 1 in lengths else "[height, width]"
     if len(value) not in lengths:
-        raise RecipeValueError(f"image.{key} has {len(value)} values, {wanted} is wanted: {value}")
+        raise RecipeValueError(f"image.{key} has {len(value)} values, expected {wanted}: {value}")
     if any(size < 1 for size in value):
         raise RecipeValueError(f"image.{key} must be positive, got {value}", hint=f"write it as {wanted}")
 
@@ -156,10 +158,10 @@ def _require_size(key: str, value: list[int], lengths: tuple[int, ...]) -> None:
 def _require_a_value_a_channel(key: str, values: list[float], mode: str) -> None:
     channels = CHANNELS[mode]
     if len(values) not in (1, channels):
-        wanted = "1 is" if channels == 1 else f"1 or {channels} are"
+        wanted = "1" if channels == 1 else f"1 or {channels}"
         raise RecipeValueError(
-            f"image.{key} has {len(values)} values, {wanted} wanted",
-            hint=f"mode {mode} has {channels} channels",
+            f"image.{key} has {len(values)} values, expected {wanted}",
+            hint=f"mode {mode} has {channels} channel{'s' if channels > 1 else ''}",
         )
     if not all(math.isfinite(value) for value in values):
         raise RecipeValueError(f"image.{key} must be finite, got {values}")
@@ -167,7 +169,7 @@ def _require_a_value_a_channel(key: str, values: list[float], mode: str) -> None
 
 def _require_crop_in_resize(settings: ImageSettings) -> None:
     crop, resize = settings.crop, settings.resize
-    # With [n] only the shorter side is known, and it may be either; the crop's shorter side must fit in it.
+    # With [n] only the shorter side is known, whichever it is; the crop's shorter side must fit into it.
     fits = crop[0] <= resize[0] and crop[1] <= resize[1] if len(resize) == 2 else min(crop) <= resize[0]
     if not fits:
         raise RecipeValueError(

@@ -1,8 +1,8 @@
-"""One encoded image becomes pixels: decoded, converted, resized, cropped.
+"""Turn one encoded image into pixels: decode, convert, resize, crop.
 
-The EXIF orientation is not applied: torchvision, timm and TensorFlow train without it, and calibration has
-to see what the model was trained on. Resizing is Pillow's bilinear with antialiasing, torchvision's default
-for images.
+The EXIF orientation is not applied: torchvision, timm and TensorFlow train without it, and calibration must
+use the same images as training. Resizing is Pillow's bilinear filter with antialiasing, torchvision's
+default for images.
 """
 
 import io
@@ -25,8 +25,8 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
 
     Args:
         path: the file.
-        name: what it is to the user, such as ``"image 'cat/1.jpg' of 'calib'"``; messages begin with it.
-        settings: checked ones.
+        name: how messages call it, such as ``"image 'cat/1.jpg' of 'calib'"``; they begin with it.
+        settings: the image settings, already checked.
 
     Shapes:
         result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
@@ -35,7 +35,7 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
         0 to 255.
 
     Edge case:
-        Of an animated image the first frame is taken; an alpha channel is dropped.
+        The first frame of an animated image is used; an alpha channel is dropped.
 
     Raises:
         InputFileError: the file cannot be read.
@@ -54,10 +54,10 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
 
 
 def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an encoded image; everything but the file is as in ``decode_image``.
+    """Return the pixels of an encoded image; everything except the file is as in ``decode_image``.
 
     Raises:
-        DamagedSampleError, DataFormatError, RecipeValueError: as of ``decode_image``.
+        DamagedSampleError, DataFormatError, RecipeValueError: as raised by ``decode_image``.
     """
     image = _load(content, name, "L" if settings.mode == "L" else "RGB")
     height, width = resized((image.height, image.width), settings.resize, name)
@@ -97,7 +97,7 @@ def _load(content: bytes, name: str, mode: str) -> Image.Image:
         return _convert(image, name, mode)
     except PtqError:
         raise
-    except Exception as error:  # Pillow's decoders raise anything on hostile bytes, SyntaxError even
+    except Exception as error:  # on malformed bytes Pillow's decoders may raise anything, even SyntaxError
         raise _damaged(name, error) from error
 
 
@@ -130,17 +130,17 @@ def _convert(image: Image.Image, name: str, mode: str) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         # Pillow would clip such values to 255 instead of scaling them.
         raise DataFormatError(
-            f"{name} has pixels of mode {image.mode}, 8 bits a channel are wanted",
+            f"{name} has pixels of mode {image.mode}, expected 8 bits per channel",
             hint="convert it to 8 bits, or give arrays as .npz",
         )
     if "transparency" in image.info:
-        image = image.convert("RGBA")  # a palette with alpha has no direct way to RGB
+        image = image.convert("RGBA")  # a palette with alpha cannot be converted to RGB directly
     return image.convert(mode)
 
 
 def _damaged(name: str, error: Exception) -> DamagedSampleError:
     if isinstance(error, UnidentifiedImageError):
-        reason = "it is no image of a known kind"  # Pillow's text names a memory address
+        reason = "it is not an image of a known kind"  # Pillow's text names a memory address
     elif isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         reason = f"it has more than {MAX_PIXELS} pixels, as decompression bombs do"
     else:

@@ -24,11 +24,11 @@ from ptq_cli.recipe.schema import ImageSettings
 
 
 class ImageDataset(Dataset):
-    """The images of a folder as float32 arrays; the order is that of ``list_images``.
+    """The images of a folder as float32 arrays, in the order of ``list_images``.
 
     Raises:
         RecipeValueError: a setting cannot be used.
-        EmptyDataError, DataFormatError, InputFileError: as of ``list_images``.
+        EmptyDataError, DataFormatError, InputFileError: as raised by ``list_images``.
         DamagedSampleError: the first image, whose size may be needed, is damaged.
 
     Example:
@@ -55,7 +55,7 @@ class ImageDataset(Dataset):
         self.specs = {ANONYMOUS: image_spec(ANONYMOUS, self._size, settings)}
 
     def digest(self) -> str:
-        """SHA-256 of the names and sizes of all images of the folder; none is opened."""
+        """SHA-256 of the names and file sizes of all images of the folder; no image is opened."""
         return digest_listing(self.source, self._all_names)
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Which images a folder holds, in which order, found by listing alone: no file is opened."""
+"""Which images a folder holds, in which order. Only folders are listed; no file is opened."""
 
 import hashlib
 import itertools
@@ -10,7 +10,7 @@ from ptq_cli.calibdata.dataset.file_names import SUFFIXES, is_image, printable
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 
 _NO_CLASSES = ("__MACOSX",)
-"""Folders that archivers leave behind; as a class they would shift every label."""
+"""Folders that archivers leave behind; taken for classes, they would shift every label."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ImageListing:
     Attributes:
         names: paths relative to the folder, with forward slashes.
         labels: index of each image's class; empty without class folders.
-        class_names: sorted names of the class folders; empty without.
+        class_names: sorted names of the class folders; empty without class folders.
     """
 
     names: list[str]
@@ -31,16 +31,16 @@ class ImageListing:
 def list_images(root: str) -> ImageListing:
     """List the images of a folder.
 
-    A folder whose images lie in subfolders has one class for each of them, also for an empty one, so that
-    the labels do not depend on which images were picked. Images deeper inside a class folder belong to it.
-    The order is the first of each class, then the second of each, and so on, each class sorted by name: the
-    first so many samples are then spread over the classes. Without subfolders the order is by name.
+    If the images lie in subfolders, each subfolder is a class, even an empty one, so that the labels do not
+    depend on which images were picked. Images deeper inside a class folder belong to that class.
+    The order is the first image of each class, then the second of each, and so on, each class sorted by
+    name, so that the first N samples are spread over the classes. Without subfolders the order is by name.
 
-    Hidden files and files with other suffixes are ignored. A link to an image is followed if it stays in
-    the folder; one that leaves it, and any link to a folder, is refused.
+    Hidden files and files with other suffixes are ignored. A link to an image inside the folder is followed;
+    a link that leaves the folder, and any link to a folder, is refused.
 
     Raises:
-        EmptyDataError: there is no image.
+        EmptyDataError: there are no images.
         DataFormatError: images lie both beside and in subfolders, or a link is refused.
         InputFileError: a folder cannot be listed.
 
@@ -62,7 +62,7 @@ def list_images(root: str) -> ImageListing:
     if top and nested is not None:
         raise DataFormatError(
             f"folder '{root}' has images both beside and in subfolders: '{min(top)}' and '{nested}'",
-            hint="either put every image into a class folder, or all into one folder",
+            hint="put every image into a class folder, or all images into one folder",
         )
     if top:
         return ImageListing(sorted(top), [], ())
@@ -79,8 +79,8 @@ def digest_listing(root: str, names: list[str]) -> str:
     """SHA-256 of the images' names and sizes, in hexadecimal; no file is opened.
 
     Edge case:
-        A file whose content changed but not its size or name keeps the digest: reading every image of a
-        large folder only to tell would take as long as calibrating.
+        If a file's content changed but not its size or name, the digest stays the same: reading every image
+        of a large folder to compute it would take as long as calibrating.
 
     Raises:
         InputFileError: a file is gone.
@@ -91,7 +91,7 @@ def digest_listing(root: str, names: list[str]) -> str:
             size = os.stat(f"{root}/{name}").st_size  # noqa: PTH116 - a Path for each of a million files is slow
         except OSError as error:
             raise InputFileError(f"image '{printable(name)}' cannot be read: {error.strerror}") from error
-        # The length of the name comes first, so that no two listings spell the same bytes.
+        # The length of the name comes first, so that two different listings never give the same bytes.
         encoded = os.fsencode(name)
         digest.update(b"%d:%s:%d\n" % (len(encoded), encoded, size))
     return digest.hexdigest()
@@ -134,7 +134,7 @@ def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: s
     if entry.is_dir():
         raise DataFormatError(
             f"'{printable(name)}' of '{root}' is a link to a folder, which is not followed",
-            hint="links to folders can run in circles; move or copy the folder there",
+            hint="links to folders can form cycles; move or copy the folder there",
         )
     if not is_image(entry.name):
         return False

@@ -1,4 +1,4 @@
-"""A batch of pixels becomes the model's input: scale, mean, std and layout, over the whole batch at once."""
+"""Turn a batch of pixels into the model's input: scale, mean, std and layout, for the whole batch at once."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
         result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
 
     Units:
-        pixels: 0 to 255. mean, std: those of the scaled values, in the order of the mode's channels.
+        pixels: 0 to 255. mean, std: in units of the scaled values, in the order of the mode's channels.
 
     Example:
         >>> pixels = np.array([[[[255, 0, 0]]]], np.uint8)
@@ -30,8 +30,8 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
     channel_shape: tuple[int, ...] = (-1,)
     if settings.layout == "NCHW":
         pixels, channel_shape = pixels.transpose(0, 3, 1, 2), (-1, 1, 1)
-    # Each step works in place: the only array beside the pixels is the result. The order of the steps is
-    # kept instead of folded into one factor, so that the values are those that training computed.
+    # Each step works in place, so that the only array besides the pixels is the result. The steps are not
+    # folded into one factor, so that the values are the same as in training.
     result = np.empty(pixels.shape, np.float32)
     np.multiply(pixels, np.float32(settings.scale), out=result, dtype=np.float32)
     if any(settings.mean):
@@ -44,13 +44,13 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
 def normalise_images(
     images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str], settings: ImageSettings, source: str
 ) -> npt.NDArray[np.float32]:
-    """Return decoded images as one normalised batch.
+    """Return decoded images as one normalized batch.
 
     Args:
         images: as ``decode_bytes`` returns them.
-        names: what each is to the user.
-        settings: checked ones.
-        source: what the user named; the message of an error has it.
+        names: how messages call each image.
+        settings: the image settings, already checked.
+        source: the data that the user named, for messages.
 
     Shapes:
         result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
@@ -72,7 +72,7 @@ def normalise_images(
 def require_size_of_first(
     found: tuple[int, ...], first: tuple[int, ...], name: str, first_name: str, source: str
 ) -> None:
-    """Check that an image can be put into one batch with the first.
+    """Check that an image has the same size as the first one of its batch.
 
     Shapes:
         found, first: begin with height and width.

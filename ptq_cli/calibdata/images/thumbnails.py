@@ -1,4 +1,4 @@
-"""A model's input becomes a small picture again, where it looks like one."""
+"""Turn a model's input back into a small picture, if it looks like one."""
 
 import io
 
@@ -10,26 +10,26 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.schema import ImageSettings
 
 LARGEST = 64
-"""Pixels of a side; a larger picture is made smaller, a smaller one is kept."""
+"""Largest side in pixels; a larger picture is scaled down, a smaller one is kept."""
 SMALLEST = 4
-"""Pixels of a side; what is smaller is a list of numbers rather than a picture."""
+"""Smallest side in pixels; anything smaller is a list of numbers rather than a picture."""
 QUALITY = 88
 SLACK = 2.0
-"""How far beyond 0 to 255 pixels may lie and still be what the image settings made: rounding, resizing."""
+"""How far outside 0 to 255 pixels may lie because of rounding and resizing."""
 
 
 def thumbnail(sample: Array, settings: ImageSettings) -> bytes | None:
-    r"""Return a sample as a small JPEG; None where it is no picture.
+    r"""Return a sample as a small JPEG; None if it is not a picture.
 
-    The steps of the image settings are undone. Where that gives no pixels, as for an array that was prepared
-    elsewhere, the sample's own range is stretched to black and white.
+    The steps of the image settings are undone. Where the result is not pixels, as for an array that was
+    prepared elsewhere, the sample's own range is mapped to black and white.
 
     Args:
         sample: one sample of a model's input.
-        settings: which the pixels were normalised by.
+        settings: the image settings that the pixels were normalized with.
 
     Shapes:
-        sample: [H, W], or with 1 or 3 channels [C, H, W] or [H, W, C]; neither side below 4.
+        sample: [H, W], or with 1 or 3 channels [C, H, W] or [H, W, C]; H and W at least 4.
 
     Example:
         >>> thumbnail(np.zeros((3, 8, 8), np.float32), ImageSettings())[:2]

@@ -1,4 +1,4 @@
 """Parquet files: a row is a sample.
 
-What may enter: what asks pyarrow for rows, and makes arrays of columns.
+What may enter: code that asks pyarrow for rows and makes arrays from columns.
 """

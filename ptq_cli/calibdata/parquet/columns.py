@@ -1,4 +1,4 @@
-"""The columns of a Parquet file become arrays: numbers, lists of numbers, and encoded images."""
+"""Turn the columns of a Parquet file into arrays: numbers, lists of numbers, and encoded images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _BYTES = "bytes"
 """The field that holds the encoded image in a column of ``{"bytes": …, "path": …}``."""
 
 NameOfRow = Callable[[int], str]
-"""What a row of the array at hand is to the user."""
+"""Returns how messages call a row of the array."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class ParquetColumn:
     Attributes:
         name: as in the file.
         is_image: whether each value is an encoded image.
-        dtype: of the numbers; None for images.
-        shape: of a sample; None for an axis whose size each row has for itself. Empty for images.
-        read: what is read of it.
+        dtype: dtype of the numbers; None for images.
+        shape: shape of a sample; None for an axis whose size differs from row to row. Empty for images.
+        read: the path that is read from the file.
     """
 
     name: str
@@ -40,14 +40,14 @@ class ParquetColumn:
     read: str
 
     def spec(self, settings: ImageSettings) -> TensorSpec:
-        """Return what batches of it look like."""
+        """Return the tensor specification of its batches."""
         if self.dtype is None:
             return image_spec(self.name, fixed_size(settings) or (None, None), settings)
         return TensorSpec(self.name, self.dtype, (None, *self.shape))
 
 
 def column_of(field: pa.Field) -> ParquetColumn | None:
-    """Return what a field is, or None where it is neither numbers nor encoded images: text, dates.
+    """Return the column of a field, or None if it is neither numbers nor encoded images: text, dates.
 
     Example:
         >>> column_of(pa.field("ids", pa.list_(pa.int64()))).shape
@@ -112,7 +112,7 @@ def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Arr
         entries *= size
         array = array.flatten()
     _require_all(array, column, entries, name_of)
-    # Copied, because what belongs to Arrow is read-only, and keeps all of its row group's page alive.
+    # Copied, because Arrow's memory is read-only and keeps the page of the whole row group alive.
     return np.array(array.to_numpy(zero_copy_only=False)).reshape(shape)
 
 
@@ -122,8 +122,8 @@ def as_images(
     """Return the decoded images of rows.
 
     Raises:
-        DataFormatError: a row has no image, or one larger than any that is decoded.
-        PtqError: as of ``decode_bytes``.
+        DataFormatError: a row has no image, or one that is larger than the limit.
+        PtqError: as raised by ``decode_bytes``.
     """
     _require_all(array, column, 1, name_of)
     if pa.types.is_struct(array.type):
@@ -131,7 +131,7 @@ def as_images(
         if array.null_count:
             without = name_of(_first_null(array))
             raise DataFormatError(
-                f"image '{column.name}' of {without} has no bytes, and its path is not followed",
+                f"image '{column.name}' of {without} has no bytes, and ptq does not follow its path",
                 hint="embed the images in the Parquet files",
             )
     images = []
@@ -139,7 +139,7 @@ def as_images(
         where = f"image '{column.name}' of {name_of(row)}"
         content = value.as_py()
         if len(content) > MAX_IMAGE_BYTES:
-            raise DataFormatError(f"{where} has {len(content)} bytes, at most {MAX_IMAGE_BYTES} are read")
+            raise DataFormatError(f"{where} has {len(content)} bytes, the limit is {MAX_IMAGE_BYTES}")
         images.append(decode_bytes(content, where, settings))
     return images
 
@@ -149,8 +149,8 @@ def join_tensors(parts: Sequence[Array], column: ParquetColumn, names: Sequence[
 
     Args:
         parts: at least one.
-        column: whose they are.
-        names: what the first row of each part is to the user.
+        column: the column that they belong to.
+        names: how messages call the first row of each part.
 
     Raises:
         DataShapeError: they differ in shape.
@@ -180,14 +180,16 @@ def _one_length(array: pa.Array, column: ParquetColumn, entries: int, name_of: N
             first = int(others[0])
             raise _ragged(column, name_of(first // entries), [int(lengths[first])], [size])
     if not size:
-        raise EmptyDataError(f"column '{column.name}' of {name_of(0)} is empty", hint="give it values")
+        raise EmptyDataError(
+            f"column '{column.name}' of {name_of(0)} is empty", hint="fill it, or remove the row"
+        )
     return size
 
 
 def _ragged(column: ParquetColumn, name: str, found: list[int], wanted: list[int]) -> DataShapeError:
     return DataShapeError(
-        f"column '{column.name}' of {name} has length {_shown(found)}, unlike {_shown(wanted)} "
-        "before it in the same batch",
+        f"column '{column.name}' of {name} has length {_shown(found)}, but rows before it in "
+        f"the same batch have {_shown(wanted)}",
         hint="pad the lists to one length, or set batch_size = 1",
     )
 
@@ -200,7 +202,7 @@ def _require_all(array: pa.Array, column: ParquetColumn, entries: int, name_of: 
     if array.null_count:
         raise DataFormatError(
             f"column '{column.name}' of {name_of(_first_null(array) // entries)} has a missing value",
-            hint="fill it, or leave the row out",
+            hint="fill it, or remove the row",
         )
 
 

@@ -1,4 +1,4 @@
-"""Parquet files: a row is a sample, a column an input of the model, images or labels."""
+"""Parquet files: a row is a sample, a column is an input of the model, images or labels."""
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
@@ -21,13 +21,13 @@ from ptq_cli.recipe.schema import ImageSettings
 class ParquetDataset(Dataset):
     """The rows of Parquet files, in the order of the files; a few rows are in memory at a time.
 
-    Columns that are no input of the model are not read. Row groups of which no batch is wanted are passed
-    over unread.
+    Columns that are not inputs of the model are not read. Row groups without a selected batch are skipped
+    without reading them.
 
     Raises:
         DataFormatError: a footer is damaged.
-        EmptyDataError: there is no row, or no column of numbers or images.
-        LabelError: the labels hold no numbers, or not one entry a sample.
+        EmptyDataError: there are no rows, or no column of numbers or images.
+        LabelError: the labels are not numbers, or not one per sample.
         RecipeValueError: an image setting cannot be used.
 
     Example:
@@ -53,13 +53,13 @@ class ParquetDataset(Dataset):
         self._parts = tuple(open_part(file) for file in files)
         total = sum(sum(part.groups) for part in self._parts)
         if not total:
-            raise EmptyDataError(f"data '{source}' holds no rows")
+            raise EmptyDataError(f"data '{source}' has no rows")
         self.count: int = total if samples is None else min(samples, total)
         self._label = _label_column(self._parts[0])
         self._columns = tuple(column for column in self._parts[0].columns.values() if column != self._label)
         if not self._columns:
             raise EmptyDataError(
-                f"data '{source}' holds no column of numbers or images",
+                f"data '{source}' has no column of numbers or images",
                 hint="a column may hold numbers, lists of numbers of one length, or encoded images",
             )
         self.has_labels = self._label is not None
@@ -74,7 +74,7 @@ class ParquetDataset(Dataset):
         return narrowed
 
     def digest(self) -> str:
-        """SHA-256 of the files, as ``digest_files`` says."""
+        """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
@@ -99,7 +99,7 @@ class ParquetDataset(Dataset):
     def _rows(
         self, columns: Sequence[ParquetColumn], batch_size: int, selection: Selection
     ) -> Iterator[tuple[int, Rows]]:
-        """Yield the rows of all row groups that hold some of a selected batch, each with its place."""
+        """Yield the rows of all row groups that contain parts of a selected batch, each with its position."""
         at = 0
         for part in self._parts:
             for group, rows in enumerate(part.groups):
@@ -111,7 +111,7 @@ class ParquetDataset(Dataset):
                         yield place, found
                         place += len(found.values)
                         if place >= end < at + rows:
-                            return  # what --samples leaves out is not read
+                            return  # rows that --samples leaves out are not read
                 at += rows
 
     def _batch(self, pieces: Sequence[Rows]) -> Batch:
@@ -149,14 +149,14 @@ def _label_column(part: ParquetPart) -> ParquetColumn | None:
     column = numbers[name]
     if column.shape or column.dtype is None or column.dtype.kind not in "iuf":
         raise LabelError(
-            f"column '{name}' of {part.where} is {part.types[name]}, one number a row is wanted",
+            f"column '{name}' of {part.where} is {part.types[name]}, expected one number per row",
             hint="labels are class numbers from 0, or targets",
         )
     return column
 
 
 def _default_input(columns: Sequence[ParquetColumn]) -> str | None:
-    """Return the column that a model with one input takes: the only one, or the only one of images."""
+    """Return the column that a model with one input takes: the only column, or the only one with images."""
     images = [column for column in columns if column.is_image]
     for candidates in (columns, images):
         if len(candidates) == 1:

@@ -15,7 +15,7 @@ from ptq_cli.calibdata.parquet.columns import ParquetColumn, column_of
 from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
 
 _BUFFER_BYTES = 1 << 20
-"""Pages are read as they are needed; without a buffer, or with pre_buffer, a whole row group is."""
+"""Pages are read as they are needed; without a buffer, or with pre_buffer, a whole row group is read."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class ParquetPart:
 
     Attributes:
         path: where it is.
-        columns: those that can be an input, by name.
-        types: of all columns, as Arrow writes them.
-        groups: rows of each row group.
+        columns: the columns that can be an input, by name.
+        types: the types of all columns, as Arrow writes them.
+        groups: number of rows of each row group.
     """
 
     path: str
@@ -36,11 +36,11 @@ class ParquetPart:
 
     @property
     def where(self) -> str:
-        """What the file is to the user."""
+        """How messages call the file."""
         return f"data '{printable(self.path)}'"
 
     def name_of(self, row: int) -> str:
-        """What a sample is to the user.
+        """How messages call a sample.
 
         Example:
             >>> ParquetPart("data/a.parquet", {}, {}, ()).name_of(7)
@@ -49,22 +49,22 @@ class ParquetPart:
         return f"{printable(Path(self.path).name)}[{row}]"
 
     def require_columns(self, columns: Sequence[ParquetColumn], first: "ParquetPart") -> None:
-        """Check that these columns are as in the first file.
+        """Check that these columns are the same as in the first file.
 
         Raises:
             DataNameError: one is missing.
-            DataTypeError: one is of another type.
+            DataTypeError: one has another type.
         """
         for column in columns:
             if column.name not in self.types:
                 raise DataNameError(
                     f"{self.where} has no column '{column.name}', unlike '{printable(first.path)}'",
-                    hint="all files have to have the same columns",
+                    hint="all files must have the same columns",
                 )
             if self.columns.get(column.name) != column:
                 raise DataTypeError(
                     f"column '{column.name}' of {self.where} is {self.types[column.name]}, "
-                    f"in '{printable(first.path)}' {first.types[column.name]}",
+                    f"but in '{printable(first.path)}' it is {first.types[column.name]}",
                     hint="write all files with one schema",
                 )
 
@@ -75,8 +75,8 @@ class Rows:
 
     Attributes:
         part: the file.
-        start: number of the first, within the file.
-        values: a column each.
+        start: number of the first row, within the file.
+        values: one entry per column.
     """
 
     part: ParquetPart
@@ -84,11 +84,11 @@ class Rows:
     values: pa.RecordBatch
 
     def name_of(self, row: int) -> str:
-        """What a row of these is to the user."""
+        """How messages call one of these rows."""
         return self.part.name_of(self.start + row)
 
     def cut(self, start: int, count: int) -> "Rows":
-        """Return ``count`` rows from ``start`` on, without a copy."""
+        """Return ``count`` rows from ``start`` on, without copying."""
         return Rows(self.part, self.start + start, self.values.slice(start, count))
 
 
@@ -96,7 +96,7 @@ def open_part(path: str) -> ParquetPart:
     """Read a file's footer.
 
     Raises:
-        DataFormatError: it is no Parquet file, is damaged, or has two columns of one name.
+        DataFormatError: it is not a Parquet file, is damaged, or has two columns of one name.
         InputFileError: it cannot be read.
     """
     where = f"data '{printable(path)}'"
@@ -109,8 +109,8 @@ def open_part(path: str) -> ParquetPart:
             raise DataFormatError(f"{where} has two columns named '{name}'", hint="write it again")
     if sum(groups) != total or any(rows < 0 for rows in groups):
         raise DataFormatError(
-            f"{where} is damaged: its row groups have {sum(groups)} rows, the file {total}",
-            hint="fetch or write it again",
+            f"{where} is damaged: its row groups have {sum(groups)} rows, the file has {total}",
+            hint="download or write it again",
         )
     found = [column_of(field) for field in schema]
     columns = {column.name: column for column in found if column is not None}
@@ -149,31 +149,31 @@ def read_group(
             yield Rows(part, start + done - len(values), values)
     if done != wanted:
         raise DataFormatError(
-            f"{part.where} is damaged: a row group of {wanted} rows has {done}",
-            hint="fetch or write it again",
+            f"{part.where} is damaged: found {done} rows in a row group of {wanted}",
+            hint="download or write it again",
         )
 
 
 def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn], where: str) -> None:
-    # What the footer says of a single column is left alone: pyarrow ends the process where that is damaged.
+    # What the footer says about single columns is not read: if that is damaged, pyarrow ends the process.
     declared = group.total_byte_size // max(group.num_rows, 1)
     for column in columns:
         if column.dtype is not None:
             declared = max(declared, column.dtype.itemsize * math.prod(size or 1 for size in column.shape))
     if declared > MAX_SAMPLE_BYTES:
-        raise DataFormatError(f"{where} declares samples of {declared} bytes, 2 GiB is the limit")
+        raise DataFormatError(f"{where} declares samples of {declared} bytes, the limit is 2 GiB")
 
 
 @contextlib.contextmanager
 def _parquet_errors(where: str) -> Iterator[None]:
     try:
         yield
-    except MemoryError as error:  # pyarrow's own among them
+    except MemoryError as error:  # this includes pyarrow's own
         raise DataFormatError(f"{where} does not fit in memory", hint="lower batch_size") from error
     except (FileNotFoundError, PermissionError) as error:
         raise InputFileError(f"{where} cannot be read: {error.strerror}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise DataFormatError(
-            f"{where} is damaged, or is Parquet that is not read: {first_line(error)}",
-            hint="fetch or write it again",
+            f"{where} is damaged, or a kind of Parquet that ptq does not read: {first_line(error)}",
+            hint="download or write it again",
         ) from error

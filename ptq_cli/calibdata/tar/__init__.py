@@ -1,4 +1,4 @@
 """WebDataset-style tar shards.
 
-What may enter: what reads members of an archive forward; nothing is extracted.
+What may enter: code that reads the members of an archive forward; nothing is extracted.
 """

@@ -128,7 +128,7 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
 def _next_header(stream: IO[bytes], where: str) -> TarHeader | None:
     block = read_exactly(stream, BLOCK_BYTES, where, or_end=True)
     if not block:
-        raise DataFormatError(f"{where} is truncated: it has no end mark", hint="make or fetch it again")
+        raise DataFormatError(f"{where} is truncated: it has no end mark", hint="create or download it again")
     return parse_header(block, where)
 
 
@@ -144,7 +144,7 @@ def _extended(stream: IO[bytes], header: TarHeader, where: str) -> dict[bytes, b
     if header.kind == PAX:
         return records
     if b"path" in records or b"size" in records:
-        raise DataFormatError(f"{where} has one name or size for all members", hint="make it again")
+        raise DataFormatError(f"{where} has one name or size for all members", hint="create it again")
     return {}
 
 
@@ -167,7 +167,7 @@ def _require_end(stream: IO[bytes], where: str) -> None:
         if left > 0:
             return
     raise DataFormatError(
-        f"{where} goes on after its end", hint="archives that were joined are read one by one: name each"
+        f"{where} has data after its end", hint="name archives that were concatenated one by one"
     )
 
 
@@ -192,12 +192,15 @@ def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = Fa
             parts.append(part)
             left -= len(part)
     except _DAMAGED as error:
-        raise DataFormatError(f"{where} is damaged or truncated: {error}", hint="fetch it again") from error
+        raise DataFormatError(
+            f"{where} is damaged or truncated: {error}", hint="download it again"
+        ) from error
     except OSError as error:
         raise InputFileError(f"{where} cannot be read: {error.strerror or error}") from error
     if left and not or_end:
         raise DataFormatError(
-            f"{where} is truncated: {count - left} of {count} bytes are there", hint="make or fetch it again"
+            f"{where} is truncated: {count - left} of {count} bytes are there",
+            hint="create or download it again",
         )
     return b"".join(parts)
 
@@ -212,6 +215,8 @@ def skip(stream: IO[bytes], count: int, where: str) -> None:
     try:
         stream.seek(count, os.SEEK_CUR)
     except _DAMAGED as error:
-        raise DataFormatError(f"{where} is damaged or truncated: {error}", hint="fetch it again") from error
+        raise DataFormatError(
+            f"{where} is damaged or truncated: {error}", hint="download it again"
+        ) from error
     except OSError as error:
         raise InputFileError(f"{where} cannot be read: {error.strerror or error}") from error

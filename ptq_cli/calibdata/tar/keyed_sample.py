@@ -1,4 +1,4 @@
-"""The members of one sample of a tar shard are put together."""
+"""Put the members of one sample of a tar shard together."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.schema import ImageSettings
 
 MOST_ARRAYS = 256
-"""Of one sample; names whose number stands behind a dot would make one sample of a whole shard."""
+"""Most arrays of one sample; names with the number after a dot would make one sample of a whole shard."""
 
 _NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
 
@@ -34,10 +34,10 @@ class Entry:
     """A member that belongs to a sample.
 
     Attributes:
-        key: the sample's.
-        sample: what the sample is to the user.
-        where: what the member is to the user.
-        role: what it is to its sample.
+        key: the sample's key.
+        sample: how messages call the sample.
+        where: how messages call the member.
+        role: its role in the sample.
         member: its content.
     """
 
@@ -49,14 +49,14 @@ class Entry:
 
 
 def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
-    """Yield the members of a shard that belong to a sample; the others are passed over.
+    """Yield the members of a shard that belong to a sample; the others are skipped.
 
     Args:
         stream: the archive, decompressed.
         file: its path, for messages.
 
     Raises:
-        DataFormatError, InputFileError: as of ``tar_members``.
+        DataFormatError, InputFileError: as raised by ``tar_members``.
     """
     shard = printable(Path(file).name)
     for member in tar_members(stream, f"data '{printable(file)}'"):
@@ -71,7 +71,7 @@ def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
 
 
 def is_sample(entries: Iterable[Entry]) -> bool:
-    """Tell whether members of one key are a sample: one of them is no ``.json``, which describes anything."""
+    """Tell whether members with the same key are a sample: not all of them are ``.json``."""
     return any(entry.role.kind is not Kind.JSON for entry in entries)
 
 
@@ -82,16 +82,16 @@ def read_sample(
 
     Args:
         entries: the members, in the order of the archive.
-        settings: how images become arrays; checked ones.
-        names: of the images and arrays that are read; None for all.
-        with_json: look for a label in a ``.json``, too.
+        settings: how images become arrays; already checked.
+        names: the images and arrays to read; None for all.
+        with_json: look for a label in a ``.json`` too.
 
     Returns:
-        The sample, or None where ``is_sample`` is false.
+        The sample, or None if ``is_sample`` is false.
 
     Raises:
         DataFormatError: two members have one name, there are too many, or one is damaged.
-        LabelError: there are two labels, or one is no integer.
+        LabelError: there are two labels, or one is not an integer.
         PtqError: an image or an array cannot be read.
     """
     parts = _Parts(settings=settings, names=names, with_json=with_json)
@@ -142,7 +142,7 @@ class _Parts:
         if len(self.arrays) + len(self.images) == MOST_ARRAYS:
             raise DataFormatError(
                 f"sample '{entry.sample}' has more than {MOST_ARRAYS} arrays, such as {entry.where}",
-                hint="a sample's key ends at the first dot; rename what differs behind it",
+                hint="a sample's key ends at the first dot; rename the files so that keys differ before it",
             )
         if entry.role.kind is Kind.IMAGE:
             self.images[name] = read_image(entry.member, entry.where, self.settings)

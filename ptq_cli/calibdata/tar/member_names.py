@@ -1,4 +1,4 @@
-"""What a member of a tar shard is to its sample, told by its name as in WebDataset.
+"""The role of a tar member in its sample, which its name tells, as in WebDataset.
 
 A sample is consecutive members with one key: the path up to the first dot of the base name. The rest of the
 name, its extension, says what the member is.
@@ -24,11 +24,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Role:
-    """What a member is to its sample.
+    """The role of a member in its sample.
 
     Attributes:
         kind: how it is read.
-        name: of the model's input; empty where the name has none, and for labels.
+        name: name of the model's input; empty for labels, and where the member's name has none.
     """
 
     kind: Kind
@@ -36,9 +36,9 @@ class Role:
 
 
 def split_name(path: str) -> tuple[str, str] | None:
-    """Return the key and the extension of a member's path, or None for a member of no sample.
+    """Return the key and the extension of a member's path, or None if it does not belong to a sample.
 
-    Hidden files, and those that archivers leave behind, belong to none.
+    Hidden files, and files that archivers leave behind, do not belong to a sample.
 
     Example:
         >>> split_name("cat/0001.input_ids.npy"), split_name("a/._0001.jpg"), split_name("README")
@@ -50,7 +50,7 @@ def split_name(path: str) -> tuple[str, str] | None:
 
 
 def role_of(extension: str) -> Role | None:
-    """Return what a member with this extension is, or None for one that is passed over unread.
+    """Return the role of a member with this extension, or None for one that is skipped without reading.
 
     Example:
         >>> role_of("JPG"), role_of("input_ids.npy")

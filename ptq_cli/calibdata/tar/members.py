@@ -1,4 +1,4 @@
-"""A member of a tar shard is read: as an image, as an array, or as a label."""
+"""Read a member of a tar shard as an image, an array or a label."""
 
 import json
 
@@ -24,8 +24,8 @@ def read_image(member: TarMember, where: str, settings: ImageSettings) -> npt.ND
     """Return a decoded image.
 
     Raises:
-        DataFormatError: it is larger than any image that is decoded, or truncated.
-        PtqError: as of ``decode_bytes``.
+        DataFormatError: it is larger than the limit for images, or truncated.
+        PtqError: as raised by ``decode_bytes``.
     """
     return decode_bytes(_read(member, where, MAX_IMAGE_BYTES), where, settings)
 
@@ -43,10 +43,10 @@ def read_array(member: TarMember, where: str) -> Array:
 
 
 def read_class(member: TarMember, where: str) -> int:
-    """Return the class that a ``.cls`` member's text says.
+    """Return the class that is written in a ``.cls`` member.
 
     Raises:
-        LabelError: it is no integer.
+        LabelError: it is not an integer.
     """
     return as_label(_read(member, where, MAX_CLASS_BYTES).decode("ascii", "replace").strip(), where)
 
@@ -61,7 +61,7 @@ def read_label_array(member: TarMember, where: str) -> int:
     array = read_array(member, where)
     if array.size != 1 or array.dtype.kind not in "iu":
         raise LabelError(
-            f"{where} has dtype {array.dtype} and {array.size} values, one integer is wanted",
+            f"{where} has dtype {array.dtype} and {array.size} values, expected one integer",
             hint="labels are class numbers from 0",
         )
     return as_label(str(array.item()), where)
@@ -71,22 +71,22 @@ def read_json_label(member: TarMember, where: str) -> int | None:
     """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None.
 
     Raises:
-        LabelError: it is no JSON.
+        LabelError: it is not JSON.
     """
     try:
         value = json.loads(_read(member, where, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
-        raise LabelError(f"{where} is no JSON: {type(error).__name__}", hint="make it again") from error
+        raise LabelError(f"{where} is not JSON: {type(error).__name__}", hint="write it again") from error
     if isinstance(value, dict):
         value = value.get("label")
     return as_label(str(value), where) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def as_label(text: str, where: str) -> int:
-    """Return an integer that fits int64.
+    """Return an integer that fits into int64.
 
     Raises:
-        LabelError: it is none, or does not fit.
+        LabelError: it is not an integer, or does not fit.
 
     Example:
         >>> as_label("7", "it")
@@ -94,13 +94,13 @@ def as_label(text: str, where: str) -> int:
     """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        raise LabelError(f"{where} is {text[:20]!r}, an integer is wanted", hint="classes count from 0")
+        raise LabelError(f"{where} is {text[:20]!r}, expected an integer", hint="classes count from 0")
     if not _INT64.min <= int(text) <= _INT64.max:
-        raise LabelError(f"{where} is {text}, which does not fit int64")
+        raise LabelError(f"{where} is {text}, which does not fit into int64")
     return int(text)
 
 
 def _read(member: TarMember, where: str, most: int) -> bytes:
     if member.size > most:
-        raise DataFormatError(f"{where} has {member.size} bytes, at most {most} are read")
+        raise DataFormatError(f"{where} has {member.size} bytes, the limit is {most}")
     return member.read()

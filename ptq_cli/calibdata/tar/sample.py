@@ -1,4 +1,4 @@
-"""Samples that come one by one become batches."""
+"""Join single samples to batches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Sample:
     """One sample.
 
     Attributes:
-        name: what to call it in a message.
+        name: what messages call it.
         arrays: by the name of the input, without an axis for the samples.
-        images: decoded images by the name of the input, not normalised.
+        images: decoded images by the name of the input, not normalized.
         label: its class, or None.
     """
 
@@ -31,12 +31,12 @@ class Sample:
 
 
 def join_samples(samples: Sequence[Sample], settings: ImageSettings, source: str) -> Batch:
-    """Return a batch of samples that have the same arrays and images by name.
+    """Return a batch of samples that have arrays and images with the same names.
 
     Args:
         samples: at least one.
-        settings: how the images are normalised; checked ones.
-        source: what the user named; the message of an error has it.
+        settings: how the images are normalized; already checked.
+        source: the data that the user named, for messages.
 
     Raises:
         DataShapeError: two samples differ in an array's shape, or in an image's size.
@@ -67,12 +67,12 @@ def _require_same(name: str, sample: Sample, first: Sample, source: str) -> None
     if found.shape != wanted.shape:
         raise DataShapeError(
             f"{shown} of sample '{sample.name}' of '{source}' has shape {format_shape(found.shape)}, "
-            f"that of '{first.name}' in the same batch {format_shape(wanted.shape)}",
+            f"but that of '{first.name}' in the same batch has {format_shape(wanted.shape)}",
             hint="pad the samples to one shape, or set batch_size = 1",
         )
     if found.dtype != wanted.dtype:
         raise DataTypeError(
             f"{shown} of sample '{sample.name}' of '{source}' has dtype {found.dtype}, "
-            f"that of '{first.name}' {wanted.dtype}",
-            hint="save every sample with one dtype",
+            f"but that of '{first.name}' has {wanted.dtype}",
+            hint="save all samples with the same dtype",
         )

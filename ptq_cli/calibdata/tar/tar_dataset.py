@@ -23,21 +23,21 @@ from ptq_cli.recipe.schema import ImageSettings
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-_MEMBERS = "members are told by their extensions: KEY.jpg, KEY.npy, KEY.INPUT.npy, KEY.cls"
+_MEMBERS = "ptq reads members with these names: KEY.jpg, KEY.npy, KEY.INPUT.npy, KEY.cls"
 _EVERYTHING = 2**62
 
 
 class TarDataset(Dataset):
     r"""The samples of tar shards, in the order of the files and of the members in each.
 
-    Nothing is extracted, and no index is made: batches that are not wanted are passed over by seeking from
-    header to header, or by decompressing. Members with other extensions than those of ``tar_names`` are
-    passed over unread, and so are arrays that are no input of the model.
+    Nothing is extracted, and no index is made: batches that are not selected are skipped by seeking from
+    header to header, or by decompressing. Members with other extensions than those of ``member_names`` are
+    skipped without reading them, and so are arrays that are not inputs of the model.
 
     Raises:
         DataFormatError: the first sample is damaged.
-        DataNameError: the first sample has neither image nor array.
-        EmptyDataError: there is no sample.
+        DataNameError: the first sample has neither an image nor an array.
+        EmptyDataError: there are no samples.
         RecipeValueError: an image setting cannot be used.
 
     Example:
@@ -79,13 +79,13 @@ class TarDataset(Dataset):
         }
 
     def only(self, names: Collection[str]) -> Self:
-        """Return the same shards; other images and arrays are passed over unread."""
+        """Return the same shards; other images and arrays are skipped without reading them."""
         narrowed = copy.copy(self)
         narrowed.specs = {name: spec for name, spec in self.specs.items() if name in names}
         return narrowed
 
     def digest(self) -> str:
-        """SHA-256 of the files, as ``digest_files`` says."""
+        """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
@@ -95,7 +95,7 @@ class TarDataset(Dataset):
             if len(pending) == batch_size:
                 yield join_samples(pending, self._settings, self.source)
                 pending.clear()
-        # All samples of a batch are wanted or none, so that only the last batch can be a small one.
+        # A batch is selected as a whole or not at all, so that only the last batch can be smaller.
         if pending:
             yield join_samples(pending, self._settings, self.source)
 
@@ -121,7 +121,7 @@ class TarDataset(Dataset):
                 if not sample.arrays and not sample.images:
                     raise DataNameError(f"sample '{sample.name}' has no image and no array", hint=_MEMBERS)
                 return sample
-        raise EmptyDataError(f"data '{self.source}' holds no sample", hint=_MEMBERS)
+        raise EmptyDataError(f"data '{self.source}' has no samples", hint=_MEMBERS)
 
     def _require_like_first(self, sample: Sample) -> None:
         for name in self.specs:
@@ -130,7 +130,7 @@ class TarDataset(Dataset):
                 shown = f"no {kind} '{name}'" if name else f"no {kind}"
                 raise DataNameError(
                     f"sample '{sample.name}' of '{self.source}' has {shown}, unlike the first sample",
-                    hint="every sample has the same members, and they follow one another",
+                    hint="every sample must have the same members, one directly after the other",
                 )
         if (sample.label is not None) != self.has_labels:
             raise LabelError(
@@ -149,7 +149,7 @@ def _groups(files: Sequence[str]) -> Generator[Iterator[Entry]]:
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[IO[bytes]]:
-    """Open a shard; one that is compressed by gzip is decompressed as it is read."""
+    """Open a shard; if it is compressed with gzip, it is decompressed while it is read."""
     with contextlib.ExitStack() as stack:
         try:
             stream: IO[bytes] = stack.enter_context(Path(file).open("rb"))

@@ -1,4 +1,4 @@
-"""The headers of a tar archive, read with suspicion."""
+"""The headers of a tar archive, checked as untrusted input."""
 
 from dataclasses import dataclass
 
@@ -66,14 +66,14 @@ def parse_header(block: bytes, where: str) -> TarHeader | None:
         where: what the archive is to the user; messages begin with it.
 
     Raises:
-        DataFormatError: it is truncated, or no header.
+        DataFormatError: it is truncated, or not a header.
     """
     if len(block) < BLOCK_BYTES:
-        raise DataFormatError(f"{where} is truncated inside a header", hint="make or fetch it again")
+        raise DataFormatError(f"{where} is truncated inside a header", hint="create or download it again")
     if not any(block):
         return None
     if not _has_checksum(block):
-        raise DataFormatError(f"{where} is damaged: a header has a wrong checksum", hint="fetch it again")
+        raise DataFormatError(f"{where} is damaged: a header has a wrong checksum", hint="download it again")
     name = _text(block[:100])
     if block[257:263] == _POSIX_MAGIC and (prefix := _text(block[345:500])):
         name = prefix + b"/" + name
@@ -96,7 +96,9 @@ def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
         length = int(digits) if digits.isdigit() else 0
         key, equals, value = content[len(digits) + 1 : length].partition(b"=")
         if not key or not equals or not value.endswith(b"\n") or length > len(content):
-            raise DataFormatError(f"{where} has a damaged extended header", hint="make or fetch it again")
+            raise DataFormatError(
+                f"{where} has a damaged extended header", hint="create or download it again"
+            )
         records[key] = value[:-1]
         content = content[length:]
     return records
@@ -125,7 +127,9 @@ def _number(field: bytes, where: str) -> int:
         return int.from_bytes(field[1:], "big")
     digits = _text(field).strip()
     if digits.strip(b"01234567"):
-        raise DataFormatError(f"{where} is damaged: a header has the size {field!r}", hint="fetch it again")
+        raise DataFormatError(
+            f"{where} is damaged: a header has the size {field!r}", hint="download it again"
+        )
     return int(digits or b"0", 8)
 
 

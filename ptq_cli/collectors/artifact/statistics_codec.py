@@ -128,7 +128,7 @@ class _Parts:
 
     def take(self, size: int) -> npt.NDArray[Any]:
         if size > self.left:
-            raise ValueError(f"{size} values are wanted, {self.left} are left")
+            raise ValueError(f"expected {size} values, {self.left} are left")
         self._at += size
         return self._array[self._at - size : self._at]
 

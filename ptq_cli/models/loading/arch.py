@@ -36,7 +36,7 @@ def build_module(arch: str, state: Mapping[str, object], file_name: str) -> torc
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise ArchitectureError(
-            f"--arch '{arch}' returned a {type(module).__name__}, a torch.nn.Module is wanted",
+            f"--arch '{arch}' returned a {type(module).__name__}, expected a torch.nn.Module",
             hint="return the module from the function",
         )
     tensors = unwrap_state(state)

@@ -171,6 +171,6 @@ def _require_opset(proto: onnx.ModelProto, path: Path) -> None:
     if opset is None or opset < OLDEST_OPSET:
         found = "no opset" if opset is None else f"opset {opset}"
         raise InvalidOnnxError(
-            f"model '{path.name}' has {found}, {OLDEST_OPSET} or later is wanted",
+            f"model '{path.name}' has {found}, expected {OLDEST_OPSET} or later",
             hint="convert it with onnx.version_converter, or export it again with a newer opset",
         )

@@ -25,7 +25,7 @@ def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> tor
         return content.eval()
     if not isinstance(content, dict) or not unwrap_state(content):
         raise ModelFormatError(
-            f"'{path.name}' holds a {type(content).__name__}, a state dict or a module is wanted",
+            f"'{path.name}' holds a {type(content).__name__}, expected a state dict or a module",
             hint="save model.state_dict() or export the model with torch.export",
         )
     if settings.arch is None:

@@ -105,7 +105,7 @@ def _whole_table(path: Path, where: str) -> dict[str, Any]:
 
 def _checks(target: Target) -> Said:
     yield bool(target.name.strip()), "'name' is empty", "give the target a name"
-    yield target.opset >= OLDEST, f"'opset' is {target.opset}, {OLDEST} or later is wanted", "write 13"
+    yield target.opset >= OLDEST, f"'opset' is {target.opset}, expected {OLDEST} or later", "write 13"
     yield from _one_of("bias.format", target.bias.format, BIASES)
     yield from _one_of("runtime", target.runtime, RUNTIMES)
     yield from _activation("activation", target.activation, target.opset)
@@ -169,7 +169,7 @@ def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
 def _weight(where: str, rule: WeightRule) -> Said:
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
-    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, 2 to 8 is wanted", "correct it"
+    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "correct it"
     yield rule.packed or not rule.blocks, f"'{where}.blocks' needs packed = true", "blocks are of 4 bits"
     pairs = rule.stored == "pairs"
     yield not (pairs and rule.packed), f"'{where}.packed' is of stored 'integers'", "leave one of them out"
@@ -177,5 +177,5 @@ def _weight(where: str, rule: WeightRule) -> Said:
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> Said:
     names = ", ".join(f"'{name}'" for name in known)
-    message = f"'{key}' is '{value}'{did_you_mean(value, list(known))}, one of {names} is wanted"
+    message = f"'{key}' is '{value}'{did_you_mean(value, list(known))}, expected one of {names}"
     yield value in known, message, f"correct '{key}'"

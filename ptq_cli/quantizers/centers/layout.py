@@ -35,7 +35,7 @@ def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[t
     lead = () if axis is None else PerAxis(axis).scale_shape(tuple(x.shape))
     if tuple(centers.shape[:-1]) != lead:
         raise QuantizerShapeError(
-            f"centers have shape {tuple(centers.shape)}, {(*lead, 'centers')} is wanted",
+            f"centers have shape {tuple(centers.shape)}, expected {(*lead, 'centers')}",
             hint="pass one list of centers with axis=None, or one for each index along axis",
         )
     count = lead[0] if lead else 1
@@ -78,11 +78,11 @@ def require_centers(centers: torch.Tensor) -> None:
     require_float(centers)
     if centers.ndim not in (1, 2):
         raise QuantizerShapeError(
-            f"centers have shape {tuple(centers.shape)}; (centers,) or (n, centers) is wanted"
+            f"centers have shape {tuple(centers.shape)}, expected (centers,) or (n, centers)"
         )
     if not 1 <= centers.shape[-1] <= MAX_CENTERS:
         raise QuantizerValueError(
-            f"{centers.shape[-1]} centers; 1 to {MAX_CENTERS} are wanted",
+            f"{centers.shape[-1]} centers, expected 1 to {MAX_CENTERS}",
             hint="16 fit into 4 bits, 256 into 8",
         )
     if torch.compiler.is_compiling() or not centers.numel():

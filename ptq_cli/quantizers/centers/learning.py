@@ -97,7 +97,7 @@ def learn_centers(
     require_float(x)
     if not 1 <= count <= MAX_CENTERS:
         raise QuantizerValueError(
-            f"{count} centers; 1 to {MAX_CENTERS} are wanted", hint="16 fit into 4 bits"
+            f"{count} centers, expected 1 to {MAX_CENTERS}", hint="16 centers fit into 4 bits"
         )
     if restarts < 1:
         raise QuantizerValueError(f"restarts must be positive, got {restarts}")

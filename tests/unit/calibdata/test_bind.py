@@ -66,27 +66,27 @@ def test_missing_array_suggests_the_nearest(texts):
 
 def test_unknown_array_names_the_inputs(texts):
     with pytest.raises(
-        DataNameError, match=r"array 'attention_mask' of .* is no input of the model"
+        DataNameError, match=r"array 'attention_mask' of .* is not an input of the model"
     ) as error:
         bind_inputs(texts, [spec("input_ids", None, 8, dtype="int64")])
     assert error.value.hint == "the model's inputs: 'input_ids'; labels are named 'label'"
 
 
 def test_rank(images):
-    message = r"the rank of input 'x' differs: found \[\?, 3, 4\], wanted \[\?, 3\], in '.*x\.npy'"
+    message = r"the rank of input 'x' differs: found \[\?, 3, 4\], expected \[\?, 3\], in '.*x\.npy'"
     with pytest.raises(DataShapeError, match=message):
         bind_inputs(images, [spec("x", None, 3)])
 
 
 def test_fixed_dimension(images):
-    message = r"dimension 2 of input 'x' differs: found \[\?, 3, 4\], wanted \[\?, \?, 5\], in '.*x\.npy'"
+    message = r"dimension 2 of input 'x' differs: found \[\?, 3, 4\], expected \[\?, \?, 5\], in '.*x\.npy'"
     with pytest.raises(DataShapeError, match=message):
         bind_inputs(images, [spec("x", None, None, 5)])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int64"])
 def test_dtype_is_never_converted(images, dtype):
-    message = rf"the dtype of input 'x' differs: found float32, wanted {dtype}, in '.*x\.npy'"
+    message = rf"the dtype of input 'x' differs: found float32, expected {dtype}, in '.*x\.npy'"
     with pytest.raises(DataTypeError, match=message) as error:
         bind_inputs(images, [spec("x", None, 3, 4, dtype=dtype)])
     assert error.value.hint == f"save array.astype('{dtype}')"
@@ -95,7 +95,7 @@ def test_dtype_is_never_converted(images, dtype):
 def test_a_model_that_takes_text_says_so(images):
     with pytest.raises(DataTypeError) as error:
         bind_inputs(images, [spec("x", None, 3, 4, dtype="object")])
-    assert error.value.hint.startswith("the model takes text: move what turns it into numbers out")
+    assert error.value.hint.startswith("the model takes text: convert the text to numbers in the data")
 
 
 def test_fixed_batch_size_of_the_model():
@@ -112,16 +112,16 @@ def test_batches_of_the_fixed_size(images):
 
 def test_another_batch_size_is_refused_before_the_first_batch(images):
     bound = bind_inputs(images, [spec("x", 1, 3, 4)])
-    with pytest.raises(DataShapeError, match="the model takes batches of 1, found batch_size 32") as error:
+    with pytest.raises(DataShapeError, match="the model takes batches of 1, but batch_size is 32") as error:
         bound.batches(32)
     assert error.value.hint == "set batch_size = 1, or export the model with a dynamic batch axis"
 
 
-@pytest.mark.parametrize(("fixed", "hint"), [(4, "set samples = 4"), (8, "give more samples")])
+@pytest.mark.parametrize(("fixed", "hint"), [(4, "set samples = 4"), (8, "add more samples")])
 def test_samples_that_are_no_multiple(images, fixed, hint):
     bound = bind_inputs(images, [spec("x", fixed, 3, 4)])
     with pytest.raises(
-        DataShapeError, match=f"takes batches of {fixed}, .* has 6 samples, no multiple"
+        DataShapeError, match=f"takes batches of {fixed}, .* has 6 samples, which is not a multiple"
     ) as error:
         bound.batches(fixed)
     assert error.value.hint == hint
@@ -131,10 +131,10 @@ LATER = {
     "dtype": (
         "np.ones((2, 3))",
         DataTypeError,
-        "found float64, wanted float32, in sample 'data.py:batches.2.'",
+        "found float64, expected float32, in sample 'data.py:batches.2.'",
     ),
     "rank": ("np.ones((2, 3, 1), np.float32)", DataShapeError, "the rank of input 'x' differs"),
-    "shape": ("np.ones((2, 4), np.float32)", DataShapeError, r"found \[2, 4\], wanted \[\?, 3\]"),
+    "shape": ("np.ones((2, 4), np.float32)", DataShapeError, r"found \[2, 4\], expected \[\?, 3\]"),
     "name": ("{'y': np.ones((2, 3), np.float32)}", DataNameError, "no array for input 'x' in sample"),
 }
 
@@ -155,6 +155,6 @@ def test_rest_of_a_callable_that_does_not_fill_a_fixed_batch(save_code):
     batches = bind_inputs(dataset, [spec("x", 2, 1)]).batches(2)
     assert next(batches).size == 2
     with pytest.raises(
-        DataShapeError, match=r"dimension 0 of input 'x' differs: found \[1, 1\], wanted \[2, 1\]"
+        DataShapeError, match=r"dimension 0 of input 'x' differs: found \[1, 1\], expected \[2, 1\]"
     ):
         next(batches)

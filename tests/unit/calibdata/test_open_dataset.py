@@ -76,25 +76,30 @@ def test_impossible_paths(source):
 
 
 def test_no_name_is_not_the_current_folder():
-    with pytest.raises(EmptyDataError, match="no data was named"):
+    with pytest.raises(EmptyDataError, match="no data was given"):
         open_dataset("", IMAGE)
 
 
 def test_empty_zip(tmp_path):
     np.savez(tmp_path / "x.npz")
-    with pytest.raises(EmptyDataError, match="holds no input array"):
+    with pytest.raises(EmptyDataError, match="has no input array"):
         open_dataset(str(tmp_path / "x.npz"), IMAGE)
 
 
 UNKNOWN = {
-    "text": ("x.npz", b"hello world", "begins with b'hello wo', an .npz", "numpy.savez"),
+    "text": ("x.npz", b"hello world", "begins with b'hello wo', expected an .npz", "numpy.savez"),
     "empty": ("x.npy", b"", "is an empty file", ""),
-    "xz": ("x.tar.xz", b"\xfd7zXZ\0aa", "is compressed by xz, which is not read", "decompress it"),
-    "zstd": ("x.tar.zst", b"\x28\xb5\x2f\xfd", "is compressed by zstd", "decompress it"),
-    "bzip2": ("x.tar.bz2", b"BZh9aaaa", "is compressed by bzip2", "compress a tar archive with gzip"),
-    "jpeg": ("x.jpg", b"\xff\xd8\xff\xe0abcd", "in no known format", "name the folder that the image is in"),
-    "python": ("d.py", b"import numpy", "in no known format", "name the callable too: .*d.py:batches"),
-    "pickle": ("x.npz", b"\x80\x04\x95aaaaaa", "in no known format", "numpy.savez"),
+    "xz": ("x.tar.xz", b"\xfd7zXZ\0aa", "is compressed with xz, which ptq does not read", "decompress it"),
+    "zstd": ("x.tar.zst", b"\x28\xb5\x2f\xfd", "is compressed with zstd", "decompress it"),
+    "bzip2": ("x.tar.bz2", b"BZh9aaaa", "is compressed with bzip2", "compress a tar archive with gzip"),
+    "jpeg": (
+        "x.jpg",
+        b"\xff\xd8\xff\xe0abcd",
+        "has an unknown format",
+        "name the folder that the image is in",
+    ),
+    "python": ("d.py", b"import numpy", "has an unknown format", "name the callable too: .*d.py:batches"),
+    "pickle": ("x.npz", b"\x80\x04\x95aaaaaa", "has an unknown format", "numpy.savez"),
 }
 
 
@@ -116,7 +121,7 @@ def test_shards_by_content(tmp_path):
 
 def test_an_empty_archive(tmp_path):
     (tmp_path / "x.tar").write_bytes(tar_bytes([]))
-    with pytest.raises(EmptyDataError, match="holds no sample"):
+    with pytest.raises(EmptyDataError, match="has no samples"):
         open_dataset(str(tmp_path / "x.tar"), IMAGE)
 
 
@@ -131,7 +136,7 @@ def test_a_pattern_is_for_shards(tmp_path):
         np.savez(tmp_path / f"x-{index}.npz", x=np.zeros(3))
     with pytest.raises(DataFormatError, match=r"x-0\.npz' is one of several") as error:
         open_dataset(str(tmp_path / "x-{0..1}.npz"), IMAGE)
-    assert "tar and Parquet" in error.value.hint
+    assert "tar shards or Parquet" in error.value.hint
 
 
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path):

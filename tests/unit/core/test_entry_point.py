@@ -91,11 +91,11 @@ def test_file_without_a_callable(folder):
     (folder / "empty.py").write_text("")
     with pytest.raises(EntryPointError) as caught:
         load("empty.py:build", folder)
-    assert caught.value.hint == "it defines: no callable at all"
+    assert caught.value.hint == "it defines: no callables"
 
 
 def test_not_callable(folder):
-    with pytest.raises(EntryPointError, match="is a int, a callable is wanted"):
+    with pytest.raises(EntryPointError, match="is a int, expected a callable"):
         load("model.py:SIZE", folder)
 
 

@@ -108,7 +108,7 @@ class TestRequireFile:
             require_file(tmp_path / "gone.pt", "model")
 
     def test_folder(self, tmp_path):
-        with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+        with pytest.raises(InputFileError, match="is a folder, expected a file"):
             require_file(tmp_path, "model")
 
     def test_name_that_is_too_long(self, tmp_path):

@@ -80,7 +80,7 @@ def test_layers_count_the_constants_that_they_read(target):
         ),
         (
             "(float[N,0] x) => (float[] y) <float[0,2] w> { y = MatMul(x, w) }",
-            "its weight 'w' holds no values",
+            "its weight 'w' has no values",
         ),
     ],
     ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16", "no_values"],

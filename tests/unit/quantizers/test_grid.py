@@ -66,10 +66,10 @@ def test_parameter_with_gradient_history():
 @pytest.mark.parametrize(
     ("value", "axis", "said"),
     [
-        ([1.0, 2.0], None, r"amax has shape \(2,\), \(\) is wanted for PerTensor\(\) of shape \(2, 3\)"),
-        (1.0, 0, r"amax has shape \(\), \(2,\) is wanted for PerAxis\(axis=0\) of shape \(2, 3\)"),
-        ([[1.0], [2.0]], 0, r"amax has shape \(2, 1\), \(2,\) is wanted"),
-        ([1.0, 2.0], 1, r"amax has shape \(2,\), \(3,\) is wanted"),
+        ([1.0, 2.0], None, r"amax has shape \(2,\), expected \(\) for PerTensor\(\) of shape \(2, 3\)"),
+        (1.0, 0, r"amax has shape \(\), expected \(2,\) for PerAxis\(axis=0\) of shape \(2, 3\)"),
+        ([[1.0], [2.0]], 0, r"amax has shape \(2, 1\), expected \(2,\)"),
+        ([1.0, 2.0], 1, r"amax has shape \(2,\), expected \(3,\)"),
     ],
 )
 def test_parameter_of_another_shape(value, axis, said):

@@ -54,74 +54,74 @@ def test_unknown_key_names_the_nearest_and_what_there_is(table, message, hint):
 
 
 WRONG = {
-    "section that is no table": ({"amax": "max"}, "'amax' is 'max', a table is wanted"),
-    "section that is a list": ({"amax": [{}]}, "'amax' is [{}], a table is wanted"),
+    "section that is no table": ({"amax": "max"}, "'amax' is 'max', expected a table"),
+    "section that is a list": ({"amax": [{}]}, "'amax' is [{}], expected a table"),
     "table for a list of them": (
         {"override": {"match": "*"}},
-        "'override' is {'match': '*'}, a list of tables is wanted",
+        "'override' is {'match': '*'}, expected a list of tables",
     ),
-    "text for a table in a list": ({"override": ["*"]}, "'override' is '*', a table is wanted"),
+    "text for a table in a list": ({"override": ["*"]}, "'override' is '*', expected a table"),
     "text for a number": (
         {"runtime": {"threads": "4"}},
-        "'runtime.threads' is '4', a whole number is wanted",
+        "'runtime.threads' is '4', expected a whole number",
     ),
     "fraction for a whole number": (
         {"calibration": {"batch_size": 8.0}},
-        "'calibration.batch_size' is 8.0, a whole number is wanted",
+        "'calibration.batch_size' is 8.0, expected a whole number",
     ),
     "bool for a whole number": (
         {"runtime": {"threads": True}},
-        "'runtime.threads' is True, a whole number is wanted",
+        "'runtime.threads' is True, expected a whole number",
     ),
-    "bool for a number": ({"amax": {"percentile": True}}, "'amax.percentile' is True, a number is wanted"),
+    "bool for a number": ({"amax": {"percentile": True}}, "'amax.percentile' is True, expected a number"),
     "text for a number with a point": (
         {"image": {"scale": "1"}},
-        "'image.scale' is '1', a number is wanted",
+        "'image.scale' is '1', expected a number",
     ),
     "number beyond float64": (
         {"amax": {"percentile": 10**400}},
-        f"'amax.percentile' is 1{'0' * 79}, a number is wanted",
+        f"'amax.percentile' is 1{'0' * 79}, expected a number",
     ),
-    "number for text": ({"amax": {"method": 3}}, "'amax.method' is 3, a string is wanted"),
+    "number for text": ({"amax": {"method": 3}}, "'amax.method' is 3, expected a string"),
     "number for yes or no": (
         {"model": {"trust_pickle": 1}},
-        "'model.trust_pickle' is 1, true or false is wanted",
+        "'model.trust_pickle' is 1, expected true or false",
     ),
-    "number for a path": ({"model": {"path": 5}}, "'model.path' is 5, a string is wanted"),
-    "empty path": ({"calibration": {"data": ""}}, "'calibration.data' is '', a path is wanted"),
+    "number for a path": ({"model": {"path": 5}}, "'model.path' is 5, expected a string"),
+    "empty path": ({"calibration": {"data": ""}}, "'calibration.data' is '', expected a path"),
     "bool for an optional number": (
         {"evaluation": {"samples": False}},
-        "'evaluation.samples' is False, a whole number is wanted",
+        "'evaluation.samples' is False, expected a whole number",
     ),
     "text for a list": (
         {"evaluation": {"metrics": "top1"}},
-        "'evaluation.metrics' is 'top1', a list of strings is wanted",
+        "'evaluation.metrics' is 'top1', expected a list of strings",
     ),
     "number in a list of text": (
         {"evaluation": {"metrics": ["top1", 5]}},
-        "'evaluation.metrics' is 5, a string is wanted",
+        "'evaluation.metrics' is 5, expected a string",
     ),
     "text for a list of numbers": (
         {"image": {"std": "1"}},
-        "'image.std' is '1', a list of numbers is wanted",
+        "'image.std' is '1', expected a list of numbers",
     ),
-    "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', a number is wanted"),
-    "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], a table is wanted"),
+    "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', expected a number"),
+    "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], expected a table"),
     "text in a table": (
         {"gate": {"min": {"top1": "0.1"}}},
-        "'gate.min.top1' is '0.1', a number is wanted",
+        "'gate.min.top1' is '0.1', expected a number",
     ),
     "number for a shape": (
         {"model": {"input_shape": {"x": 3}}},
-        "'model.input_shape.x' is 3, a list of whole numbers is wanted",
+        "'model.input_shape.x' is 3, expected a list of whole numbers",
     ),
     "fraction in a shape": (
         {"model": {"input_shape": {"x": [1, 2.5]}}},
-        "'model.input_shape.x' is 2.5, a whole number is wanted",
+        "'model.input_shape.x' is 2.5, expected a whole number",
     ),
     "date": (
         {"runtime": {"threads": datetime.date(2026, 1, 31)}},
-        "'runtime.threads' is datetime.date(2026, 1, 31), a whole number is wanted",
+        "'runtime.threads' is datetime.date(2026, 1, 31), expected a whole number",
     ),
 }
 

@@ -43,8 +43,8 @@ def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
     [
         ({"name": "x"}, RecipeValueError, r"'metric\.metric' is missing"),
         ({"metric": "f1", "argument": {}}, RecipeKeyError, "did you mean 'arguments'"),
-        ({"metric": "f1", "arguments": 3}, RecipeValueError, r"'metric\.arguments' is 3, a table is wanted"),
-        ({"metric": 3}, RecipeValueError, r"'metric\.metric' is 3, a string is wanted"),
+        ({"metric": "f1", "arguments": 3}, RecipeValueError, r"'metric\.arguments' is 3, expected a table"),
+        ({"metric": 3}, RecipeValueError, r"'metric\.metric' is 3, expected a string"),
     ],
 )
 def test_what_makes_no_sense_is_refused(metric: dict[str, object], kind: type[Exception], says: str) -> None:

@@ -156,7 +156,7 @@ def test_syntax_error_says_where(save):
 def test_missing_file_and_folder_are_input_errors(tmp_path):
     with pytest.raises(InputFileError, match=r"recipe '.*no\.toml' does not exist"):
         file_layer(tmp_path / "no.toml")
-    with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+    with pytest.raises(InputFileError, match="is a folder, expected a file"):
         file_layer(tmp_path)
 
 

@@ -120,7 +120,7 @@ def test_input_that_is_no_number_is_refused(build_model):
     session = Session(build_model([("Identity", ["x"], ["y"])], {"x": kind}, {"y": kind}).SerializeToString())
 
     with pytest.raises(
-        RuntimeFailedError, match=r"input 'x' is a tensor\(string\), an array of numbers is wanted"
+        RuntimeFailedError, match=r"input 'x' is a tensor\(string\), expected an array of numbers"
     ):
         _ = session.inputs
 

@@ -49,7 +49,7 @@ def test_rows_continue_where_the_last_ended():
 
 def test_stream_that_ends_early():
     header = ArrayHeader(np.dtype("int32"), (6,), 0)
-    with pytest.raises(DataFormatError, match="it is truncated: found 6 bytes of a batch, 8 were wanted"):
+    with pytest.raises(DataFormatError, match="it is truncated: found 6 bytes of a batch, expected 8"):
         read_rows(io.BytesIO(bytes(6)), header, 2, "it")
 
 

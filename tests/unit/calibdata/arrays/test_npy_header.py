@@ -101,23 +101,23 @@ def test_truncated_header(length):
 
 
 def test_unknown_version_is_named():
-    with pytest.raises(DataFormatError, match=r"npy version 9\.0, 1\.0 or 2\.0 is wanted"):
+    with pytest.raises(DataFormatError, match=r"npy version 9\.0, expected 1\.0 or 2\.0"):
         read_header(io.BytesIO(b"\x93NUMPY\x09\x00" + bytes(100)), "it")
 
 
 def test_single_value_has_no_axis_for_samples():
-    with pytest.raises(DataShapeError, match="it is a single value, an axis for the samples is wanted"):
+    with pytest.raises(DataShapeError, match="it is a single value, expected an axis for the samples"):
         read_header(stream_of(np.float32(3)), "it")
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_array_without_values(shape):
-    with pytest.raises(EmptyDataError, match="holds no values"):
+    with pytest.raises(EmptyDataError, match="has no values"):
         read_header(stream_of(np.zeros(shape)), "it")
 
 
 def test_fortran_order_is_refused_with_the_remedy():
-    with pytest.raises(DataFormatError, match="Fortran order, C order is wanted") as error:
+    with pytest.raises(DataFormatError, match="Fortran order, expected C order") as error:
         read_header(stream_of(np.asfortranarray(np.zeros((2, 3)))), "it")
     assert "ascontiguousarray" in error.value.hint
 

@@ -85,8 +85,8 @@ def test_arrays_must_agree_on_the_samples(save_npz):
 
 
 LABELS = {
-    "count": (np.zeros(3, int), "array 'label' of .* has 3 labels, there are 4 samples"),
-    "bool": (np.zeros(4, bool), "has dtype bool, numbers are wanted"),
+    "count": (np.zeros(3, int), "array 'label' of .* has 3 labels for 4 samples"),
+    "bool": (np.zeros(4, bool), "has dtype bool, expected numbers"),
 }
 
 
@@ -97,13 +97,13 @@ def test_labels_of_a_wrong_kind(save_npz, label, message):
 
 
 def test_two_label_arrays(save_npz):
-    with pytest.raises(LabelError, match="has both 'label' and 'labels', one is wanted"):
+    with pytest.raises(LabelError, match="has both 'label' and 'labels', expected one"):
         NpzDataset(save_npz(x=np.zeros((1, 1)), label=np.zeros(1, int), labels=np.zeros(1, int)))
 
 
 @pytest.mark.parametrize("arrays", [{}, {"label": np.zeros(2, int)}], ids=["nothing", "labels_only"])
 def test_no_input_array(save_npz, arrays):
-    with pytest.raises(EmptyDataError, match="holds no input array"):
+    with pytest.raises(EmptyDataError, match="has no input array"):
         NpzDataset(save_npz(**arrays))
 
 
@@ -117,7 +117,7 @@ def archive_of(path, members, method=zipfile.ZIP_STORED):
 def test_other_members_are_refused(tmp_path):
     source = archive_of(tmp_path / "model.pt", [("model/data.pkl", b"x")])
     with pytest.raises(
-        DataFormatError, match=r"a zip archive with 'model/data\.pkl', only \.npy members"
+        DataFormatError, match=r"a zip archive with 'model/data\.pkl', expected only \.npy members"
     ) as error:
         NpzDataset(source)
     assert "a PyTorch file is a model" in error.value.hint
@@ -132,14 +132,14 @@ def test_two_members_of_one_name(tmp_path):
 
 def test_member_that_is_no_array(tmp_path):
     with pytest.raises(
-        DataFormatError, match=r"array 'x' of .* is no npy array: its first bytes are b'hello'"
+        DataFormatError, match=r"array 'x' of .* is not an npy array: its first bytes are b'hello'"
     ):
         NpzDataset(archive_of(tmp_path / "a.npz", [("x.npy", b"hello")]))
 
 
 def test_compression_without_a_bound_is_refused(tmp_path):
     source = archive_of(tmp_path / "a.npz", [("x.npy", npy_bytes(np.zeros((9, 9))))], zipfile.ZIP_BZIP2)
-    with pytest.raises(DataFormatError, match="compressed by zip method 12, stored or deflated is wanted"):
+    with pytest.raises(DataFormatError, match="compressed by zip method 12, expected stored or deflate"):
         NpzDataset(source)
 
 

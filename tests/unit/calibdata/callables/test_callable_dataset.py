@@ -51,16 +51,16 @@ def test_list_of_batches_is_as_good_as_a_generator(save_code):
 def test_one_generator_for_all_calls_is_refused(save_code):
     dataset = CallableDataset(save_code("it = iter([np.ones((2, 1))] * 3)\ndef batches(): return it"))
     with pytest.raises(
-        DataFormatError, match="returned the same iterator twice, and its first batch is gone"
+        DataFormatError, match="returned the same iterator twice, and its first batch is used up"
     ):
         next(dataset.batches(1))
 
 
 RETURNED = {
-    "array": ("np.ones((2, 3))", "returned a ndarray, an iterable of batches is wanted"),
-    "dict": ("{'x': np.ones((2, 3))}", "returned a dict, an iterable"),
-    "none": ("None", "returned a NoneType, an iterable"),
-    "text": ("'calib.npz'", "returned a str, an iterable"),
+    "array": ("np.ones((2, 3))", "returned a ndarray, expected an iterable of batches"),
+    "dict": ("{'x': np.ones((2, 3))}", "returned a dict, expected an iterable"),
+    "none": ("None", "returned a NoneType, expected an iterable"),
+    "text": ("'calib.npz'", "returned a str, expected an iterable"),
 }
 
 
@@ -108,7 +108,7 @@ def test_labels_that_appear(save_code):
 
 
 def test_no_batch_at_all(save_code):
-    with pytest.raises(EmptyDataError, match="yields no batch"):
+    with pytest.raises(EmptyDataError, match="yields no batches"):
         CallableDataset(save_code("def batches(): return []"))
 
 

@@ -59,14 +59,14 @@ def test_arrays_become_contiguous_and_native():
 NO_ARRAYS = {
     "list": (
         [1, 2],
-        "batch 2 of 'data.py:f' is a list, a dict of arrays by input name, or one array is wanted",
+        "batch 2 of 'data.py:f' is a list, expected a dict of arrays by input name, or one array",
     ),
     "none": (None, "batch 2 of 'data.py:f' is a NoneType"),
     "text_in_dict": ({"x": "hello"}, "array 'x' of batch 2 of 'data.py:f' is a str"),
     "number": (3.0, "is a float"),
-    "key": ({3: np.ones(2)}, "has the key 3, names of inputs are wanted"),
-    "objects": (np.array([{}, None], dtype=object), "has dtype object, numbers are wanted"),
-    "texts": (np.array(["a"]), "has dtype <U1, numbers are wanted"),
+    "key": ({3: np.ones(2)}, "has the key 3, expected the name of an input"),
+    "objects": (np.array([{}, None], dtype=object), "has dtype object, expected numbers"),
+    "texts": (np.array(["a"]), "has dtype <U1, expected numbers"),
 }
 
 
@@ -83,7 +83,7 @@ def test_pair_of_images_and_labels_gets_the_remedy():
 
 
 def test_single_value_has_no_samples():
-    with pytest.raises(DataShapeError, match="is a single value, an axis for the samples is wanted"):
+    with pytest.raises(DataShapeError, match="is a single value, expected an axis for the samples"):
         batch_from(np.float32(3))
 
 
@@ -93,13 +93,13 @@ def test_arrays_must_agree_on_the_samples():
 
 
 def test_labels_must_be_one_a_sample():
-    with pytest.raises(LabelError, match=r"array 'label' of batch 2 .* has 3 labels, there are 2 samples"):
+    with pytest.raises(LabelError, match=r"array 'label' of batch 2 .* has 3 labels for 2 samples"):
         batch_from({"x": np.ones(2), "label": np.zeros(3, int)})
 
 
 @pytest.mark.parametrize("value", [{}, {"label": np.zeros(2, int)}, np.ones((0, 3))])
 def test_batch_without_values(value):
-    with pytest.raises(EmptyDataError, match=r"batch 2 of 'data.py:f' holds no"):
+    with pytest.raises(EmptyDataError, match=r"batch 2 of 'data.py:f' has no"):
         batch_from(value)
 
 

@@ -37,8 +37,8 @@ def test_a_target_that_is_not_finite():
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        (np.array(["a"]), "it has dtype <U1, numbers are wanted"),
-        (np.array(4), r"it has shape \[\], one label a sample is wanted: \[1\]"),
+        (np.array(["a"]), "it has dtype <U1, expected numbers"),
+        (np.array(4), r"it has shape \[\], expected one label per sample: \[1\]"),
     ],
     ids=["text", "scalar"],
 )
@@ -48,13 +48,13 @@ def test_labels_of_no_numbers_or_samples(label, message):
 
 
 def test_label_above_int64():
-    with pytest.raises(LabelError, match="it has label 18446744073709551615, which does not fit int64"):
+    with pytest.raises(LabelError, match="it has label 18446744073709551615, which does not fit into int64"):
         as_labels(np.array([2**64 - 1], np.uint64), 1, "it")
 
 
 def test_require_labels_says_what_needs_them(save_npz):
     dataset = NpzDataset(save_npz(x=np.zeros((1, 1))))
-    with pytest.raises(LabelError, match=r"metric 'top1' needs labels, '.*calib\.npz' has none") as error:
+    with pytest.raises(LabelError, match=r"metric 'top1' needs labels, and '.*calib\.npz' has none") as error:
         require_labels(dataset, "metric 'top1'")
     assert "one folder for each class" in error.value.hint
 

@@ -36,10 +36,10 @@ def test_a_shard_is_read(text, number, count):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("0/8", "there is no shard '0/8': of 8 shards the first is 1 and the last 8"),
-        ("9/8", "there is no shard '9/8': of 8 shards the first is 1 and the last 8"),
-        ("2/0", "there is no shard '2/0': at least one shard is wanted"),
-        ("0/0", "there is no shard '0/0': at least one shard is wanted"),
+        ("0/8", "there is no shard '0/8': 8 shards are numbered from 1 to 8"),
+        ("9/8", "there is no shard '9/8': 8 shards are numbered from 1 to 8"),
+        ("2/0", "there is no shard '2/0': the number of shards must be at least 1"),
+        ("0/0", "there is no shard '0/0': the number of shards must be at least 1"),
         *[
             (text, f"--shard '{text}' is not of the form K/N")
             for text in ("a/b", "", "/", "2", "2/", "-1/8", "1/8/9", " 1/8", "1.0/8", "٢/٨", "1/" + "9" * 12)

@@ -77,7 +77,7 @@ def test_missing_folder(tmp_path):
 def test_a_file_that_is_no_file(make, tmp_path):
     root = make("a.tar")
     os.mkfifo(tmp_path / "shards/b.tar")
-    with pytest.raises(InputFileError, match=r"b\.tar' is no regular file"):
+    with pytest.raises(InputFileError, match=r"b\.tar' is not a regular file"):
         require_files(list_shards(root))
 
 

@@ -9,18 +9,18 @@ from ptq_cli.recipe.schema import ImageSettings
 REFUSED = {
     "mode": (ImageSettings(mode="rgb"), r"image\.mode 'rgb' is unknown \(did you mean 'RGB'\?\)"),
     "layout": (ImageSettings(layout="NHCW"), r"image\.layout 'NHCW' is unknown \(did you mean 'NHWC'\?\)"),
-    "mean_length": (ImageSettings(mean=[0.1, 0.2]), r"image\.mean has 2 values, 1 or 3 are wanted"),
-    "mean_empty": (ImageSettings(mean=[]), r"image\.mean has 0 values, 1 or 3 are wanted"),
-    "std_for_grey": (ImageSettings(mode="L", std=[1.0] * 3), r"image\.std has 3 values, 1 is wanted"),
+    "mean_length": (ImageSettings(mean=[0.1, 0.2]), r"image\.mean has 2 values, expected 1 or 3"),
+    "mean_empty": (ImageSettings(mean=[]), r"image\.mean has 0 values, expected 1 or 3"),
+    "std_for_grey": (ImageSettings(mode="L", std=[1.0] * 3), r"image\.std has 3 values, expected 1"),
     "std_zero": (ImageSettings(std=[1.0, 0.0, 1.0]), r"image\.std holds 0: \[1\.0, 0\.0, 1\.0\]"),
     "std_nan": (ImageSettings(std=[math.nan]), r"image\.std must be finite"),
     "scale_zero": (ImageSettings(scale=0.0), r"image\.scale must be finite and not 0, got 0\.0"),
     "scale_inf": (ImageSettings(scale=math.inf), r"image\.scale must be finite and not 0, got inf"),
     "resize_length": (
         ImageSettings(resize=[1, 2, 3]),
-        r"image\.resize has 3 values, \[height, width\] or \[n\]",
+        r"image\.resize has 3 values, expected \[height, width\] or \[n\]",
     ),
-    "crop_length": (ImageSettings(crop=[8]), r"image\.crop has 1 values, \[height, width\] is wanted"),
+    "crop_length": (ImageSettings(crop=[8]), r"image\.crop has 1 values, expected \[height, width\]"),
     "resize_zero": (ImageSettings(resize=[0, 8]), r"image\.resize must be positive, got \[0, 8\]"),
     "crop_above_resize": (
         ImageSettings(resize=[8, 8], crop=[4, 9]),

@@ -81,7 +81,7 @@ def test_palette_with_transparency_warns_nobody(tmp_path):
 def test_sixteen_bits_are_refused(tmp_path):
     path = tmp_path / "a.png"
     Image.fromarray(np.full((2, 2), 40_000, np.uint16)).save(path)
-    with pytest.raises(DataFormatError, match="has pixels of mode I;16, 8 bits a channel are wanted"):
+    with pytest.raises(DataFormatError, match="has pixels of mode I;16, expected 8 bits per channel"):
         decode_image(str(path), NAME, ImageSettings())
 
 
@@ -94,8 +94,8 @@ def test_exif_orientation_is_not_applied(tmp_path, pixels):
 
 
 DAMAGED = {
-    "text": (lambda content: b"hello", "it is no image of a known kind"),
-    "empty": (lambda content: b"", "it is no image of a known kind"),
+    "text": (lambda content: b"hello", "it is not an image of a known kind"),
+    "empty": (lambda content: b"", "it is not an image of a known kind"),
     "truncated": (lambda content: content[: len(content) // 2], "[Tt]runcated"),
     "header_only": (lambda content: content[:20], ""),
     "bomb": (
@@ -106,7 +106,7 @@ DAMAGED = {
     "png_without_rows": (lambda content: png_header(10, 10), ""),
     "postscript": (
         lambda content: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
-        "no image of a known",
+        "not an image of a known",
     ),
 }
 
@@ -138,7 +138,7 @@ def test_image_size_is_height_and_width(tmp_path, pixels):
 
 
 def test_image_size_of_damage(tmp_path):
-    with pytest.raises(DamagedSampleError, match="it is no image of a known kind"):
+    with pytest.raises(DamagedSampleError, match="it is not an image of a known kind"):
         image_size(saved(tmp_path, b"hello"), NAME)
     with pytest.raises(InputFileError, match="cannot be read"):
         image_size(str(tmp_path / "missing"), NAME)

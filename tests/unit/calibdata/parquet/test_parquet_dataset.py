@@ -222,17 +222,17 @@ BAD = {
     "lists of two lengths": (
         {"x": [[1, 2], [1, 2], [3]]},
         DataShapeError,
-        r"column 'x' of train\.parquet\[2\] has length 1, unlike 2 before it in the same batch",
+        r"column 'x' of train\.parquet\[2\] has length 1, but rows before it in the same batch have 2",
     ),
     "lists of two lengths in two row groups": (
         {"x": [[1, 2]] * 3 + [[3]] * 3},
         DataShapeError,
-        r"column 'x' of train\.parquet\[3\] has length 1, unlike 2",
+        r"column 'x' of train\.parquet\[3\] has length 1, but rows before it in the same batch have 2",
     ),
     "lists of two lengths inside": (
         {"x": [[[1, 2], [3, 4]], [[1, 2], [3]]]},
         DataShapeError,
-        r"column 'x' of train\.parquet\[1\] has length 1, unlike 2",
+        r"column 'x' of train\.parquet\[1\] has length 1, but rows before it in the same batch have 2",
     ),
     "empty lists": ({"x": pa.array([[], []], pa.list_(pa.int8()))}, EmptyDataError, r"column 'x' .* empty"),
     "a missing number": (
@@ -258,7 +258,7 @@ BAD = {
     "an image that is but a path": (
         {"image": pa.array([{"bytes": None, "path": "/etc/passwd"}], STRUCT)},
         DataFormatError,
-        r"image 'image' of train\.parquet\[0\] has no bytes, and its path is not followed",
+        r"image 'image' of train\.parquet\[0\] has no bytes, and ptq does not follow its path",
     ),
     "no image": (
         {"image": pa.array([b"text"])},
@@ -272,9 +272,9 @@ BAD = {
     ),
     "a label of lists": ({"x": [1], "label": [[5]]}, LabelError, r"is list<element: int64>"),
     "two labels": ({"x": [1], "label": [1], "labels": [1]}, LabelError, r"has both 'label' and 'labels'"),
-    "no row": ({"x": pa.array([], pa.int8())}, EmptyDataError, r"holds no rows"),
-    "no column of numbers": ({"x": ["text"]}, EmptyDataError, r"holds no column of numbers or images"),
-    "a label alone": ({"label": [1]}, EmptyDataError, r"holds no column of numbers or images"),
+    "no row": ({"x": pa.array([], pa.int8())}, EmptyDataError, r"has no rows"),
+    "no column of numbers": ({"x": ["text"]}, EmptyDataError, r"has no column of numbers or images"),
+    "a label alone": ({"label": [1]}, EmptyDataError, r"has no column of numbers or images"),
 }
 
 
@@ -318,7 +318,11 @@ def test_one_row_that_declares_gigabytes(tmp_path, monkeypatch, column):
     ("second", "error", "message"),
     [
         ({"y": [1]}, DataNameError, r"p-1\.parquet' has no column 'x', unlike '.*p-0\.parquet'"),
-        ({"x": [1.0]}, DataTypeError, r"column 'x' of data '.*p-1\.parquet' is double, in .* int64"),
+        (
+            {"x": [1.0]},
+            DataTypeError,
+            r"column 'x' of data '.*p-1\.parquet' is double, but in .* it is int64",
+        ),
         ({"x": ["1"]}, DataTypeError, r"is string"),
     ],
     ids=["missing", "another type", "text"],
@@ -334,7 +338,7 @@ def test_without_pyarrow(save_parquet, monkeypatch):
     path = save_parquet({"x": [1]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        UsageError, match=r"is Parquet, which needs pyarrow, and that is not installed"
+        UsageError, match=r"is Parquet, and reading it needs pyarrow, which is not installed"
     ) as error:
         open_dataset(path, RAW)
     assert error.value.hint == "pip install 'ptq-cli[parquet]'"

@@ -144,7 +144,7 @@ def test_arrays_that_are_no_input_are_passed_over(save_tar):
     bound = bind_inputs(dataset, [TensorSpec("x", np.dtype("float32"), (None, 3, 4, 4))])
     (batch,) = bound.batches(2)
     assert list(batch.inputs) == ["x"]
-    with pytest.raises(DataFormatError, match=r"array '1\.emb\.npy' of .*train\.tar' is no npy array"):
+    with pytest.raises(DataFormatError, match=r"array '1\.emb\.npy' of .*train\.tar' is not an npy array"):
         list(dataset.batches(2))
 
 
@@ -209,7 +209,7 @@ def test_sequences_of_any_length_one_by_one(save_tar):
     assert [batch.inputs["x"].shape for batch in open_tar(path).batches(1)] == [(1, 3), (1, 4), (1, 5)]
     with pytest.raises(
         DataShapeError,
-        match=r"array 'x' of sample 'train\.tar:1' of .* has shape \[4\], that of 'train\.tar:0' .* \[3\]",
+        match=r"'x' of sample 'train\.tar:1' of .* has shape \[4\], but that of 'train\.tar:0' .* has \[3\]",
     ) as error:
         list(open_tar(path).batches(2))
     assert "batch_size = 1" in error.value.hint
@@ -218,8 +218,8 @@ def test_sequences_of_any_length_one_by_one(save_tar):
 X = npy(np.zeros(3, np.float32))
 
 BAD = {
-    "no member": ({}, EmptyDataError, r"holds no sample"),
-    "nothing usable": ({"0.txt": b"x"}, EmptyDataError, r"holds no sample"),
+    "no member": ({}, EmptyDataError, r"has no samples"),
+    "nothing usable": ({"0.txt": b"x"}, EmptyDataError, r"has no samples"),
     "a label alone": ({"0.cls": b"1"}, DataNameError, r"sample 'train\.tar:0' has no image and no array"),
     "a missing input": (
         {"0.x.npy": X, "0.y.npy": X, "1.x.npy": X},
@@ -244,7 +244,7 @@ BAD = {
     "a dtype that differs": (
         {"0.x.npy": X, "1.x.npy": npy(np.zeros(3))},
         DataTypeError,
-        r"array 'x' of sample 'train\.tar:1' of .* has dtype float64, that of 'train\.tar:0' float32",
+        r"array 'x' of sample 'train\.tar:1' of .* has dtype float64, but that of 'train\.tar:0' has float32",
     ),
     "images that differ in size": (
         {"0.png": png(1), "1.png": png(1, (5, 4))},
@@ -261,9 +261,13 @@ BAD = {
     "a label of text": ({"0.png": png(1), "0.cls": b"cat"}, LabelError, r"label '0\.cls' of .* is 'cat'"),
     "a label of float": ({"0.png": png(1), "0.label.npy": X}, LabelError, r"'0\.label\.npy' .* float32"),
     "a label beyond int64": ({"0.png": png(1), "0.cls": b"9999999999999999999"}, LabelError, r"int64"),
-    "a long label": ({"0.png": png(1), "0.cls": b"1" * 2000}, DataFormatError, r"2000 bytes, at most 1024"),
-    "no json": ({"0.png": png(1), "0.json": b"{"}, LabelError, r"label '0\.json' of .* is no JSON"),
-    "deep json": ({"0.png": png(1), "0.json": b"[" * 100_000}, LabelError, r"is no JSON: RecursionError"),
+    "a long label": (
+        {"0.png": png(1), "0.cls": b"1" * 2000},
+        DataFormatError,
+        r"2000 bytes, the limit is 1024",
+    ),
+    "no json": ({"0.png": png(1), "0.json": b"{"}, LabelError, r"label '0\.json' of .* is not JSON"),
+    "deep json": ({"0.png": png(1), "0.json": b"[" * 100_000}, LabelError, r"is not JSON: RecursionError"),
     "two arrays of one name": (
         {"0.jpg": png(1), "0.png": png(1)},
         DataFormatError,
@@ -279,9 +283,9 @@ BAD = {
         DataFormatError,
         r"array '0\.x\.npy' of '.*train\.tar' holds Python objects, which ptq never unpickles",
     ),
-    "an empty array": ({"0.x.npy": npy(np.zeros(0))}, EmptyDataError, r"holds no values"),
+    "an empty array": ({"0.x.npy": npy(np.zeros(0))}, EmptyDataError, r"has no values"),
     "a truncated array": ({"0.x.npy": X[:-1]}, DataFormatError, r"array '0\.x\.npy' of .* is truncated"),
-    "no array": ({"0.x.npy": b"text"}, DataFormatError, r"array '0\.x\.npy' of .* is no npy array"),
+    "no array": ({"0.x.npy": b"text"}, DataFormatError, r"array '0\.x\.npy' of .* is not an npy array"),
     "no image": ({"0.png": b"text"}, DamagedSampleError, r"image '0\.png' of .* cannot be decoded"),
     "half an image": ({"0.png": png(1)[:50]}, DamagedSampleError, r"image '0\.png' of .* cannot be decoded"),
 }

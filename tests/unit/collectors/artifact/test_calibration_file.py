@@ -199,7 +199,7 @@ WRONG_HEADERS = {
     "name twice": (changed(X, name="range"), "a tensor has no name, or one that another has too"),
     "no name": (changed(X, name=7), "a tensor has no name, or one that another has too"),
     "missing tensor": ({**HEADER, "tensors": ENTRIES[:-1]}, "some of its values belong to no tensor"),
-    "bins beyond the arrays": (changed(X, bins=10**6), "tensor 'x': 1000000 values are wanted, "),
+    "bins beyond the arrays": (changed(X, bins=10**6), "tensor 'x': expected 1000000 values, "),
     "negative bins": (changed(X, bins=-1), "tensor 'x': 'bins' is -1"),
     "bins that are no number": (changed(X, bins="4"), "tensor 'x': 'bins' is 4"),
     "infinite bins": (changed(X, bins=float("inf")), "tensor 'x': 'bins' is inf"),
@@ -218,7 +218,7 @@ WRONG_HEADERS = {
     "channels of the samples": (changed(X, channels=3, axis=0), "tensor 'x': it has 3 channels of axis 0"),
     "axis beyond any": (changed(X, channels=3, axis=64), "tensor 'x': it has 3 channels of axis 64"),
     "channels beyond any": (changed(X, channels=10**9, axis=1), f"tensor 'x': it has {10**9} channels"),
-    "channels beyond the arrays": (changed(X, channels=900, axis=1), "tensor 'x': 900 values are wanted, "),
+    "channels beyond the arrays": (changed(X, channels=900, axis=1), "tensor 'x': expected 900 values, "),
     "no channels of many values": (
         changed(X, channels=0, axis=1),
         "tensor 'x': its channels are not those of its values",
@@ -263,7 +263,7 @@ WRONG_ARRAYS = {
     ),
     "value too few": (
         {**ONE_ARRAYS, "minimum": np.zeros(0, np.float32)},
-        "tensor 'x': 1 values are wanted, 0 are left",
+        "tensor 'x': expected 1 values, 0 are left",
     ),
     "NaN in a range": (replaced("minimum", 0, np.nan), "tensor 'x': its range is not finite and ordered"),
     "infinite range": (replaced("maximum", 0, np.inf), "tensor 'x': its range is not finite and ordered"),
@@ -304,7 +304,7 @@ def test_missing_file_is_an_input_error(tmp_path):
 
 
 def test_folder_is_an_input_error(tmp_path):
-    with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+    with pytest.raises(InputFileError, match="is a folder, expected a file"):
         load_calibration(tmp_path)
 
 

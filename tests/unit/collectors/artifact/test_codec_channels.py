@@ -67,7 +67,7 @@ WRONG_CHANNELS = {
     "wider range": (of_channels("channel_maximum", 0, 99), "its channels are not those of its values"),
     "NaN": (of_channels("channel_minimum", 1, np.nan), "its range is not finite and ordered"),
     "negative bins": (of_channels("channel_bins", 0, -1), "a channel has fewer than no bins"),
-    "bins beyond the arrays": (of_channels("channel_bins", 0, 2**62), f"{2**62 + 32} values are wanted, "),
+    "bins beyond the arrays": (of_channels("channel_bins", 0, 2**62), f"expected {2**62 + 32} values, "),
     "bin of NaN": (of_channels("channel_keys", 0, 255 << 11), "a bin is no bin, or holds nothing"),
     "empty bin": (of_channels("channel_counts", 0, 0), "a bin is no bin, or holds nothing"),
     "overflowing bins": (

@@ -106,5 +106,5 @@ def test_missing_file_is_named(tmp_path):
 
 
 def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(InputFileError, match="is a folder, a file is wanted"):
+    with pytest.raises(InputFileError, match="is a folder, expected a file"):
         detect_kind(tmp_path)

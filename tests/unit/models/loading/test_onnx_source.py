@@ -65,7 +65,7 @@ def test_an_initializer_that_is_an_input_too_is_no_input(tmp_path):
 def test_an_old_opset_is_refused(tmp_path, opset):
     with pytest.raises(InvalidOnnxError) as caught:
         opened(saved(linear(opset), tmp_path / "m.onnx"))
-    assert caught.value.message == f"model 'm.onnx' has opset {opset}, 11 or later is wanted"
+    assert caught.value.message == f"model 'm.onnx' has opset {opset}, expected 11 or later"
     assert caught.value.code == "PTQ-MODEL-005"
     assert "onnx.version_converter" in caught.value.hint
 

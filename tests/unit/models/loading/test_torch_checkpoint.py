@@ -117,7 +117,7 @@ def test_state_dict_without_architecture_asks_for_it(tmp_path):
             "needs_argument",
             "raised TypeError: needs_argument() missing 1 required positional argument: 'width'",
         ),
-        ("not_callable", "is a int, a callable is wanted"),
+        ("not_callable", "is a int, expected a callable"),
         ("biuld", "has no 'biuld' (did you mean 'build'?)"),
     ],
 )
@@ -132,7 +132,7 @@ def test_architecture_that_cannot_be_called(tmp_path, arch, name, message):
 
 def test_architecture_that_returns_no_module(tmp_path, arch):
     path = saved(tmp_path / "w.pt", network().state_dict())
-    with pytest.raises(ArchitectureError, match=r"returned a dict, a torch\.nn\.Module is wanted"):
+    with pytest.raises(ArchitectureError, match=r"returned a dict, expected a torch\.nn\.Module"):
         open_model(path, ModelSettings(arch=f"{arch}:returns_dict"))
 
 
@@ -159,7 +159,7 @@ def test_long_lists_of_keys_are_cut(tmp_path, arch):
     "content", [{"epoch": 3}, [torch.zeros(2)], 3, {}], ids=["no_tensor", "list", "int", "empty"]
 )
 def test_a_checkpoint_without_parameters_is_refused(tmp_path, content):
-    with pytest.raises(ModelFormatError, match="a state dict or a module is wanted") as caught:
+    with pytest.raises(ModelFormatError, match="expected a state dict or a module") as caught:
         open_model(saved(tmp_path / "w.pt", content), ModelSettings(arch="arch.py:build"))
     assert f"holds a {type(content).__name__}" in caught.value.message
 

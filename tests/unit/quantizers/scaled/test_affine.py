@@ -57,5 +57,5 @@ def test_refuses_zero_point(zero_point, format):
 
 
 def test_refuses_parameters_of_other_shapes():
-    with pytest.raises(QuantizerShapeError, match=r"zero_point has shape \(\), \(2,\) is wanted"):
+    with pytest.raises(QuantizerShapeError, match=r"zero_point has shape \(\), expected \(2,\)"):
         fake_quantize_affine(torch.ones(2, 3), [1.0, 1.0], 0, UINT8, axis=0)

@@ -122,7 +122,7 @@ class TestFakeQuantize:
             fake_quantize(torch.ones(2, dtype=torch.int64), 1.0)
 
     def test_refuses_amax_of_another_shape(self):
-        with pytest.raises(QuantizerShapeError, match=r"amax has shape \(3,\), \(2,\) is wanted"):
+        with pytest.raises(QuantizerShapeError, match=r"amax has shape \(3,\), expected \(2,\)"):
             fake_quantize(torch.ones(2, 3), torch.ones(3), axis=0)
 
 

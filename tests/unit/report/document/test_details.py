@@ -44,7 +44,7 @@ def test_what_became_of_a_sample() -> None:
         ({"format_version": True}, "has format version True"),
         ({"quantized_sha256": "abc"}, "'quantized_sha256' is 'abc'"),
         ({"changes": {"total": -1, "class_names": [], "samples": []}}, "'changes.total' is -1"),
-        ({"extra": 1}, "'extra' is no key"),
+        ({"extra": 1}, "'extra' is not a key"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None:
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None
 def test_a_picture_is_base64_and_nothing_that_could_end_an_attribute() -> None:
     value = json.loads(details_to_json(DETAILS))
     value["changes"]["samples"][0]["picture"] = '"><script>alert(1)</script>'
-    with pytest.raises(ReportError, match=r"'changes.samples\[0\].picture'.*a picture in base64 is wanted"):
+    with pytest.raises(ReportError, match=r"'changes.samples\[0\].picture'.*expected a picture in base64"):
         parse_details(json.dumps(value).encode())
 
 
