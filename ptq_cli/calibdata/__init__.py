@@ -2,6 +2,6 @@
 
 ``dataset`` is the interface of every source; ``arrays``, ``images``, ``tar``, ``parquet`` and ``callables``
 hold one kind of source each. ``open_dataset`` detects the kind and opens it, ``bind`` matches arrays with the
-model's inputs, ``finite`` looks for NaN and infinities, ``ahead`` decodes the next batches. No torch, no model
-and no terminal may be used here.
+model's inputs, ``finite`` looks for NaN and infinities, ``ahead`` decodes the next batches. No torch, no
+model and no terminal may be used here.
 """
