@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.report.text.summary import format_bytes, format_drop, format_value
+from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.report.text.summary import format_drop, format_value
 from tools.marked import write_part
 from tools.tables import code, table
 

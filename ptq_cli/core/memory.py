@@ -68,17 +68,3 @@ def parse_size(text: str) -> int | None:
         return None
     size = float(match[1]) * UNITS[(match[2] or "B").upper()]
     return int(size) if math.isfinite(size) else None
-
-
-def format_size(size: int) -> str:
-    """Write a size for people.
-
-    Example:
-        >>> format_size(999), format_size(1_500_000), format_size(20 * 10**9)
-        ('999 B', '1.5 MB', '20 GB')
-    """
-    for unit in ("TB", "GB", "MB", "KB"):
-        if size >= UNITS[unit]:
-            number = size / UNITS[unit]
-            return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
-    return f"{size} B"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ptq_cli.core.errors import MemoryLimitError
-from ptq_cli.core.memory import format_size
+from ptq_cli.core.short_numbers import format_bytes
 
 SPARE = 1.1
 """Estimates are raised by a tenth: allocators round up."""
@@ -53,7 +53,7 @@ class MemoryPlan:
         runs = "one run at a time" if self.at_once < 2 else f"{self.at_once} runs at once"
         pieces = f"pieces of {self.samples} sample{'s' * (self.samples != 1)}"
         tensors = sum(len(group) for group in self.groups)
-        return f"{tensors} tensors {passes}, {pieces}, {runs}: about {format_size(self.peak)} at the most"
+        return f"{tensors} tensors {passes}, {pieces}, {runs}: about {format_bytes(self.peak)} at the most"
 
 
 def plan_memory(
@@ -80,8 +80,8 @@ def plan_memory(
     """
     if limit < needs.reached:
         raise MemoryLimitError(
-            f"{format_size(limit)} of memory are not enough: {format_size(needs.reached)} were taken to open "
-            "the model, before anything was run",
+            f"{format_bytes(limit)} of memory are not enough: {format_bytes(needs.reached)} were taken to "
+            "open the model, before anything was run",
             hint=f"--max-memory {-(-_least(needs, least_samples) // 2**20)}MiB",
         )
     whole = (tuple(needs.taps),)
@@ -101,8 +101,8 @@ def plan_memory(
             return MemoryPlan(least_samples, 1, groups, peak)
     least = _least(needs, least_samples)
     raise MemoryLimitError(
-        f"{format_size(limit)} of memory are not enough: about {format_size(least)} are needed with one "
-        f"tensor at a time, {format_size(needs.base)} of them before anything runs",
+        f"{format_bytes(limit)} of memory are not enough: about {format_bytes(least)} are needed with one "
+        f"tensor at a time, {format_bytes(needs.base)} of them before anything runs",
         hint=f"--max-memory {-(-least // 2**20)}MiB",
     )
 
@@ -125,8 +125,8 @@ def require_host_memory(reached: int, more: int, limit: int) -> int:
     peak = reached + int(SPARE * more)
     if peak > limit:
         raise MemoryLimitError(
-            f"{format_size(limit)} of the host's memory are not enough: about {format_size(peak)} are "
-            f"needed, {format_size(reached)} of them with the first samples on the device",
+            f"{format_bytes(limit)} of the host's memory are not enough: about {format_bytes(peak)} are "
+            f"needed, {format_bytes(reached)} of them with the first samples on the device",
             hint=f"--max-memory {-(-peak // 2**20)}MiB",
         )
     return peak

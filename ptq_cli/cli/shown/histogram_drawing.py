@@ -10,6 +10,7 @@ from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
 from ptq_cli.cli.shown.marks import CHOSEN
+from ptq_cli.core.short_numbers import format_count
 from ptq_cli.report.text.numbers import format_share
 
 if TYPE_CHECKING:
@@ -84,19 +85,6 @@ def _bars(counts: Counts, *, is_log: bool) -> list[str]:
         label = format_count(value) if row in (ROWS, ROWS * 2 // 3, ROWS // 3) else ""
         lines.append(f"{label:>{LABEL}} │{bars}".rstrip())
     return lines
-
-
-def format_count(value: float) -> str:
-    """Write a count with at most three digits and a letter.
-
-    Example:
-        >>> [format_count(value) for value in (3.2, 999.0, 1234.0, 45_678_900.0, 2e9)]
-        ['3', '999', '1.23k', '45.7M', '2G']
-    """
-    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g}{letter}"
-    return f"{value:.3g}" if value < 1 else f"{value:.0f}"
 
 
 def _span(choice: Choice, low: float, high: float, columns: int) -> str:

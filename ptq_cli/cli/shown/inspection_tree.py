@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.core.short_numbers import format_count
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.pipeline.inspection.run_inspect import Inspection
 from ptq_cli.report.text.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
-from ptq_cli.report.text.numbers import format_count, format_share
+from ptq_cli.report.text.numbers import format_share
 from ptq_cli.report.text.summary import Table
 
 MOST_REASONS = 20

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from ptq_cli.cli.shown.output import tell
 from ptq_cli.cli.shown.printable import printable
-from ptq_cli.core.memory import format_size, resident_bytes
+from ptq_cli.core.memory import resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.short_numbers import format_bytes
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -58,7 +59,7 @@ class _Bar:
             begins = progress.done > 0 and self._bar.bar_format is not None
             if progress.done:
                 self._bar.bar_format = None  # Now there is something to draw a bar of.
-                self._bar.set_postfix_str(format_size(resident_bytes()), refresh=False)
+                self._bar.set_postfix_str(format_bytes(resident_bytes()), refresh=False)
             self._bar.update(progress.done - self._bar.n)
             if begins:
                 self._bar.refresh()
@@ -88,7 +89,7 @@ class _Lines:
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
             parts = [f"{progress.done}{total} samples", *self._speed(progress, now)]
-            tell(f"{progress.stage}: {', '.join(parts)}, {format_size(resident_bytes())}")
+            tell(f"{progress.stage}: {', '.join(parts)}, {format_bytes(resident_bytes())}")
         self._last = now
 
     def _speed(self, progress: Progress, now: float) -> Iterator[str]:

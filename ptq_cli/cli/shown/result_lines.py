@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.text.several import several_tables
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
-    format_bytes,
     label_table,
     no_interval_lines,
     placement_line,

@@ -10,10 +10,11 @@ from typing import Any
 
 from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.printable import as_typed
+from ptq_cli.core.short_numbers import format_count
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
 from ptq_cli.report.proof.verification import OutputDifference, Verification
-from ptq_cli.report.text.numbers import format_count, format_decibels, format_number, format_share
+from ptq_cli.report.text.numbers import format_decibels, format_number, format_share
 from ptq_cli.report.text.summary import Table
 
 MOST_ROWS = 20

@@ -8,8 +8,9 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.memory import format_size, most_resident_bytes, parse_size, resident_bytes
+from ptq_cli.core.memory import most_resident_bytes, parse_size, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.models.stored import release
 from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.recipe.schema import Recipe
@@ -69,7 +70,7 @@ def open_forward(
         fixed = fixed_batch_size(model.inputs) is not None
         return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
     plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit, axes)
-    progress(Progress("calibrate", 0, None, note=f"below {format_size(limit)} of memory: {plan}"))
+    progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
         TappedModel(
             tap(model.model, group), group, threads=threads, samples=plan.samples, at_once=plan.at_once
@@ -100,7 +101,7 @@ def _open_on_device(
         waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
         more = waiting + STATISTICS_BYTES * len(taps)
         peak = require_host_memory(most_resident_bytes(), more, limit)
-        note = f"below {format_size(limit)} of the host's memory: about {format_size(peak)} at the most"
+        note = f"below {format_bytes(limit)} of the host's memory: about {format_bytes(peak)} at the most"
         progress(Progress("calibrate", 0, None, note=f"{note}; the {len(taps)} tensors stay on {device}"))
     return forward
 

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from ptq_cli.core.short_numbers import format_count
+
 CLEAN_STEPS = (1.0, 2.0, 5.0, 10.0)
 
 
@@ -48,7 +50,7 @@ class Scale:
         values = _decades(self.low, self.high) if self.log else ()
         if len(values) < 2:
             values = nice_values(self.low, self.high, count)
-        return tuple(Tick(self.at(value), format_tick(value)) for value in values)
+        return tuple(Tick(self.at(value), format_count(value)) for value in values)
 
 
 def nice_values(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -81,19 +83,6 @@ def widened(low: float, high: float) -> tuple[float, float]:
     """
     margin = (high - low) / 20 or abs(high) / 20 or 1.0
     return low - margin, high + margin
-
-
-def format_tick(value: float) -> str:
-    """Write a round value in short form.
-
-    Example:
-        >>> [format_tick(value) for value in (0.30000000000000004, 2e6, 1500.0, -0.0, 5e-7)]
-        ['0.3', '2M', '1.5k', '0', '5e-07']
-    """
-    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{letter}"
-    return f"{value:.3g}" if value else "0"
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ptq_cli.core.short_numbers import format_count
 from ptq_cli.report.analysis.analysis_document import Analysis
-from ptq_cli.report.html.axis_scale import Scale, Tick, format_tick, widened
+from ptq_cli.report.html.axis_scale import Scale, Tick, widened
 from ptq_cli.report.html.ranking import Ranking
 
 WIDTH, HEIGHT = 560.0, 300.0
@@ -125,7 +126,7 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         Point(
             x=along.at(macs),
             y=up.at(ranking.drawn(value)),
-            text=f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_tick(macs)} MACs",
+            text=f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_count(macs)} MACs",
             anchor=anchors.get(layer.name, 0),
             integer=layer.integer,
             label=_cut(layer.name),

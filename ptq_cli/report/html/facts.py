@@ -3,16 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.text.summary import (
-    Row,
-    format_bytes,
-    format_drop,
-    format_interval,
-    format_value,
-    share_of_float,
-)
+from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, share_of_float
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ptq_cli.core.short_numbers import format_count
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.html.axis_scale import format_tick
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
 from ptq_cli.report.html.ranking import Ranking
 from ptq_cli.report.text.numbers import format_range, format_share
@@ -190,4 +190,4 @@ def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:
 
 def _macs(item: _Known) -> Cell:
     count = item.analysed.multiply_accumulates if item.analysed is not None else None
-    return Cell(format_tick(float(count)) if count else "", float(count) if count else LAST)
+    return Cell(format_count(float(count)) if count else "", float(count) if count else LAST)

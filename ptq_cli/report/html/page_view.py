@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.details import Changes
 from ptq_cli.report.document.report_document import Report
@@ -20,7 +21,7 @@ from ptq_cli.report.html.facts import Figure, headline, origin_rows, time_rows
 from ptq_cli.report.html.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
 from ptq_cli.report.html.layer_table import LayerTable, layer_table
 from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
-from ptq_cli.report.text.summary import Row, format_bytes, placement_line, share_of_float, verdict_line
+from ptq_cli.report.text.summary import Row, placement_line, share_of_float, verdict_line
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300

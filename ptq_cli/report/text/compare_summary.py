@@ -1,16 +1,9 @@
 """A comparison as tables of plain text."""
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.comparison.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
 from ptq_cli.report.intervals.interval import TOLERANCE
-from ptq_cli.report.text.summary import (
-    INTERVAL,
-    Row,
-    Table,
-    format_bytes,
-    format_drop,
-    format_interval,
-    format_value,
-)
+from ptq_cli.report.text.summary import INTERVAL, Row, Table, format_drop, format_interval, format_value
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
 MOST_LAYERS = 20
@@ -105,7 +98,7 @@ def _size_text(before: int, after: int) -> str:
 
     Example:
         >>> _size_text(1_000_000, 900_000), _size_text(12, 12)
-        ('size: 1.00 MB before, 900.00 kB after (-10.00 %)', 'size: 12 bytes, unchanged')
+        ('size: 1 MB before, 900 kB after (-10.00 %)', 'size: 12 bytes, unchanged')
     """
     if before == after:
         return f"size: {format_bytes(after)}, unchanged"

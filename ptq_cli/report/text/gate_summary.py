@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.document.report_document import Report
@@ -13,7 +14,6 @@ from ptq_cli.report.text.summary import (
     MAX_DECIMALS,
     Row,
     Table,
-    format_bytes,
     format_drop,
     format_interval,
     format_value,

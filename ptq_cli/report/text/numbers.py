@@ -54,20 +54,6 @@ def format_decibels(value: float) -> str:
     return f"{value:.2f} dB" if math.isfinite(value) else "inf"
 
 
-def format_count(count: int) -> str:
-    """Write a large count with three digits and a unit of thousands.
-
-    Example:
-        >>> format_count(0), format_count(950), format_count(12_345), format_count(4_100_000_000)
-        ('0', '950', '12.3 k', '4.1 G')
-    """
-    value, units = float(count), iter(("", " k", " M", " G", " T"))
-    unit = next(units)
-    while value >= 999.5 and unit != " T":
-        value, unit = value / 1000, next(units)
-    return f"{value:.3g}{unit}"
-
-
 def format_latency(seconds: float) -> str:
     """Write a short time with three digits.
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.text.summary import Row, Table, format_bytes, format_drop, format_value
+from ptq_cli.report.text.summary import Row, Table, format_drop, format_value
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:

@@ -6,6 +6,7 @@ renderer escapes it.
 
 from dataclasses import dataclass
 
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
@@ -84,19 +85,6 @@ def format_interval(interval: Interval | None, unit: Unit) -> str:
     while digits < MAX_DECIMALS and ends[0] != ends[1] and f"{ends[0]:.{digits}g}" == f"{ends[1]:.{digits}g}":
         digits += 1
     return f"{ends[0]:.{digits}g} to {ends[1]:.{digits}g}"
-
-
-def format_bytes(size: int) -> str:
-    """Write a file's size in decimal units, as disks and package registries count.
-
-    Example:
-        >>> format_bytes(999), format_bytes(1_234_567), format_bytes(5_000_000_000)
-        ('999 bytes', '1.23 MB', '5.00 GB')
-    """
-    for factor, suffix in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= factor:
-            return f"{size / factor:.2f} {suffix}"
-    return f"{size} byte{'' if size == 1 else 's'}"
 
 
 def share_of_float(size: int, float_size: int) -> str:

@@ -78,8 +78,8 @@ def test_on_a_device_only_the_host_is_estimated_and_nothing_is_planned():
         require_host_memory(900 * MB, 100 * MB, 1009 * MB)
 
     assert caught.value.message == (
-        "1.0 GB of the host's memory are not enough: about 1.0 GB are needed, 900 MB of them with the first "
-        "samples on the device"
+        "1.01 GB of the host's memory are not enough: about 1.01 GB are needed, 900 MB of them with the "
+        "first samples on the device"
     )
     assert caught.value.hint == "--max-memory 964MiB"
 

@@ -48,7 +48,7 @@ def test_cells_are_texts_and_what_they_are_sorted_by() -> None:
         "40.0 dB",
         "44.0 dB",
         "60.0 dB",
-        "1k",
+        "1 k",
     ]
     assert [cell.key for cell in first.cells[-3:]] == [44.0, 60.0, 1000.0]
     assert (first.integer, first.reason, first.card) == (True, "", 1)

@@ -23,7 +23,7 @@ def test_each_model_has_a_column(report: Report) -> None:
     assert labelled.rows[0] == ("top1", "83.00 %", "82.60 %", "82.00 %")
     assert labelled.rows[1] == ("  drop", "", "0.40 points", "1.00 points")
     assert compared.rows[0] == ("sqnr_db", "31.50 dB", "31.50 dB")
-    assert compared.rows[-1] == ("size", "1.00 MB", "900.00 kB")
+    assert compared.rows[-1] == ("size", "1 MB", "900 kB")
 
 
 def test_pytorch_has_a_column_where_it_was_evaluated(report: Report) -> None:
