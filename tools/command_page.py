@@ -24,7 +24,7 @@ settings as keyword arguments. Results go to stdout, everything else to stderr.
 | 1 | a bug in ptq |
 | 2 | usage, recipe or input error: one line with a [code](errors.md), and a hint |
 | 3 | a limit is missed: the gate is closed |
-| 130 | interrupted; earlier outputs are as they were |
+| 130 | interrupted; earlier outputs are unchanged |
 """
 PARAMETER_NAMES = {"minimum": "min"}
 """Where click's name of a parameter is not the setting's: ``min`` is a function of Python's."""

@@ -1,4 +1,4 @@
-"""The ``ptq`` command: finds a subcommand, runs it, and turns what goes wrong into an exit status."""
+"""The ``ptq`` command: finds a subcommand, runs it, and turns errors into exit statuses."""
 
 import importlib
 import os
@@ -45,18 +45,18 @@ COMMANDS = (
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
-"""A shell that completes a command sets it; see click's documentation on shell completion."""
+"""Set by a shell that completes a command; see click's documentation on shell completion."""
 
 
 class LazyGroup(SectionGroup):
     """Imports a subcommand's file only when it is needed, which keeps ``ptq --help`` fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order in which one uses them."""
+        """Return the commands in the order in which they are used."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return a command, or None if there is none of that name."""
+        """Return a command, or None if there is none with that name."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"ptq_cli.cli.commands.{cmd_name}")
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run ``ptq`` and exit.
 
     Args:
-        arguments: of the command line; None for those of the process.
+        arguments: the command line; None for that of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with one_voice(debug=DEBUG_FLAG in words):
@@ -115,7 +115,7 @@ def run(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         # The terminal has just shown ^C, or half a progress bar, on this line.
         click.echo("\n" if sys.stderr.isatty() else "", nl=False, err=True)
-        click.echo("interrupted; earlier outputs are as they were", err=True)
+        click.echo("interrupted; earlier outputs are unchanged", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         _discard_stdout()
@@ -130,7 +130,7 @@ def run(words: list[str]) -> int:
 
 
 def _invoke(words: list[str]) -> int:
-    # Not Command.main(): it takes a broken pipe for a failure, and an EOFError for an interrupt.
+    # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import shell_complete
 
@@ -144,15 +144,15 @@ def _invoke(words: list[str]) -> int:
 
 
 def _as_input_error(error: BaseException) -> PtqError | None:
-    """Return the error that is not ptq's fault, or None for a bug."""
+    """Return the user-facing error for an exception, or None for a bug in ptq."""
     if isinstance(error, PtqError):
         return error
     known: PtqError | None = None
     if isinstance(error, click.UsageError):
         known = _as_usage_error(error)
     elif isinstance(error, SystemExit):
-        known = EntryPointError(f"code that was named called sys.exit({error.code!r})", hint="let it return")
-    # The rooms name their own files; these are for what none of them foresaw.
+        known = EntryPointError(f"user code called sys.exit({error.code!r})", hint="let it return instead")
+    # Errors about specific files are raised where the files are used; this catches the others.
     elif isinstance(error, MemoryError):
         known = UsageError("there is not enough memory", hint="try a smaller batch, or smaller inputs")
     elif isinstance(error, OSError):
@@ -185,7 +185,7 @@ def _report_bug(error: BaseException, *, debug: bool) -> int:
 
 def _as_usage_error(error: click.UsageError) -> UsageError:
     command = error.ctx.command_path if error.ctx is not None else "ptq"
-    hint = f"{command} --help lists what it takes"
+    hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
         nearest = did_you_mean(error.option_name, list(error.possibilities or ()))
         return UsageError(f"{command} has no option '{error.option_name}'{nearest}", hint=hint)

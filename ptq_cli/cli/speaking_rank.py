@@ -1,4 +1,4 @@
-"""Under ``torchrun`` several processes run the same command: one speaks, and all end together."""
+"""Under ``torchrun`` several processes run the same command: only one prints, and all end together."""
 
 import contextlib
 import os
@@ -9,19 +9,19 @@ from ptq_cli.core.errors import RanksError
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks
 
 SHARED = ("calibrate",)
-"""Commands whose work is shared out among the processes."""
+"""Commands whose work is divided among the processes."""
 
 
 @contextlib.contextmanager
 def one_voice(*, debug: bool) -> Iterator[None]:
-    """Let the first of several processes speak alone inside the block, and end all of them after it.
+    """Let only the first of several processes print inside the block, and end all of them after it.
 
     Args:
-        debug: leave stderr to all processes.
+        debug: let all processes write to stderr.
     """
     try:
         ranks = find_ranks(os.environ)
-    except RanksError:  # The command says so, on all ranks, since which of them this is cannot be told.
+    except RanksError:  # The command reports it, on all ranks, because this process cannot tell its rank.
         ranks = None
     if ranks is None:
         yield

@@ -1,4 +1,4 @@
-"""How the values of flags are read."""
+"""How the values of options are parsed."""
 
 from typing import Any
 
@@ -27,11 +27,11 @@ class NumberList(click.ParamType[list[Any]]):
             return [self._kind(part) for part in str(value).split(",")]
         except ValueError:
             wanted = "whole numbers" if self._kind is int else "numbers"
-            self.fail(f"{value!r} is no list of {wanted} with commas between them", param, ctx)
+            self.fail(f"{value!r} is not a comma-separated list of {wanted}", param, ctx)
 
 
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
-    """Read ``x=1,3,224,224`` texts.
+    """Parse ``x=1,3,224,224`` texts.
 
     Raises:
         UsageError: a text is not ``NAME=N,N,…``.
@@ -55,7 +55,7 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
 
 
 def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Read ``head.*:weights.bits=4,weights.block_size=32`` texts.
+    """Parse ``head.*:weights.bits=4,weights.block_size=32`` texts.
 
     Raises:
         UsageError: a text is not ``PATTERN:KEY=VALUE,…``.
@@ -69,7 +69,7 @@ def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _parse_override(text: str) -> dict[str, Any]:
-    # The pattern may hold colons, as names of TensorFlow's tensors do, and the first key has none.
+    # The pattern may contain colons, as tensor names from TensorFlow do; the first key does not.
     pattern, colon, first = text.partition("=")[0].rpartition(":")
     override: dict[str, Any] = {"match": pattern} if pattern else {}
     for part in f"{first}{text[len(pattern) + len(colon) + len(first) :]}".split(","):
@@ -97,10 +97,10 @@ def _plain_value(text: str) -> Any:
 
 
 def parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
-    """Read ``conv=1`` texts.
+    """Parse ``conv=1`` texts.
 
     Raises:
-        UsageError: a text is not ``NAME=AXIS``, or two name different axes of the same.
+        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
 
     Example:
         >>> parse_axes(("stem.*=1", "a=b=-1"))
@@ -121,6 +121,6 @@ def parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
         if axes.setdefault(name, found) != found:
             raise UsageError(
                 f"--activation-axis names two axes of '{name}': {axes[name]} and {found}",
-                hint="one at a time is kept",
+                hint="give one axis for each tensor",
             )
     return axes

@@ -117,7 +117,7 @@ def test_method_with_one_candidate_only_is_noted(folder: Path, ptq: Any) -> None
     outcome = ptq(f"export {flags}")
     document = json.loads(ptq(f"export {flags} --json").out)
 
-    assert "note: entropy had one candidate only for 'relu': its whole range\n" in outcome.out
+    assert "note: entropy had only one candidate for 'relu': its whole range\n" in outcome.out
     assert document["one_candidate"]["relu"] == "entropy"
     assert "note:" not in ptq("export --amax mse").out
     assert json.loads(ptq("export --amax max --json").out)["one_candidate"] == {}

@@ -180,7 +180,7 @@ FLAGS = {
         "sizes of at least 1",
         "x=1,3,224,224",
     ),
-    "a list of no numbers": ("inspect m --mean a,b", "PTQ-USAGE-001", "no list of numbers", "--help"),
+    "a list of no numbers": ("inspect m --mean a,b", "PTQ-USAGE-001", "list of numbers", "--help"),
     "a limit without a number": ("evaluate --max-drop top1", "PTQ-GATE-001", "METRIC=NUMBER", "top1=0.01"),
     "a limit in percent": (
         "evaluate --min top1=1%",

@@ -35,7 +35,7 @@ def relu_of(folder: Path) -> np.ndarray:
 def test_each_channel_is_that_of_its_values(folder: Path, ptq: Any) -> None:
     outcome = ptq(CALIBRATE)
     assert outcome.status == 0
-    assert "and 11 channels of 2 tensors; ptq explain shows them" in outcome.out
+    assert "measured 11 channels of 2 tensors; ptq explain shows them" in outcome.out
 
     found = statistics_in(folder)
 
@@ -126,9 +126,9 @@ def test_show_and_explain_draw_them(folder: Path, ptq: Any, monkeypatch: pytest.
 
     shown, explained = ptq("calibration show"), ptq("explain relu")
 
-    assert "largest magnitude by channel; imbalance: the largest over the median" in shown.out
+    assert "largest magnitude of each channel; imbalance: largest divided by median" in shown.out
     assert "channels:   8 along axis 1, amax by percentile: " in explained.out
-    assert "imbalance:  " in explained.out and "of the tensor's" in explained.out
+    assert "imbalance:  " in explained.out and "share of tensor" in explained.out
     assert (
         "ort-cpu quantizes activations per tensor: ptq export gives all channels one scale" in explained.out
     )

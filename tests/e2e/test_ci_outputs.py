@@ -47,7 +47,9 @@ def test_a_page_that_cannot_be_written_changes_no_verdict(
     monkeypatch.setenv(VARIABLE, str(folder))
     outcome = ptq("gate ptq-run/report.json --min sqnr_db=1 --json")
     assert outcome.status == 0
-    assert outcome.err.startswith("warning: the step summary") and "is a directory" in outcome.err
+    assert (
+        outcome.err.startswith("warning: cannot write the step summary") and "is a directory" in outcome.err
+    )
 
 
 def test_an_error_leaves_the_page_alone(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,9 @@ def test_show_has_every_tensor_and_method(folder: Path, ptq: Any, monkeypatch: p
     outcome = ptq("calibration show")
 
     assert outcome.status == 0 and outcome.err == ""
-    for text in ("x", "relu", *METHODS, "clipped", "zeros", "range", "* what ptq export uses"):
+    for text in ("x", "relu", *METHODS, "clipped", "zeros", "range", "* marks what ptq export uses"):
         assert text in outcome.out
-    assert "kept: histogram" in outcome.out.splitlines()[0]
+    assert "statistics: histogram" in outcome.out.splitlines()[0]
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -227,14 +227,14 @@ def test_a_chosen_method_that_lacks_histograms_is_told(only_ranges: Path, ptq: A
     outcome = ptq("explain x --amax entropy")
 
     assert outcome.status == 0
-    assert "note: ptq export needs entropy for 'x', and will refuse" in outcome.out
+    assert "note: ptq export will fail: 'x' would use entropy" in outcome.out
 
 
 def test_a_dead_tensor_is_named(dead: Path, ptq: Any) -> None:
     assert "note: 'relu' was 0 in every sample" in ptq("calibration show").out
     outcome = ptq("explain relu --plot dead.png")
     assert outcome.status == 0
-    assert "no histogram: there is no value but 0" in outcome.out and "100 % zeros" in outcome.out
+    assert "no histogram: all values are 0" in outcome.out and "100 % zeros" in outcome.out
 
 
 @pytest.mark.parametrize("words", ["calibration show", "calibration show --sort name"])

@@ -72,7 +72,7 @@ def test_a_signal_leaves_the_earlier_outputs(folder: Path, snapshot: Snapshot, w
                 process.send_signal(signal.SIGINT)
         out = process.stdout.read() if process.stdout else ""
     assert process.returncode == 130, said
-    assert said[-1] == "interrupted; earlier outputs are as they were\n"
+    assert said[-1] == "interrupted; earlier outputs are unchanged\n"
     assert "Traceback" not in "".join(said)
     assert out == ""
     assert snapshot(folder) == before
@@ -93,7 +93,7 @@ def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
     monkeypatch.setattr(f"ptq_cli.pipeline.run_quantize.{stage}", interrupt)
     outcome = ptq(QUANTIZE)
     assert (outcome.status, outcome.out) == (130, "")
-    assert outcome.err == "interrupted; earlier outputs are as they were\n"
+    assert outcome.err == "interrupted; earlier outputs are unchanged\n"
     assert snapshot(folder) == before
 
 

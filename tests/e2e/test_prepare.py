@@ -54,10 +54,10 @@ def test_the_table_tells_what_was_done(block: Path, ptq: Ptq) -> None:
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert lines[0] == "block.onnx: ONNX"
     assert "pass times what it did" in lines
-    assert "simplify 1 constants folded, nodes removed that compute nothing" in lines
+    assert "simplify 1 folded constants and removed nodes that compute nothing" in lines
     assert "batch_norm 1 BatchNormalization into the layer before it" in lines
     assert "gelu 1 erf or tanh form into Gelu" in lines
-    assert "nodes: 9 before, 3 now; opset 20" in lines
+    assert "nodes: 9 before, 3 after; opset 20" in lines
     assert "note: converted from opset 11 to 20" in lines
     assert any(line.startswith("the ONNX model equals the file's within ") for line in lines)
     assert lines[-1] == "wrote float.onnx"

@@ -119,7 +119,7 @@ def test_parts_merge_to_larger_parts(folder: Path, ptq: Any, refuse: Any) -> Non
     calibrate_shards(ptq, 4)
     outcome = ptq("merge run-4 run-1 --partial --run left")
     assert outcome.status == 0
-    assert "note: these are shards 1 and 4 of 4; missing: shards 2 and 3 of 4\n" in outcome.out
+    assert "note: merged shards 1 and 4 of 4; missing: shards 2 and 3 of 4\n" in outcome.out
     assert "next" not in outcome.err
     refuse("export --run left", "PTQ-CALIB-005", "shards 1 and 4 of 4, missing: shards 2 and 3 of 4")
     assert ptq("merge run-2 left run-3 --run all").status == 0
@@ -128,13 +128,13 @@ def test_parts_merge_to_larger_parts(folder: Path, ptq: Any, refuse: Any) -> Non
 
 def test_what_is_said(ptq: Any, folder: Path) -> None:
     outcome = ptq(f"{CALIBRATE} --shard 2/4 --run run-2")
-    assert "on 4 samples of shard 2 of 4, kept: histogram\n" in outcome.out
+    assert "on 4 samples of shard 2 of 4, statistics: histogram\n" in outcome.out
     assert outcome.err == "next, with the other shards: ptq merge run-2 … --run all\n"
     calibrate_shards(ptq, 4, (1, 3, 4))
     outcome = ptq("merge run-1 run-2 run-3 run-4 --run all")
     first, second = outcome.out.splitlines()
     assert first.startswith("merged 4 runs: ")
-    assert first.endswith(" tensors on 12 samples, kept: histogram")
+    assert first.endswith(" tensors on 12 samples, statistics: histogram")
     assert second == "wrote all/calibration.safetensors"
     assert outcome.err == "next: ptq export --onnx --run all\n"
 

@@ -23,7 +23,7 @@ def test_verify_tells_what_is_proven(folder: Path, ptq: Ptq) -> None:
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert any(line.startswith("Conv QLinearConv 1 ") for line in lines)
     assert any(line.startswith("integers: 100 % of ") for line in lines)
-    assert any(line.startswith("structure: right for ort-cpu") for line in lines)
+    assert any(line.startswith("structure: correct for ort-cpu") for line in lines)
     assert lines[-1] == "pass"
 
 
@@ -100,7 +100,7 @@ def test_a_model_of_onnx_runtimes_own_tool_is_verified(folder: Path, ptq: Ptq) -
 def test_a_float_model_is_shown_as_a_tree(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("inspect model.onnx --depth 1")
     assert outcome.status == 0
-    assert "7.82 k multiply-accumulates a sample, 100 % in integers" in outcome.out
+    assert "7.82 k multiply-accumulates per sample, 100 % in integers" in outcome.out
     assert ptq("inspect model.onnx --depth 0").status == 2
 
 

@@ -103,7 +103,7 @@ def _print(result: "BenchResult") -> None:
         interval = ratio.interval
         ends = f" (95 % interval {1 / interval.high:.3f} to {1 / interval.low:.3f})" if interval else ""
         say(f"{name} is {ratio.speed_up:.3f} times as fast as {names[0]}{ends}")
-        say(f"in processor time: {1 / ratio.processor:.3f} times")
+        say(f"in processor time: {1 / ratio.processor:.3f} times as fast")
 
 
 def _values(result: "BenchResult") -> dict[str, Any]:

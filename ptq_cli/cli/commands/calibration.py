@@ -83,7 +83,7 @@ def _sorted(tensors: "tuple[TensorView, ...]", sort: str | None) -> "tuple[Tenso
 
 
 def _clipped_share(tensor: "TensorView") -> float:
-    # What is not known comes last.
+    # Unknown values come last.
     return tensor.clipped[1] / max(tensor.statistics.count, 1) if tensor.clipped is not None else -1.0
 
 
@@ -96,7 +96,8 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
 
     methods = tuple(method for method in METHODS if method not in view.missing)
     samples = counted(view.samples, "sample")
-    say(f"{counted(len(tensors), 'tensor')} for {view.target}, measured on {samples}, kept: {view.collector}")
+    measured = f"{counted(len(tensors), 'tensor')} for {view.target}, measured on {samples}"
+    say(f"{measured}, statistics: {view.collector}")
     columns = 2 + len(methods)
     left_out = print_table(
         tensor_table(tensors, methods),
@@ -105,7 +106,8 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
         # The zeros are the first to go, then the range: the largest magnitude is max's amax.
         optional=(columns + 1, columns),
     )
-    say(f"amax by method, {CHOSEN} what ptq export uses; clipped and zeros: share of all values")
+    say(f"amax by method; {CHOSEN} marks what ptq export uses")
+    say("clipped and zeros are shares of all values")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
     _print_channels(tensors)
@@ -123,7 +125,7 @@ def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
         return
     columns = tuple(range(1, len(table.header)))
     left_out = print_table(table, right=columns, whole=columns, optional=(5, 1, 4))
-    say("largest magnitude by channel; imbalance: the largest over the median; ptq explain shows each")
+    say("largest magnitude of each channel; imbalance: largest divided by median; ptq explain shows each")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
 

@@ -49,7 +49,7 @@ def command(before: Path, after: Path, as_json: bool) -> int:
         print_json(encode(comparison))
         return 0
     if not comparison.same_samples:
-        say("note: measured on other data; metrics differ by that, too")
+        say("note: the reports used different data, which also changes the metrics")
     print_table(change_table(comparison), right=(1, 2, 3, 4))
     say(size_line(comparison))
     if latency := latency_line(comparison):

@@ -88,7 +88,7 @@ def _print(found: "Explanation", plot: Path | None) -> None:
         say(line)
     columns = tuple(range(8))
     left_out = print_table(method_table(tensor), right=columns[1:], whole=columns, optional=(3, *columns[5:]))
-    say(f"{CHOSEN} what ptq export uses; mse and SQNR are expected from the histogram")
+    say(f"{CHOSEN} marks what ptq export uses; mse and SQNR are estimated from the histogram")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
     _print_channels(tensor, found.calibration.target)

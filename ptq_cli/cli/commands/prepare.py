@@ -64,16 +64,17 @@ def _print(result: "PrepareResult") -> None:
     rows = [(name, f"{times:,}", effects[name]) for name, times in result.applied.items() if times]
     if result.simplified:
         rows.insert(
-            0, ("simplify", f"{result.simplified:,}", "constants folded, nodes removed that compute nothing")
+            0,
+            ("simplify", f"{result.simplified:,}", "folded constants and removed nodes that compute nothing"),
         )
     say(f"{result.file.path.name}: {result.file.kind.value}")
     print_table(Table(("pass", "times", "what it did"), tuple(rows)), right=(1,), whole=(0, 1))
-    say(f"nodes: {result.nodes_before:,} before, {result.nodes:,} now; opset {result.opset}")
+    say(f"nodes: {result.nodes_before:,} before, {result.nodes:,} after; opset {result.opset}")
     for note in result.notes:
         say(f"note: {note}")
     inputs = as_typed(result.compared_on, Path.cwd())
     if result.difference is None:
-        say(f"not compared: {result.file.path.name} does not run on {inputs}; name data with --data")
+        say(f"not compared: {result.file.path.name} does not run on {inputs}; pass data with --data")
     else:
         say(
             f"the ONNX model equals {result.compared_with} within {result.difference:.1g} of its largest "

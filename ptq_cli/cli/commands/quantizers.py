@@ -44,7 +44,7 @@ def command(context: click.Context, as_json: bool) -> None:
     """List the quantizers: what they do, their parameters and their source."""
     if context.invoked_subcommand is not None:
         if as_json:
-            raise UsageError("--json stands before the command", hint="ptq quantizers show FAMILY --json")
+            raise UsageError("--json comes after the subcommand", hint="ptq quantizers show FAMILY --json")
         return
     if as_json:
         from ptq_cli.cli.shown.output import print_json
@@ -109,7 +109,7 @@ def _print_families() -> None:
     )
     table = Table(("quantizer", "what it is", "for weights", "for activations", "source"), rows)
     left_out = print_table(table, whole=(0,), optional=(4,))
-    say("in brackets what a parameter may be; found: from the values that are quantized")
+    say("brackets: allowed values; found: computed from the values that are quantized")
     if left_out:
         tell(f"the terminal is too narrow for: {', '.join(left_out)}; --json has it")
 

@@ -1,4 +1,4 @@
-"""How an analysis reads on the terminal: ranked layers or tensors, and beneath them what to try."""
+"""How an analysis is shown on the terminal: ranked layers or tensors, and below them what to try."""
 
 import math
 import shlex
@@ -16,21 +16,21 @@ from ptq_cli.report.analysis.tensor_rows import Cause, TensorAnalysis
 from ptq_cli.report.text.summary import Table
 
 SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
-"""Causes that are too long for a column of a terminal with 80."""
+"""Short names of causes that are too long for a table on a terminal with 80 columns."""
 
 EXCLUDE = "--exclude"
 MOST_EXCLUDED = 3
-"""Layers, from the costliest on, that one command proposes to leave float."""
+"""Most layers, starting with the costliest, that one command proposes to leave in float."""
 
 
 def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) -> None:
-    """Print what was found.
+    """Print an analysis.
 
     Args:
-        analysis: all of it.
+        analysis: the analysis to print.
         run: the run directory, for the commands to try.
-        top: how many rows.
-        tensors: show tensors, not layers.
+        top: number of rows.
+        tensors: show tensors instead of layers.
     """
     _print_summary(analysis)
     if tensors or analysis.metric is None:
@@ -45,7 +45,7 @@ def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) ->
 
 
 def worst_tensors(analysis: Analysis) -> tuple[TensorAnalysis, ...]:
-    """Return the tensors, the one whose quantization alone costs most first."""
+    """Return the tensors, those whose own quantization costs most first."""
     return tuple(sorted(analysis.tensors, key=lambda item: item.sqnr_isolated_db))
 
 
@@ -56,7 +56,7 @@ def _print_summary(analysis: Analysis) -> None:
     layers = counted(sum(layer.sensitivity is not None for layer in analysis.layers), "layer")
     samples = counted(analysis.samples.count, "sample")
     say(f"analyzed {activations}, {constants} and {layers} on {samples},")
-    say(f"with the work of {analysis.cost.forward_passes:.1f} forward passes")
+    say(f"at the cost of {analysis.cost.forward_passes:.1f} forward passes")
     metric = analysis.metric
     if metric is None:
         return
@@ -82,16 +82,16 @@ def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSum
     )
     if len(layers) < total:
         say(f"{len(layers)} of {total} layers; --top {total} shows all")
-    say("SQNR in dB. output: of the model's output with only this layer quantized;")
+    say("output: SQNR in dB of the model's output, only this layer quantized")
     if "left float" not in hidden:
-        say("left float: of the model's output with only this layer in floats;")
-    say("own/accum.: of what the layer gives, by its own rounding / as the model runs")
+        say("left float: the same, only this layer left in float")
+    say("own/accum.: SQNR of the layer's output, only it / all layers quantized")
 
 
 def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -> tuple[str, ...]:
     found = layer.sensitivity
     if found is None:
-        raise ValueError(f"'{layer.name}' has no sensitivity, and so no rank")
+        raise ValueError(f"'{layer.name}' has no sensitivity, so it has no rank")
     drop = found.metric_only_quantized if found.drop_only_quantized is None else found.drop_only_quantized
     return (
         str(found.rank),
@@ -117,9 +117,9 @@ def _print_tensors(tensors: Sequence[TensorAnalysis], total: int) -> None:
     )
     if len(tensors) < total:
         say(f"{len(tensors)} of {total} tensors; --top {total} shows all")
-    say("SQNR in dB. own: of the tensor's quantization alone; accum.: as the model runs")
+    say("SQNR in dB. own: only this tensor quantized; accum.: all tensors quantized")
     if "used" not in hidden:
-        say("used: share of the range that the middle 99.9 % of the values take")
+        say("used: share of the range that the middle 99.9 % of the values occupy")
 
 
 def _tensor_row(tensor: TensorAnalysis) -> tuple[str, ...]:
@@ -144,16 +144,16 @@ def _print_remedies(findings: Sequence[tuple[str, str, str]], run: Path) -> None
             by_remedy.setdefault(_kind(remedy), []).append((name, finding))
     if not by_remedy:
         say("")
-        say("no cause stands out: each of these is as exact as its integers allow")
+        say("no cause found: each of these is as precise as its integer format allows")
     for kind, found in by_remedy.items():
-        # To leave the costliest few float may do; to leave all of them float is to quantize nothing.
+        # Leaving the few costliest layers in float may help; leaving all of them would quantize nothing.
         if kind == EXCLUDE:
             remedies = dict.fromkeys(remedy for remedy, _, _ in findings if _kind(remedy) == EXCLUDE)
             flags = " ".join(list(remedies)[:MOST_EXCLUDED])
         else:
             flags = kind
         say("")
-        say(f"to try: {command(flags, run)}" if flags else "no flag helps here:")
+        say(f"to try: {command(flags, run)}" if flags else "no option helps with:")
         for name, finding in found:
             say(f"  {name}: {finding}")
 

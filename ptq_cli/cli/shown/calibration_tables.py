@@ -1,4 +1,4 @@
-"""How a calibration's tensors read: as rows of a table for a person, as values for ``--json``."""
+"""How a calibration's tensors are shown: table rows for a person, values for ``--json``."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:
-    r"""Write the share of clipped values; where a bin is cut, the largest that it can be.
+    r"""Write the share of clipped values; if the range ends inside a bin, the largest that it can be.
 
     Example:
         >>> format_clipped((1, 1), 8), format_clipped((0, 1), 8), format_clipped(None, 8)
@@ -54,13 +54,13 @@ def _range_cell(tensor: "TensorView") -> str:
 
 
 def _amax_cell(tensor: "TensorView", method: str) -> str:
-    # A space where the others have the mark keeps the numbers beneath one another.
+    # A space in place of the mark keeps the numbers aligned.
     mark = CHOSEN if method == tensor.chosen else " "
     return format_number(tensor.methods[method].choice.amax) + mark
 
 
 def method_table(tensor: "TensorView") -> Table:
-    """Return a row for each method: what it chooses, and what that costs at the format's bits."""
+    """Return a row for each method: the range that it chooses, and the error with the format's bits."""
     header = ("method", "range", "clipped", "mse", "SQNR", "by clipping", "scale", "zero point")
     rows = tuple(_method_row(tensor, view) for view in tensor.methods.values())
     return Table(header, rows)
@@ -89,42 +89,42 @@ def method_label(tensor: "TensorView", method: str) -> str:
 
 
 def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[str]:
-    """Return what a table of some of the tensors cannot say."""
+    """Return notes on the tensors that the table has no column for."""
     found = []
     kept = [method for method in METHODS if method not in view.missing]
     if view.missing:
         found.append(
             f"note: {listed(view.missing)} need histograms, and this calibration kept only ranges; "
-            "ptq calibrate --method histogram keeps them"
+            "run ptq calibrate --method histogram to keep them"
         )
     refused = [tensor for tensor in tensors if tensor.chosen in view.missing]
     if refused:
         first, more = refused[0], f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-        found.append(
-            f"note: ptq export needs {first.chosen} for '{shown_name(first.name)}'{more}, and will refuse"
-        )
+        found.append(f"note: ptq export will fail: '{shown_name(first.name)}'{more} would use {first.chosen}")
     found += [f"note: '{shown_name(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
     found += [nonfinite_note(tensor) for tensor in tensors if tensor.statistics.nonfinite.total]
     for tensor in tensors:
         single = [name for name in kept if tensor.methods[name].choice.candidates == 1 and not tensor.dead]
         if single:
             name = shown_name(tensor.name)
-            found.append(f"note: {listed(single)} had one candidate only for '{name}': its whole range")
+            found.append(f"note: {listed(single)} had only one candidate for '{name}': its whole range")
     return found
 
 
 def nonfinite_note(tensor: "TensorView") -> str:
-    """Say how many of a tensor's values were not finite, and what came of it."""
+    """Return how many of a tensor's values were not finite, and the consequence."""
     statistics, total = tensor.statistics, tensor.statistics.nonfinite.total
     name, counts = shown_name(tensor.name), nonfinite_counts(statistics.nonfinite)
     if statistics.rangeless:
-        return f"warning: '{name}' held {counts} and no finite value; ptq export will refuse"
+        return f"warning: '{name}' contained {counts} and no finite value; ptq export will fail"
     share = format_share(total, statistics.count + total)
-    return f"warning: '{name}' held {counts} ({share} of its values); its range is that of the finite ones"
+    return (
+        f"warning: '{name}' contained {counts} ({share} of its values); its range covers only the finite ones"
+    )
 
 
 def listed(names: "tuple[str, ...] | list[str]") -> str:
-    """Write names as one would say them.
+    """Write names as a list in a sentence.
 
     Example:
         >>> listed(["percentile", "entropy", "mse"]), listed(["mse"])

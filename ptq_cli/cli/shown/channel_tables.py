@@ -1,4 +1,4 @@
-"""How the channels of a tensor read: a drawing and a table for a person, values for ``--json``."""
+"""How the channels of a tensor are shown: a drawing and a table for a person, values for ``--json``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,10 @@ SHOWN = 8
 
 
 def channel_lines(view: "ChannelsView", target: str, width: int) -> list[str]:
-    """Return lines that say how the channels' ranges compare, with a bar for each of them.
+    """Return lines that compare the channels' ranges, with a bar for each channel.
 
     Edge case:
-        More channels than columns share a bar, as high as the largest of them.
+        If there are more channels than columns, several share a bar, as high as the largest of them.
     """
     statistics = view.statistics
     lines = [f"channels:   {statistics.size} along axis {statistics.axis}, amax by {view.method}"]
@@ -34,19 +34,19 @@ def channel_lines(view: "ChannelsView", target: str, width: int) -> list[str]:
         amax = view.amax[view.amax > 0]
         ends = format_range(float(amax.min()), float(amax.max()))
         lines[0] += f": {ends}, median {format_number(float(np.median(amax)))}"
-        lines.append(f"imbalance:  {format_number(imbalance)}, the largest amax over the median one")
+        lines.append(f"imbalance:  {format_number(imbalance)}, the largest amax divided by the median")
         lines.append(" " * INDENT + _bars(view.amax, max(width - INDENT - 1, 8)))
     if view.dead:
         lines.append(f"dead:       {_listed(view.dead)}: 0 in every sample")
     if view.rangeless:
-        lines.append(f"not finite: {_listed(view.rangeless)}: without any finite value")
+        lines.append(f"not finite: {_listed(view.rangeless)}: no finite value")
     return [*lines, f"{target} quantizes activations per tensor: ptq export gives all channels one scale"]
 
 
 def _bars(amax: Any, columns: int) -> str:
     parts = np.array_split(amax, min(columns, amax.size))
     tops = np.array([part.max() for part in parts])
-    # What is 0 is no bar; what is not has one.
+    # A channel of only zeros has no bar; every other channel has one.
     heights = np.ceil(tops / tops.max() * len(BARS)).astype(int)
     return "".join(BARS[height - 1] if height else " " for height in heights)
 
@@ -57,13 +57,13 @@ def _listed(numbers: tuple[int, ...]) -> str:
 
 
 def channel_table(tensor: "TensorView", view: "ChannelsView") -> Table:
-    """Return rows of the channels with the largest and with the smallest amax, but for the dead ones."""
+    """Return rows of the channels with the largest and the smallest amax, without the dead ones."""
     order = [index for index in np.argsort(-view.amax, kind="stable").tolist() if view.amax[index] > 0]
     shown = order if len(order) <= LARGEST + SMALLEST + 1 else [*order[:LARGEST], *order[-SMALLEST:]]
     rows = [_channel_row(tensor, view, index) for index in shown]
     if len(shown) < len(order):
         rows.insert(LARGEST, ("…",) * 6)
-    return Table(("channel", "range", "amax", "of the tensor's", "zeros", "scale"), tuple(rows))
+    return Table(("channel", "range", "amax", "share of tensor", "zeros", "scale"), tuple(rows))
 
 
 def _channel_row(tensor: "TensorView", view: "ChannelsView", index: int) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _channel_row(tensor: "TensorView", view: "ChannelsView", index: int) -> tupl
 
 
 def channels_table(tensors: "tuple[TensorView, ...]") -> Table:
-    """Return a row for each tensor whose channels were measured: what their largest magnitudes are."""
+    """Return a row for each tensor whose channels were measured, with their largest magnitudes."""
     header = ("tensor", "axis", "channels", "dead", "smallest", "median", "largest", "imbalance")
     rows = []
     for tensor in tensors:
@@ -105,7 +105,7 @@ def _channels_row(channels: "ChannelStatistics") -> tuple[str, ...]:
 
 
 def measured_values(channels: "ChannelStatistics | None") -> dict[str, Any] | None:
-    """Return what was measured of a tensor's channels, for JSON; one entry a channel in each list."""
+    """Return what was measured of a tensor's channels, for JSON; each list has one entry per channel."""
     if channels is None:
         return None
     seen = channels.count > 0
@@ -123,7 +123,7 @@ def measured_values(channels: "ChannelStatistics | None") -> dict[str, Any] | No
 
 
 def decided_values(view: "ChannelsView") -> dict[str, Any]:
-    """Return what a method makes of a tensor's channels, for JSON."""
+    """Return what a method chooses for a tensor's channels, for JSON."""
     measured = measured_values(view.statistics) or {}
     return {
         **measured,

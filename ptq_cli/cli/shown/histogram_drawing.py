@@ -1,4 +1,4 @@
-"""A tensor's histogram in characters: bars of counts above, each method's range beneath."""
+"""A tensor's histogram drawn with characters: bars of counts, and below them each method's range."""
 
 import math
 from typing import TYPE_CHECKING
@@ -25,17 +25,17 @@ Counts = npt.NDArray[np.float64]
 def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
     """Return the lines of a drawing that is ``width`` columns wide, or a line that says why there is none.
 
-    Counts are drawn on a log scale, and the drawing says so, where a linear one would show a quarter of the
-    columns that hold values as if they held none.
+    The counts have a log scale, and the drawing says so, if on a linear scale a quarter of the columns that
+    hold values would look empty.
 
     Edge case:
-        Zeros are not drawn: behind a ReLU they would be the only bar. Their share is said.
+        Zeros are not drawn, because after a ReLU they would be the only bar. The drawing says their share.
     """
     statistics, histogram = tensor.statistics, tensor.statistics.histogram
     if histogram is None:
         return ["no histogram: this calibration kept only ranges"]
     if not histogram.counts.size:
-        return [f"no histogram: there is no {'finite value' if statistics.rangeless else 'value but 0'}"]
+        return [f"no histogram: {'no value is finite' if statistics.rangeless else 'all values are 0'}"]
     low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
     columns = max(width - MARGIN - 1, NARROWEST)
     edges = np.linspace(low, high, columns + 1)
@@ -48,7 +48,7 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
         else ""
     )
     return [
-        f"values by count, {scale}{zeros}",
+        f"count of values, {scale}{zeros}",
         *_bars(counts, is_log=is_log),
         f"{'1' if is_log else '0':>{LABEL}} └{'─' * columns}",
         " " * MARGIN + axis_labels(low, high, columns),
@@ -60,7 +60,7 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
 
 
 def needs_log(counts: Counts) -> bool:
-    """Tell whether a linear scale would draw a quarter of the columns that hold values as empty ones.
+    """Return whether a linear scale would make a quarter of the columns that hold values look empty.
 
     Example:
         >>> needs_log(np.array([5.0, 9.0, 7.0])), needs_log(np.array([1.0, 2.0, 1e6, 3.0]))
@@ -74,7 +74,7 @@ def needs_log(counts: Counts) -> bool:
 def _bars(counts: Counts, *, is_log: bool) -> list[str]:
     top = float(counts.max())
     shares = np.log(np.maximum(counts, 1.0)) / max(math.log(max(top, 1.0)), 1e-9) if is_log else counts / top
-    # What holds a value is seen.
+    # A column that holds a value is visible.
     heights = np.where(counts > 0, np.maximum(np.rint(shares * ROWS * PARTS), 1), 0).astype(int)
     lines = []
     for row in range(ROWS, 0, -1):
@@ -88,7 +88,7 @@ def _bars(counts: Counts, *, is_log: bool) -> list[str]:
 
 
 def _span(choice: Choice, low: float, high: float, columns: int) -> str:
-    """Draw a range: ``├──┤``; an end that lies beyond the drawing is an arrow."""
+    """Draw a range as ``├──┤``; an end beyond the drawing is an arrow."""
     first, last = (round((end - low) / (high - low) * (columns - 1)) for end in (choice.low, choice.high))
     left = "◄" if first < 0 else "├"
     right = "►" if last > columns - 1 else "┤"

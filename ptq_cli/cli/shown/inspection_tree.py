@@ -1,4 +1,4 @@
-"""How an inspection reads: a tree or a list for a person, values for ``--json``."""
+"""How an inspection is shown: a tree or a list for a person, values for ``--json``."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ RIGHT, WHOLE, OPTIONAL = (3, 4), (0, 1, 2, 3, 4, 5), (1, 2, 6)
 
 
 def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -> None:
-    """Print the tree, or with ``show_all`` every layer; then what stays float and why, and the totals."""
+    """Print the tree, or every layer with ``show_all``; then what stays float and why, and the totals."""
     say(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
     say(f"inputs:  {', '.join(map(str, result.inputs))}")
     say(f"outputs: {', '.join(map(str, result.outputs))}")
@@ -31,13 +31,13 @@ def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -
         rows = tuple(_row_cells(row) for row in found)
         print_table(Table(HEADER, rows), right=RIGHT, whole=WHOLE, optional=OPTIONAL)
         if cut is not None and depth is None:
-            say(f"modules are shown {cut} deep; --depth N shows more, --all every layer")
+            say(f"showing modules {cut} deep; --depth N shows more, --all shows every layer")
         _print_reasons(layers)
     _print_totals(result, layers)
 
 
 def tree_layers(result: Inspection) -> Iterator[TreeLayer]:
-    """Yield the layers with what is shown of each."""
+    """Yield the layers as the tree shows them."""
     for layer in result.plan.layers:
         formats = str(result.formats.get(layer.name, ""))
         inside = "part" if layer.reason.startswith(("part of", "bias of")) else "integer"
@@ -95,10 +95,10 @@ def _print_reasons(layers: Sequence[TreeLayer]) -> None:
         (f"{len(group):,}", op, group[0].name if len(group) == 1 else f"{group[0].name}, …", group[0].reason)
         for (op, _), group in groups.items()
     ]
-    table = Table(("in float", "op", "layers", "because"), tuple(rows[:MOST_REASONS]))
+    table = Table(("in float", "op", "layers", "reason"), tuple(rows[:MOST_REASONS]))
     print_table(table, right=(0,), whole=(0, 1), optional=(2,))
     if len(rows) > MOST_REASONS:
-        say(f"and {len(rows) - MOST_REASONS:,} more reasons; --all shows each layer's")
+        say(f"and {len(rows) - MOST_REASONS:,} more reasons; --all shows the reason of every layer")
 
 
 def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
@@ -107,15 +107,15 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     say(f"{integers} of {len(layers)} layers {verb}, by the rules of {result.plan.target}")
     work = sum(layer.multiply_accumulates or 0 for layer in layers if layer.integer)
     share = format_share(work, result.work.total)
-    say(f"{format_count(result.work.total)} multiply-accumulates a sample, {share} in integers")
+    say(f"{format_count(result.work.total)} multiply-accumulates per sample, {share} in integers")
     if result.work.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.work.assumed.items())
-        say(f"note: counted for {sizes}; --input-shape tells others")
+        say(f"note: counted for {sizes}; pass --input-shape for other sizes")
     unknown = list(result.work.unknown.items())
     for name, reason in unknown[:MOST_UNKNOWN]:
-        say(f"note: not counted is '{name}': {reason}")
+        say(f"note: '{name}' is not counted: {reason}")
     if len(unknown) > MOST_UNKNOWN:
-        say(f"note: nor are {len(unknown) - MOST_UNKNOWN:,} more")
+        say(f"note: {len(unknown) - MOST_UNKNOWN:,} more are not counted")
 
 
 def inspection_values(result: Inspection) -> dict[str, Any]:

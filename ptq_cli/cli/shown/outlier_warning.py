@@ -1,15 +1,15 @@
-"""The warning of weights with outliers: one line on stderr, whatever the command prints."""
+"""The warning about weights with outliers: one line on stderr, whatever the command prints."""
 
 from collections.abc import Mapping
 
 from ptq_cli.cli.shown.output import tell
 
 NAMED = 2
-"""Further weights that are named."""
+"""Most further weights that the warning names."""
 
 
 def warn_of_outliers(outliers: Mapping[str, str]) -> None:
-    """Say on stderr which weights have outliers, if any has."""
+    """Print on stderr which weights have outliers, if any."""
     if outliers:
         tell(outlier_line(outliers))
 
@@ -22,11 +22,11 @@ def outlier_line(outliers: Mapping[str, str]) -> str:
 
     Example:
         >>> outlier_line({"fc.weight": "a value is 99 times the mean of the others"})
-        "warning: 'fc.weight': a value is 99 times the mean of the others; --weight-amax mse clips it"
+        "warning: 'fc.weight': a value is 99 times the mean of the others; pass --weight-amax mse to clip it"
     """
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
     also = f"; also in {', '.join(others[:NAMED])}" if others else ""
     more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-    mend = "--weight-granularity channel gives each its own" if "share a scale" in what else ""
-    return f"warning: '{name}': {what}{also}{more}; {mend or '--weight-amax mse clips it'}"
+    fix = "pass --weight-granularity channel to give each its own scale" if "share a scale" in what else ""
+    return f"warning: '{name}': {what}{also}{more}; {fix or 'pass --weight-amax mse to clip it'}"

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work: a bar on a terminal, otherwise a plain line every few seconds."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 @contextmanager
 def shown_progress() -> Iterator[ProgressCallback]:
-    """Give a callback that shows progress on stderr, and clear up after it."""
+    """Yield a callback that shows progress on stderr, and clear the display afterwards."""
     display = _Bar() if sys.stderr.isatty() else _Lines()
 
     def update(progress: Progress) -> None:
@@ -33,7 +33,7 @@ def shown_progress() -> Iterator[ProgressCallback]:
 
 
 class _Bar:
-    """One line that is drawn over: a stage's name, and a bar once its samples are counted."""
+    """One line that is redrawn: a stage's name, and a bar once its samples are counted."""
 
     def __init__(self) -> None:
         from tqdm import tqdm
@@ -48,7 +48,7 @@ class _Bar:
             self._stage = progress.stage
             self._bar = self._make(
                 total=progress.total,
-                initial=progress.done,  # What an earlier calibration did is no speed of this one.
+                initial=progress.done,  # Samples of an earlier run do not count for the speed.
                 desc=printable(progress.stage),
                 unit=" samples",
                 leave=False,
@@ -58,7 +58,7 @@ class _Bar:
         if self._bar is not None:
             begins = progress.done > 0 and self._bar.bar_format is not None
             if progress.done:
-                self._bar.bar_format = None  # Now there is something to draw a bar of.
+                self._bar.bar_format = None  # From now on there is progress to draw.
                 self._bar.set_postfix_str(format_bytes(resident_bytes()), refresh=False)
             self._bar.update(progress.done - self._bar.n)
             if begins:
@@ -93,7 +93,7 @@ class _Lines:
         self._last = now
 
     def _speed(self, progress: Progress, now: float) -> Iterator[str]:
-        # From the first report on: what came before it was start-up, or done by an earlier calibration.
+        # Measured from the first report: before it were start-up and the samples of an earlier run.
         done = progress.done - self._first.done if self._first is not None else 0
         if done <= 0 or now <= self._begun:
             return
@@ -103,11 +103,11 @@ class _Lines:
             yield f"{format_seconds((progress.total - progress.done) / speed)} left"
 
     def close(self) -> None:
-        """Nothing is left on the terminal to clear."""
+        """Do nothing: there is nothing to clear on the terminal."""
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration for people.
+    """Write a duration for a reader.
 
     Example:
         >>> format_seconds(4.2), format_seconds(150), format_seconds(7500)

@@ -1,4 +1,4 @@
-"""How the results of the verbs read: as lines for a person, as values for ``--json``."""
+"""How the results of the commands are shown: lines for a person, values for ``--json``."""
 
 import shlex
 from collections.abc import Sequence
@@ -36,20 +36,20 @@ def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
     part = f" of {result.shards}" if result.shards else ""
-    say(f"calibrated {tensors} on {samples}{part}, kept: {result.method}")
+    say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     if result.parity is not None:
         say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
     for note in result.notes:
         say(f"note: {note}")
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
-        say(f"and {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
+        say(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
     for name in result.dead:
         say(f"note: '{name}' was 0 in every sample")
     for name, nonfinite in result.nonfinite.items():
-        say(f"warning: '{name}' held {nonfinite_counts(nonfinite)}; they are left out of its range")
+        say(f"warning: '{name}' contained {nonfinite_counts(nonfinite)}; its range leaves them out")
     for name in result.faint:
-        say(f"note: '{name}' was never above 2^-24, and quantizes to 0 everywhere")
+        say(f"note: '{name}' was at most 2^-24 in magnitude, so all of it quantizes to 0")
     say(f"wrote {shown_path(result.run.calibration)}")
 
 
@@ -94,7 +94,7 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
 
 
 def after_calibration(result: "CalibrationResult") -> str:
-    """Say what to type after a calibration, or after one of its shards."""
+    """Return the next command after a calibration, or after one of its shards."""
     if result.shards:
         return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
     return next_step("ptq export --onnx", result.run)
@@ -104,9 +104,9 @@ def print_merge(result: "MergeResult") -> None:
     """Print what was merged."""
     runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
     tensors = counted(result.tensors, "tensor")
-    say(f"merged {runs}: {tensors} on {samples}, kept: {result.method}")
+    say(f"merged {runs}: {tensors} on {samples}, statistics: {result.method}")
     if result.shards:
-        say(f"note: these are {result.shards}; missing: {result.missing}")
+        say(f"note: merged {result.shards}; missing: {result.missing}")
     say(f"wrote {shown_path(result.run.calibration)}")
 
 
@@ -132,24 +132,24 @@ def print_export(result: "ExportResult") -> None:
     layers = len(result.plan.layers)
     say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
     if result.kernels is not None:
-        say(f"ONNX Runtime runs as integers here: {kernel_line(result.kernels)}")
+        say(f"integer kernels of ONNX Runtime on this CPU: {kernel_line(result.kernels)}")
     if not result.plain:
         say(quantizer_line(result.weights, result.activations))
     floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]
     if floats:
         runs = "runs" if len(floats) == 1 else "run"
-        say(f"note: {counted(len(floats), 'layer')} with these weights {runs} in float; ptq inspect says why")
+        say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
     for name, channels in result.widened.items():
         some = "1 channel" if channels == 1 else f"{channels:,} channels"
         say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
     for name, method in result.unsearched.items():
-        say(f"note: {method} had one candidate only for '{name}': its whole range")
+        say(f"note: {method} had only one candidate for '{name}': its whole range")
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
 
 
 def method_line(result: "ExportResult") -> str:
-    """Say by which methods the ranges were decided."""
+    """Return the methods that decided the ranges, in words."""
     parts = [result.amax]
     if result.weight_amax != "max":
         parts.append(f"weights by {result.weight_amax}")
@@ -160,7 +160,7 @@ def method_line(result: "ExportResult") -> str:
 
 
 def kernel_line(kernels: "KernelCounts") -> str:
-    """Say how many kernels of each operator are integer, and name float ones."""
+    """Return how many kernels of each operator are integer, and how many there are if some are float."""
     parts = []
     for name, count in kernels.integer.items():
         floating = kernels.floating.get(name, 0)
@@ -200,7 +200,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
 
 
 def print_report(report: Report) -> None:
-    """Print the tables of a report, and the verdict last."""
+    """Print the tables of a report, then the verdict."""
     table = label_table(report)
     print_table(table, right=tuple(range(1, len(table.header))))
     for line in no_interval_lines(report):
@@ -213,7 +213,7 @@ def print_report(report: Report) -> None:
 
 
 def print_reports(reports: Sequence[Report]) -> None:
-    """Print reports of several quantized models of one float model: a column each, then the verdicts."""
+    """Print reports of several quantized models of one float model: a column for each, then the verdicts."""
     for table in several_tables(reports):
         print_table(table, right=tuple(range(1, len(table.header))))
     for report in reports:
@@ -222,7 +222,7 @@ def print_reports(reports: Sequence[Report]) -> None:
 
 
 def say_written(run: "RunDirectory") -> None:
-    """Say where a report is."""
+    """Print where a report was written."""
     say(f"wrote {shown_path(run.report_json)}, report.md, report.html and junit.xml")
 
 
@@ -235,7 +235,7 @@ def print_gates(report: Report) -> None:
 
 
 def next_step(command: str, run: "RunDirectory") -> str:
-    """Say what to type next; it names the run directory if that is not the default one."""
+    """Return the next command; it names the run directory if that is not the default one."""
     from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
     named = "" if run.path == DEFAULT_RUN else f" --run {shlex.quote(str(run.path))}"
@@ -243,7 +243,7 @@ def next_step(command: str, run: "RunDirectory") -> str:
 
 
 def exit_status(report: Report) -> int:
-    """Return 3 if a gate was missed, otherwise 0."""
+    """Return 3 if a gate failed, otherwise 0."""
     return GATE_MISSED if report.verdict == "fail" else 0
 
 
@@ -258,6 +258,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as a user would type it: relative where it lies below the current folder."""
+    """Return a path as a user would type it: relative if it is below the current folder."""
     absolute, here = path.absolute(), Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(path)

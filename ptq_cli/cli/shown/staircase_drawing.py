@@ -1,4 +1,4 @@
-"""A quantizer's staircase and its gradient in characters."""
+"""A quantizer's staircase and its gradient, drawn with characters."""
 
 import textwrap
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 ROWS, MOST_ROWS = 13, 23
-"""At least and at most, so that both drawings and their text fit a terminal of 40 rows."""
+"""Least and most rows, so that both drawings and their text fit on a terminal with 40 rows."""
 GRADIENT_ROWS = 5
 LINE, RISE, IDENTITY = "─", "│", "·"
 UP, DOWN = ("┌", "┘"), ("┐", "└")
@@ -22,9 +22,9 @@ UP, DOWN = ("┌", "┘"), ("┐", "└")
 
 
 def draw_staircase(stairs: "Staircase", width: int) -> list[str]:
-    """Return the lines of both drawings, ``width`` columns wide: the result, beneath it the gradient.
+    """Return the lines of both drawings, ``width`` columns wide: the result, and below it the gradient.
 
-    Where there are few levels that lie evenly, each has a row of its own. Dots are the values themselves.
+    A few equally spaced levels get one row each. Dots are the values before quantization.
     """
     columns = max(width - MARGIN - 1, NARROWEST)
     x = stairs.curve.line(columns)
@@ -46,7 +46,7 @@ def _text(text: str, width: int) -> list[str]:
 
 
 def _rows(levels: int) -> int:
-    """Return how many rows the result takes, so that levels that lie evenly are on rows.
+    """Return how many rows the result takes, so that equally spaced levels fall on rows.
 
     Example:
         >>> [_rows(levels) for levels in (1, 2, 3, 7, 8, 15, 16, 23, 24, 65536)]
@@ -59,7 +59,7 @@ def _rows(levels: int) -> int:
 def _draw(
     values: Floats, low: float, high: float, rows: int, columns: int, behind: Floats | None = None
 ) -> list[str]:
-    """Draw a line of values, one a column, with labels at its ends and half way between."""
+    """Draw a line of values, one per column, with labels at its ends and halfway between."""
     places = _places(values, low, high, rows)
     canvas = [[" "] * columns for _ in range(rows)]
     if behind is not None:
@@ -88,7 +88,7 @@ def _places(values: Floats, low: float, high: float, rows: int) -> list[int]:
 
 
 def _join(canvas: list[list[str]], column: int, before: int, place: int) -> None:
-    """Draw the line in a column, from the row that it comes from to its own."""
+    """Draw the line in a column, from the row of the column before to its own."""
     if before == place:
         canvas[place][column] = LINE
         return

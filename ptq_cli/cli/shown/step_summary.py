@@ -1,4 +1,4 @@
-"""GitHub's page of a build: what a command found stands there, too."""
+"""GitHub's job summary: the result of a command is added to it."""
 
 import os
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from ptq_cli.cli.shown.output import tell
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
-"""Names the file of the page; GitHub sets it for each step of a job."""
+"""Environment variable with the summary's file; GitHub sets it for each step of a job."""
 
 
 def add_to_step_summary(markdown: str) -> None:
-    """Append Markdown to the page of the build, where there is one.
+    """Append Markdown to the job summary, if there is one.
 
-    A page that cannot be written is told on stderr, and is no reason to change the verdict.
+    If it cannot be written, a warning on stderr says so; the verdict does not change.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -22,4 +22,4 @@ def add_to_step_summary(markdown: str) -> None:
             page.write(f"{markdown.rstrip()}\n\n")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        tell(f"warning: the step summary '{path}', which {VARIABLE} names, cannot be written: {reason}")
+        tell(f"warning: cannot write the step summary '{path}' (set by {VARIABLE}): {reason}")

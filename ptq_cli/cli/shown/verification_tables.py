@@ -1,4 +1,4 @@
-"""How a verification reads: as tables for a person, as values for ``--json``."""
+"""How a verification is shown: tables for a person, values for ``--json``."""
 
 import dataclasses
 import math
@@ -20,18 +20,18 @@ from ptq_cli.report.text.summary import Table
 MOST_ROWS = 20
 MOST_UNKNOWN = 5
 MOST_FAULTS = 5
-"""Of one rule."""
+"""Most faults of one rule that are listed."""
 QUOTED = re.compile(r"'[^']*'")
 DOUBTFUL_DB = 30.0
-"""Rounding alone leaves more than that between the two graphs."""
+"""If the two graphs differ only by rounding, their SQNR is above this."""
 
 
 def print_verification(result: Verification, *, show_all: bool) -> None:
-    """Print what was found: kernels, what stays float, structure, outputs, verdict."""
+    """Print a verification: kernels, what stays float, structure, outputs, verdict."""
     name = as_typed(result.model, Path.cwd())
     maker = f", made by {result.made_by}" if result.made_by else ""
     say(f"{name}: opset {result.opset}{maker}")
-    say(f"target {result.target}, {result.runtime or 'by its rules alone'}")
+    say(f"target {result.target}, {result.runtime or 'checked against its rules only'}")
     _print_kernels(result)
     listed = result.operators if show_all else [item for item in result.operators if _is_notable(item)]
     _print_operators(listed, show_all=show_all)
@@ -61,7 +61,7 @@ def _print_kernels(result: Verification) -> None:
 
 
 def _is_notable(item: OperatorProof) -> bool:
-    # A float operator between float operators is no surprise, unless it computes much.
+    # A float operator between float operators is not notable unless it has multiply-accumulates.
     return item.placement == "float" and (item.quantized or item.multiply_accumulates != 0)
 
 
@@ -77,7 +77,7 @@ def _print_operators(items: Sequence[OperatorProof], *, show_all: bool) -> None:
     )
     shown = rows if show_all else rows[:MOST_ROWS]
     print_table(
-        Table(("operator", "type", "runs as", "mult.-acc.", "why"), shown),
+        Table(("operator", "type", "runs as", "mult.-acc.", "reason"), shown),
         right=(3,),
         whole=(1, 2, 3),
         optional=(1, 3),
@@ -103,20 +103,20 @@ def _work(group: Sequence[OperatorProof]) -> str:
 
 def _print_share(result: Verification) -> None:
     limit = result.min_integer_share
-    asked = f"; asked for: at least {format_share_of(limit)}" if limit is not None else ""
+    asked = f"; required: at least {format_share_of(limit)}" if limit is not None else ""
     say(
         f"integers: {format_share(result.integer_work, result.work)} of "
         f"{format_count(result.work)} multiply-accumulates{asked}"
     )
     if result.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
-        say(f"note: counted for {sizes}; data tell the real sizes")
+        say(f"note: counted for {sizes}; pass --data to count the real sizes")
     if limit is not None and result.uncounted:
-        say("the share is not proven: there are operators in float that are not counted")
+        say("the share is not proven: some float operators are not counted")
     for item in result.uncounted[:MOST_UNKNOWN]:
-        say(f"warning: not counted is '{item.name}': {result.unknown[item.name]}")
+        say(f"warning: '{item.name}' is not counted: {result.unknown[item.name]}")
     if len(result.uncounted) > MOST_UNKNOWN:
-        say(f"warning: nor are {len(result.uncounted) - MOST_UNKNOWN:,} more; --json has all of them")
+        say(f"warning: {len(result.uncounted) - MOST_UNKNOWN:,} more are not counted; --json has all of them")
 
 
 def format_share_of(share: float) -> str:
@@ -131,7 +131,7 @@ def format_share_of(share: float) -> str:
 
 def _print_faults(result: Verification) -> None:
     if not result.faults:
-        say(f"structure: right for {result.target} ({', '.join(rule.name for rule in RULES)})")
+        say(f"structure: correct for {result.target} ({', '.join(rule.name for rule in RULES)})")
         return
     by_rule: dict[str, list[str]] = {}
     for fault in result.faults:
@@ -147,20 +147,21 @@ def _print_faults(result: Verification) -> None:
 
 def _print_outputs(result: Verification) -> None:
     if result.comparison is None:
-        say("outputs: not compared, no data; name some with --data, or ask for --random-inputs")
+        say("outputs: not compared, because there are no data; pass --data or --random-inputs")
         return
     comparison = result.comparison
     data = as_typed(comparison.data, Path.cwd())
-    say(f"outputs, optimized against as written, on {comparison.samples} samples of {data}:")
+    samples = f"{comparison.samples} samples of {data}"
+    say(f"outputs of the optimized graph and the graph as written, {samples}:")
     for item in comparison.differences:
         say(f"  {_difference_line(item)}")
         if item.sqnr_db < DOUBTFUL_DB:
-            say(f"warning: '{item.output}' differs by more than kernels that only round otherwise do")
+            say(f"warning: '{item.output}' differs by more than rounding explains")
 
 
 def _difference_line(item: OutputDifference) -> str:
     if item.absolute == 0:
-        return f"{item.output}: the same"
+        return f"{item.output}: identical"
     step = "its grid" if item.on_grid else "8 bits over its range"
     return (
         f"{item.output}: at most {item.steps:.2g} steps of {step} ({format_number(item.absolute)}), "

@@ -35,7 +35,7 @@ class Use:
         sqnr_db: of its quantization alone.
         clip_share: share of its noise that comes of values outside the range.
         clipped: share of such values.
-        used: share of the range that the middle 99.9 % of the values take; None where that is not known.
+        used: share of the range that the middle 99.9 % of the values occupy; None where that is not known.
         imbalance: largest magnitude of a channel over the median channel's, where one scale serves all;
             otherwise None.
         levels: how many values an integer can have; 0 for a codebook.
@@ -93,7 +93,7 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
         text = f"{percent(use.clipped)} of the values lie outside the range, and make most of the noise"
         return Finding("clipping", text, _range_remedy(use, histograms=histograms))
     if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
         return Finding("outliers", text, _range_remedy(use, histograms=histograms))
     return _common(use)
 
@@ -125,7 +125,7 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
         text = f"{percent(use.clipped)} of the values lie outside the range"
         return Finding("clipping", text, _weight_remedy(use))
     if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values take {percent(use.used)} of the range"
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
         return Finding("outliers", text, _weight_remedy(use))
     return _common(use)
 

@@ -25,7 +25,7 @@ class ConstantUse:
         sqnr_db: of its values against the float model's, decibels.
         clipped: share of values outside the range, 0 to 1.
         low, high: the ends of the range; None without a scale.
-        used: share of the range that the middle 99.9 % of the values take; None for int32, without a scale.
+        used: share of the range that the middle 99.9 % of the values occupy; None for int32, without a scale.
         imbalance: largest magnitude of a channel over the median channel's; None without channels.
         levels: how many values an integer can have; 0 without a scale.
         clip_share: share of the noise that comes of values outside the range, 0 to 1.

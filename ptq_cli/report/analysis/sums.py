@@ -145,7 +145,7 @@ class QuantizationSums:
 
 
 def range_used(integers: npt.NDArray[np.int64]) -> float:
-    """Return the share of the integers' range that the middle 99.9 % of the values take.
+    """Return the share of the integers' range that the middle 99.9 % of the values occupy.
 
     Args:
         integers: how often each integer was met, from the least on.

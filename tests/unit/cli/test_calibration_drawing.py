@@ -53,14 +53,14 @@ def test_it_is_as_wide_as_the_terminal(values: np.ndarray, width: int) -> None:
 def test_even_counts_are_drawn_on_a_linear_scale() -> None:
     lines = draw_histogram(make_tensor(UNIFORM), 80)
 
-    assert lines[0] == "values by count, linear scale"
+    assert lines[0] == "count of values, linear scale"
     assert "█" in lines[ROWS // 3] and lines[ROWS + 1].split()[0] == "0"
 
 
 def test_far_counts_are_drawn_on_a_log_scale_that_is_named() -> None:
     lines = draw_histogram(make_tensor(TAILS), 80)
 
-    assert lines[0] == "values by count, log scale"
+    assert lines[0] == "count of values, log scale"
     assert lines[ROWS + 1].split()[0] == "1"
 
 
@@ -75,7 +75,7 @@ def test_zeros_are_told_and_not_drawn() -> None:
 
     lines = draw_histogram(make_tensor(values), 80)
 
-    assert lines[0] == "values by count, linear scale; zeros (50 %) are not drawn"
+    assert lines[0] == "count of values, linear scale; zeros (50 %) are not drawn"
     assert lines[1:] == draw_histogram(make_tensor(UNIFORM), 80)[1:]
 
 
@@ -98,7 +98,7 @@ def test_a_range_without_width_is_a_stroke() -> None:
 
 @pytest.mark.parametrize(
     ("values", "collector", "says"),
-    [(np.zeros(4), HistogramCollector, "no value but 0"), (UNIFORM, MaxCollector, "kept only ranges")],
+    [(np.zeros(4), HistogramCollector, "all values are 0"), (UNIFORM, MaxCollector, "kept only ranges")],
     ids=["dead", "only ranges"],
 )
 def test_without_counts_it_says_why(values: np.ndarray, collector: type, says: str) -> None:

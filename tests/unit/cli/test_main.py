@@ -156,8 +156,8 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
         2,
         "error PTQ-FILE-001: stdout or a file cannot be used: odd",
     ),
-    "an exit": (SystemExit(0), 2, "error PTQ-ENTRY-001: code that was named called sys.exit(0)"),
-    "an interrupt": (KeyboardInterrupt(), 130, "interrupted; earlier outputs are as they were\n"),
+    "an exit": (SystemExit(0), 2, "error PTQ-ENTRY-001: user code called sys.exit(0)"),
+    "an interrupt": (KeyboardInterrupt(), 130, "interrupted; earlier outputs are unchanged\n"),
 }
 
 

@@ -25,7 +25,7 @@ def test_a_list_of_whole_numbers(text: Any, numbers: list[int]) -> None:
     ("kind", "text"), [(int, "1.5"), (int, ""), (int, "1,,2"), (float, "a"), (int, "1;2")]
 )
 def test_what_is_no_list_of_numbers(kind: type[int], text: str) -> None:
-    with pytest.raises(click.UsageError, match="is no list of"):
+    with pytest.raises(click.UsageError, match="is not a comma-separated list of"):
         NumberList(kind).convert(text, None, None)
 
 

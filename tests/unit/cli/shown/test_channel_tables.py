@@ -24,7 +24,7 @@ def test_bars_are_as_high_as_the_channels():
     lines = channel_lines(view_of([[8.0, 4.0, 0.0, -1.0, 1e-9]]), "ort-cpu", 80)
 
     assert lines[0] == "channels:   5 along axis 1, amax by max: 1e-09 … 8, median 2.5"
-    assert lines[1] == "imbalance:  3.2, the largest amax over the median one"
+    assert lines[1] == "imbalance:  3.2, the largest amax divided by the median"
     assert lines[2] == " " * 12 + "█▄ ▁▁"
     assert lines[3] == "dead:       2: 0 in every sample"
 
@@ -53,7 +53,7 @@ def test_channels_without_a_finite_value_have_no_range():
 
     found = decided_values(view)
 
-    assert "not finite: 0: without any finite value" in channel_lines(view, "ort-cpu", 80)
+    assert "not finite: 0: no finite value" in channel_lines(view, "ort-cpu", 80)
     assert found["min"] == [None, -2.0] and found["max"] == [None, 1.0]
     assert found["without_finite_value"] == [0] and found["dead"] == []
     assert found["amax"] == [0.0, 2.0] and found["scale"][0] == 1.0
