@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.plan.already_quantized import requantized_refusal
 from ptq_cli.plan.angles import angle_refusal, outer_product_refusal
 from ptq_cli.plan.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
 from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
-from ptq_cli.plan.quantized import requantized_refusal
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import BiasSite, WeightSite

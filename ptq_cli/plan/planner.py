@@ -12,9 +12,9 @@ from itertools import chain
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.computing import Computing
 from ptq_cli.plan.neighbours import Reasons, Rules
-from ptq_cli.plan.quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, Plan

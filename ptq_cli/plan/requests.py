@@ -5,6 +5,7 @@ from collections.abc import Callable, Container
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.already_quantized import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import (
@@ -17,7 +18,6 @@ from ptq_cli.plan.neighbours import (
     moved_outputs,
     moved_to,
 )
-from ptq_cli.plan.quantized import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.refusals import (
     attribute_refusal,
     clamp_refusal,

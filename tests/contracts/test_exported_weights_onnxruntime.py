@@ -15,7 +15,7 @@ from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.run_export import with_opset
-from ptq_cli.qdq.proof.fusion import count_kernels
+from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
 from ptq_cli.quantizers.centers.learning import learn_centers

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
     from ptq_cli.pipeline.exporting.run_export import ExportResult
     from ptq_cli.pipeline.run.run_directory import RunDirectory
-    from ptq_cli.qdq.proof.fusion import KernelCounts
+    from ptq_cli.qdq.proof.kernels import KernelCounts
 
 GATE_MISSED = 3
 

@@ -12,6 +12,7 @@ from onnx_ir.passes import common as passes
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
+from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.models.preparing.half import widen_half
 from ptq_cli.models.preparing.interface import Interface
 from ptq_cli.models.preparing.layer_names import name_graph
@@ -27,7 +28,6 @@ FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
 """A form that is written out has one of them."""
 OLDEST_IR_VERSION = 7
 """That of opset 12."""
-QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
 @dataclass(frozen=True, kw_only=True)

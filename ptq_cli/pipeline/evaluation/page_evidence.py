@@ -12,12 +12,13 @@ from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.loading.onnx_source import value_spec
+from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
 
@@ -74,23 +75,13 @@ def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
         A pair whose scale is no constant of one element is passed over.
     """
     for node in model.graph.all_nodes():
-        if node.op_type != "QuantizeLinear" or len(node.inputs) < 3 or node.inputs[0] is None:
+        parameters = grid_of(node).parameters if node.op_type == QUANTIZE else None
+        if parameters is None or node.inputs[0] is None:
             continue
-        scale, zeros = (_array(value) for value in node.inputs[1:3])
-        if scale is None or zeros is None or scale.size != 1 or zeros.dtype.kind not in "iu":
-            continue
-        format = IntegerFormat(8 * zeros.dtype.itemsize, signed=zeros.dtype.kind == "i")
-        parameters = QuantParameters(
-            scale.astype(np.float32).reshape(()), zeros.astype(np.int64).reshape(()), format
-        )
         yield node.inputs[0].name or "", parameters
         # An output of the model has given its name to what stands behind the pair.
         for reader in node.outputs[0].consumers():
             yield reader.outputs[0].name or "", parameters
-
-
-def _array(value: ir.Value | None) -> np.ndarray | None:
-    return value.const_value.numpy() if value is not None and value.const_value is not None else None
 
 
 def _worst(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_settings import FixedPointActivations, FixedPointWeights
@@ -59,6 +60,5 @@ def _is_fixed(family: object) -> bool:
 
 
 def _scale_of(reader: ir.Node, index: int) -> ir.Value | None:
-    value = reader.inputs[index]
-    producer = value.producer() if value is not None else None
-    return producer.inputs[1] if producer is not None and producer.op_type == "DequantizeLinear" else None
+    dequantize = dequantized_by(reader.inputs[index])
+    return dequantize.inputs[1] if dequantize is not None else None

@@ -42,7 +42,7 @@ from ptq_cli.qdq.metadata import (
     VERSION,
     WEIGHT_AMAX,
 )
-from ptq_cli.qdq.proof.fusion import KernelCounts, count_kernels
+from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is

@@ -13,6 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
+from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.models.stored import serialize
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
@@ -186,8 +187,7 @@ def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:
     scales = {}
     for value in graph.graph.outputs:
         producer = value.producer()
-        node = producer if producer is not None and producer.op_type == "QuantizeLinear" else None
-        if node is not None:
+        if producer is not None and producer.op_type == QUANTIZE:
             scales[value.name or ""] = 1.0  # The integers themselves are the output.
         elif (restored := restored_by(value, target)) is not None:
             scale = grid_of(restored).scale

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.neighbours import (
     Rules,
@@ -31,7 +32,6 @@ from ptq_cli.qdq.read.pair_grids import (
     grid_of,
     has_scale_of_products,
     is_constant_pair,
-    is_pair_node,
     quantizers_behind,
     restored_by,
     stored_integers,

@@ -1,7 +1,8 @@
-"""Proof: which kernel ONNX Runtime runs each operator of a model with."""
+"""Proof: which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind."""
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Literal
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.models.preparing.prepare_graph import QUANTIZING
+from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.models.stored import StoredModel, serialize
-from ptq_cli.qdq.read.integer_operators import INTEGER_KERNELS, is_integer_operator
+from ptq_cli.qdq.read.integer_operators import INTEGER_OPERATORS, is_integer_operator
 from ptq_cli.runtime.session import Session
 
 Placement = Literal["integer", "float", "gone"]
 
-LEAVE_INTEGERS = (*INTEGER_KERNELS, *QUANTIZING, "Cast", "Shape", "Size")
+LEAVE_INTEGERS = (*INTEGER_OPERATORS, *QUANTIZING, "Cast", "Shape", "Size")
 """They read integers, and what they give is none of a quantized tensor's."""
 QGEMM_SCALE = 7
 """Its input that holds the scale of the result."""
@@ -31,6 +32,19 @@ INTEGER_TYPES = (
     onnx.TensorProto.UINT4,
     onnx.TensorProto.INT4,
 )
+INTEGER_KERNELS = {
+    "Conv": ("QLinearConv", "ConvInteger", "QLinearConv_NHWC"),
+    "Gemm": ("QGemm",),
+    "MatMul": ("QLinearMatMul", "MatMulIntegerToFloat", "MatMulInteger"),
+    "Add": ("QLinearAdd",),
+    "Mul": ("QLinearMul",),
+    "Concat": ("QLinearConcat",),
+}
+FLOAT_KERNELS = {
+    "Conv": ("Conv", "FusedConv"),
+    "Gemm": ("Gemm", "FusedGemm"),
+    "MatMul": ("MatMul", "FusedMatMul"),
+}
 ORIGIN = re.compile(r"node(\d+)\.")
 
 
@@ -46,6 +60,31 @@ class Kernel:
 
     placement: Placement
     name: str = ""
+
+
+@dataclass(frozen=True)
+class KernelCounts:
+    """How many kernels of each compute operator ONNX Runtime runs as integers and as floats.
+
+    Attributes:
+        integer, floating: by ``Conv``, ``Gemm`` and ``MatMul``. A MatMul with a bias may run as a Gemm.
+    """
+
+    integer: dict[str, int]
+    floating: dict[str, int]
+
+
+def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
+    """Let ONNX Runtime optimize a model, and count what became integer.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+    """
+    counts = Counter(node.op_type for node in optimized_by_runtime(model).graph.node)
+    return KernelCounts(
+        {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
+        {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},
+    )
 
 
 def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
@@ -100,7 +139,7 @@ def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placem
         is_linear = kernel.op_type.startswith("QLinear")
         # A QGemm without the scale of its result gives floats.
         requantizes = kernel.op_type == "QGemm" and len(kernel.input) > QGEMM_SCALE
-        if moves or is_linear or requantizes or kernel.op_type == "QuantizeLinear":
+        if moves or is_linear or requantizes or kernel.op_type == QUANTIZE:
             # The second result of a MaxPool is of indices.
             integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
         yield kernel, "integer" if moves or is_integer_operator(kernel.op_type) else "float"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
@@ -17,7 +17,6 @@ from ptq_cli.qdq.proof.kernels import Kernel
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import (
     grid_of,
-    is_pair_node,
     is_unpacking,
     restored_by,
     stored_integers,
@@ -130,16 +129,14 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
 
 
 def _is_stored(value: ir.Value) -> bool:
-    producer = value.producer()
-    if producer is not None and producer.op_type == DEQUANTIZE:
-        return stored_integers(producer) is not None
-    return is_constant(value)
+    dequantize = dequantized_by(value)
+    return stored_integers(dequantize) is not None if dequantize is not None else is_constant(value)
 
 
 def _before(node: ir.Node) -> str:
     for value in node.inputs:
         producer = value.producer() if value is not None else None
-        while producer is not None and producer.op_type in (QUANTIZE, DEQUANTIZE):
+        while producer is not None and is_pair_node(producer):
             source = producer.inputs[0]
             producer = source.producer() if source is not None else None
         if producer is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
@@ -16,7 +16,6 @@ from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import (
     UNPACKING,
     grid_of,
-    is_pair_node,
     is_unpacking,
     stored_integers,
 )
@@ -58,10 +57,10 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
     for node in model.graph:
         activations, weight = set(), ""
         for value in node.inputs:
-            producer = value.producer() if value is not None else None
-            if producer is None or producer.op_type != DEQUANTIZE or is_pair_node(node):
+            dequantize = dequantized_by(value)
+            if dequantize is None or is_pair_node(node):
                 continue
-            dtype, stored = grid_of(producer).dtype, stored_integers(producer)
+            dtype, stored = grid_of(dequantize).dtype, stored_integers(dequantize)
             if stored is None:
                 activations.add(dtype.name.lower())
             elif dtype != ir.DataType.INT32:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.plan.quantized import has_parameters_of
-
-UNPACKING = ("Cast", "Gather", "Transpose")
-"""What may stand between a constant as it is stored and its DequantizeLinear."""
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.plan.already_quantized import has_parameters_of
+from ptq_cli.qdq.read.pair_grids import is_unpacked
 
 TakesIntegers = Callable[[ir.Node], bool]
 
@@ -25,9 +24,9 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
             DequantizeLinear, as a QLinearConv may where a runtime has one.
     """
     for node in model.graph:
-        if node.op_type == "QuantizeLinear":
+        if node.op_type == QUANTIZE:
             yield from _quantize_faults(node, takes_integers)
-        elif node.op_type == "DequantizeLinear":
+        elif node.op_type == DEQUANTIZE:
             yield from _dequantize_faults(node, takes_integers)
 
 
@@ -38,26 +37,17 @@ def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[s
     for reader in readers:
         if takes_integers(reader):
             continue
-        if reader.op_type != "DequantizeLinear":
+        if reader.op_type != DEQUANTIZE:
             yield f"'{node.name}' is read by {reader.op_type} '{reader.name}', not by a DequantizeLinear"
-        if reader.op_type == "DequantizeLinear" and not has_parameters_of(node, reader):
+        elif not has_parameters_of(node, reader):
             yield f"'{reader.name}' has other parameters than '{node.name}'"
 
 
 def _is_integer(source: ir.Value, takes_integers: TakesIntegers) -> bool:
     producer = source.producer()
-    if producer is None:
-        return _is_constant(source) or source.is_graph_input()
-    return producer.op_type == "QuantizeLinear" or takes_integers(producer) or _is_constant(source)
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Tell whether a value is a constant, or one unpacked or gathered from constants."""
-    producer = value.producer()
-    if producer is None:
-        return value.const_value is not None
-    inputs = [item for item in producer.inputs if item is not None]
-    return producer.op_type in UNPACKING and all(_is_constant(item) for item in inputs)
+    if producer is not None and (producer.op_type == QUANTIZE or takes_integers(producer)):
+        return True
+    return is_unpacked(source) or source.is_graph_input()
 
 
 def _dequantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME
@@ -27,7 +27,6 @@ from ptq_cli.qdq.read.pair_grids import (
     grid_of,
     has_scale_of_products,
     is_constant_pair,
-    is_pair_node,
     stored_integers,
 )
 
@@ -152,18 +151,16 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
     if target.bias.format == "float":
         return  # As which it is stored says the storage.
     for node, rule, dequantize in _weighted(model, target):
-        bias = input_at(node, rule.bias)
-        producer = bias.producer() if bias is not None else None
-        if bias is None or producer is None or producer.op_type != DEQUANTIZE:
+        bias = dequantized_by(input_at(node, rule.bias))
+        if bias is None:
             continue
-        source = input_at(node, rule.activations[0])
-        restored = source.producer() if source is not None else None
-        if restored is None or restored.op_type != DEQUANTIZE:
-            yield f"'{producer.name}': the bias of '{node.name}' is stored as integers, its input is not"
+        source = dequantized_by(input_at(node, rule.activations[0]))
+        if source is None:
+            yield f"'{bias.name}': the bias of '{node.name}' is stored as integers, its input is not"
             continue
-        if not has_scale_of_products(producer, restored, dequantize):
+        if not has_scale_of_products(bias, source, dequantize):
             yield (
-                f"'{producer.name}': the bias of '{node.name}' has other scales than its input times its "
+                f"'{bias.name}': the bias of '{node.name}' has other scales than its input times its "
                 "weight, which integer kernels take for granted"
             )
 
@@ -178,14 +175,11 @@ def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule
     """Yield each compute operator with a weight that is stored as integers, and its DequantizeLinear."""
     for node in model.graph:
         rule = rule_of(node, target)
-        value = input_at(node, rule.weight) if rule is not None else None
-        producer = value.producer() if value is not None else None
-        if rule is None or producer is None or not is_pair_node(producer):
+        dequantize = dequantized_by(input_at(node, rule.weight)) if rule is not None else None
+        if rule is None or dequantize is None:
             continue
-        if producer.op_type != DEQUANTIZE:
-            continue
-        if stored_integers(producer) is not None or is_constant_pair(producer):
-            yield node, rule, producer
+        if stored_integers(dequantize) is not None or is_constant_pair(dequantize):
+            yield node, rule, dequantize
 
 
 RULES = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, sole_reader
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantized_by
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
@@ -65,7 +65,7 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
         if rule.output == "always":
             behind = clamp_behind(node, rules)
             results = [item.outputs[0] for item in (node, behind) if item is not None]
-            if not any(_quantizers(value) for value in results):
+            if not any(quantized_by(value) for value in results):
                 yield f"the result of '{node.name}' is not quantized, and the target wants it so"
         else:
             yield from _needless(node, rule, rules)
@@ -88,7 +88,7 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
         if rule is None or before is None or computes is None or not is_quantized(before, computes):
             continue
         behind = clamp_behind(node, rules)
-        if not any(_quantizers(item.outputs[0]) for item in (node, behind) if item is not None):
+        if not any(quantized_by(item.outputs[0]) for item in (node, behind) if item is not None):
             continue
         for value in moved_inputs(node, rule):
             if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
@@ -124,7 +124,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
             continue  # It is float, between pairs of its own.
         clamp = clamp_behind(node, rules) if rule.kind == "join" else None
         results = [*outputs, *(clamp.outputs[:1] if clamp is not None else [])]
-        behind = [quantizer for value in results for quantizer in _quantizers(value)]
+        behind = [quantizer for value in results for quantizer in quantized_by(value)]
         before = [dequantized_by(value) for value in moved_inputs(node, rule)]
         found = [pair for pair in before if pair is not None]
         if not behind or len(found) < len(before):
@@ -144,12 +144,6 @@ def is_quantized(node: ir.Node, rule: OpRule) -> bool:
     return bool(values) and all(dequantized_by(value) is not None for value in values)
 
 
-def dequantized_by(value: ir.Value | None) -> ir.Node | None:
-    """Return the DequantizeLinear that a value comes right out of."""
-    producer = value.producer() if value is not None else None
-    return producer if producer is not None and producer.op_type == DEQUANTIZE else None
-
-
 def _is_computed(dequantize: ir.Node) -> bool:
     """Tell whether a pair quantizes what is computed at run time: both sides of a MatMul may be."""
     source = dequantize.inputs[0]
@@ -157,16 +151,12 @@ def _is_computed(dequantize: ir.Node) -> bool:
     return producer is not None and producer.op_type == QUANTIZE and not is_constant_pair(dequantize)
 
 
-def _quantizers(value: ir.Value) -> list[ir.Node]:
-    return [node for node, _ in value.uses() if node.op_type == QUANTIZE]
-
-
 def _readers(quantizer: ir.Node) -> set[ir.Node]:
     return {reader for pair, _ in quantizer.outputs[0].uses() for reader, _ in pair.outputs[0].uses()}
 
 
 def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
-    for quantizer in _quantizers(node.outputs[0]):
+    for quantizer in quantized_by(node.outputs[0]):
         readers = _readers(quantizer)
         if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
             yield f"the result of '{node.name}' is quantized, and no integer operator reads it"

@@ -1,6 +1,6 @@
 """Which operators of a graph compute on integers, told by their names."""
 
-INTEGER_KERNELS = (
+INTEGER_OPERATORS = (
     "ConvInteger",
     "DynamicQuantizeLSTM",
     "DynamicQuantizeMatMul",
@@ -19,4 +19,4 @@ def is_integer_operator(op_type: str) -> bool:
         >>> is_integer_operator("QLinearConv"), is_integer_operator("Conv")
         (True, False)
     """
-    return op_type.startswith("QLinear") or op_type in INTEGER_KERNELS
+    return op_type.startswith("QLinear") or op_type in INTEGER_OPERATORS

@@ -120,11 +120,6 @@ def _equal(one: Array | None, other: Array | None) -> bool:
     return one is not None and other is not None and np.array_equal(one.reshape(-1), other.reshape(-1))
 
 
-def is_pair_node(node: ir.Node | None) -> bool:
-    """Tell whether a node is a QuantizeLinear or a DequantizeLinear."""
-    return node is not None and node.op_type in (QUANTIZE, DEQUANTIZE)
-
-
 def stored_integers(node: ir.Node) -> ir.Value | None:
     """Return the constant that a DequantizeLinear reads, past what unpacks it; None where it is computed."""
     value = node.inputs[0]
@@ -159,16 +154,17 @@ def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bo
 
 def is_unpacking(node: ir.Node) -> bool:
     """Tell whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
-    if node.op_type not in UNPACKING or not all(map(_is_unpacked, node.inputs)):
+    if node.op_type not in UNPACKING or not all(map(is_unpacked, node.inputs)):
         return False
     readers = [use.node for output in node.outputs for use in output.uses()]
     return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
 
 
-def _is_unpacked(value: ir.Value | None) -> bool:
+def is_unpacked(value: ir.Value | None) -> bool:
+    """Tell whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
     producer = value.producer() if value is not None else None
     if producer is not None:
-        return producer.op_type in UNPACKING and all(map(_is_unpacked, producer.inputs))
+        return producer.op_type in UNPACKING and all(map(is_unpacked, producer.inputs))
     return value is None or value.const_value is not None
 
 

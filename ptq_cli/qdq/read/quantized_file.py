@@ -8,10 +8,10 @@ from onnx_ir.passes import common as passes
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
+from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
-from ptq_cli.qdq.read.pair_grids import is_pair_node
 
 
 def open_quantized(path: Path) -> ir.Model:

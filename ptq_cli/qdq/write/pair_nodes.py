@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import RESULT
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -80,7 +81,7 @@ def make_quantize(
 ) -> ir.Node:
     """Return a QuantizeLinear of ``source``, per tensor or along ``axis``."""
     attributes = {} if axis is None else {"axis": axis}
-    node = ir.node("QuantizeLinear", [source, scale, zero_point], attributes, name=name)
+    node = ir.node(QUANTIZE, [source, scale, zero_point], attributes, name=name)
     output = node.outputs[0]
     output.name, output.type, output.shape = f"{name}{RESULT}", zero_point.type, source.shape
     return node
@@ -102,7 +103,7 @@ def make_dequantize(
     inputs = [source, scale] if zero_point is None else [source, scale, zero_point]
     given = {"axis": axis, "block_size": block_size}
     attributes = {key: value for key, value in given.items() if value is not None}
-    node = ir.node("DequantizeLinear", inputs, attributes, name=name)
+    node = ir.node(DEQUANTIZE, inputs, attributes, name=name)
     output = node.outputs[0]
     output.name, output.shape = f"{name}{RESULT}", source.shape
     output.type = ir.TensorType(ir.DataType.FLOAT)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import RESULT, FreshNames
+from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.tied_tables import TiedTable
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast
 
@@ -25,8 +26,8 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
     nodes = {node.name: node for node in graph}
     for item in tied:
         weight = nodes[item.site.node].inputs[item.site.input_index]
-        dequantize = weight.producer() if weight is not None else None
-        if dequantize is None or dequantize.op_type != "DequantizeLinear" or not _is_plain(dequantize):
+        dequantize = dequantized_by(weight)
+        if dequantize is None or not _is_plain(dequantize):
             continue
         integers, scale = dequantize.inputs[:2]
         assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them

@@ -9,11 +9,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.float_reasons import float_reason
-from ptq_cli.qdq.proof.fusion import count_kernels
-from ptq_cli.qdq.proof.kernels import find_kernels
-from ptq_cli.qdq.read.pair_grids import is_pair_node
+from ptq_cli.qdq.proof.kernels import count_kernels, find_kernels
 from tests.contracts.small_graphs.exported import Exported, finite
 
 STEPS = 2.5

@@ -10,7 +10,7 @@ import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
-from ptq_cli.qdq.proof.fusion import count_kernels
+from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.proof.target_faults import target_faults
 from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET, largest_sum_of_two_products
 from tests.contracts.small_graphs.exported import Exported, export, run_optimized

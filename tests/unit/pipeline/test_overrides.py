@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.run_export import with_opset
 from ptq_cli.plan.clamps import expose_clamps
-from ptq_cli.qdq.proof.fusion import count_kernels
+from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer

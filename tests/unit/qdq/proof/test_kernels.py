@@ -1,11 +1,11 @@
-"""Each operator is found again in what ONNX Runtime makes of a graph, whatever its name."""
+"""Each operator is found again in what ONNX Runtime makes of a graph, and its kernels are counted."""
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.qdq.proof.kernels import Kernel, find_kernels
+from ptq_cli.qdq.proof.kernels import Kernel, count_kernels, find_kernels
 from tests.unit.plan.cases.tables import CASES
-from tests.unit.plan.graphs import build, quantized
+from tests.unit.plan.graphs import build, quantized, serialized
 
 
 def kernels(name: str) -> dict[str, Kernel]:
@@ -55,3 +55,22 @@ def test_what_moves_the_second_part_of_a_split_is_integer_too():
         a, b = Split<axis=1>(x, k) t = Transpose<perm=[1,0]>(b) s = MatMul(a, t) y = MatMul(s, v) }"""
     found = find_kernels(quantized(build(graph, constants={"k": np.array([2, 2])})))
     assert found["t"] == Kernel("integer", "Transpose")
+
+
+def test_a_float_model_has_float_kernels_only():
+    counts = count_kernels(serialized(build(CASES["residual_block"].graph)))
+    assert sum(counts.integer.values()) == 0
+    assert counts.floating["Conv"] == 3
+
+
+def test_a_quantized_model_has_integer_kernels():
+    counts = count_kernels(serialized(quantized(build(CASES["residual_block"].graph))))
+    assert counts.integer["Conv"] == 3
+    assert counts.integer["Add"] == 1
+    assert sum(counts.floating.values()) == 0
+
+
+def test_a_model_is_counted_from_its_file(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(serialized(quantized(build(CASES["gemm_relu_gemm"].graph))))
+    assert count_kernels(path).integer["Gemm"] + count_kernels(path).integer["MatMul"] == 2

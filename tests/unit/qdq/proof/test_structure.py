@@ -82,3 +82,11 @@ def test_a_zero_point_of_0_may_be_left_out_behind():
     assert list(structure_faults(build(text))) == []
     text = PAIR.replace("uint8 z = {3}", "int8 z = {3}").replace("(q, s, z)", "(q, s)")
     assert list(structure_faults(build(text))) == ["'d' has other parameters than 'q'"]
+
+
+@pytest.mark.parametrize("step", ["Identity(w)", "Add(w, w)", "Transpose(w)", "Reshape(w, k)"])
+def test_a_constant_may_be_unpacked_before_its_dequantize_linear(step):
+    text = f"""(float[4,4] x) => (float[4,4] y) <float s = {{0.5}}, int32[4,4] w, int64[2] k = {{4, 4}}> {{
+        u = {step} d = DequantizeLinear(u, s) y = Add(x, d) }}"""
+    model = build(text, constants={"w": np.ones((4, 4), np.int32)})
+    assert list(structure_faults(model)) == []

@@ -5,7 +5,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.preparing.prepare_graph import QUANTIZING
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
@@ -35,16 +35,16 @@ def is_paired(node: ir.Node) -> bool:
     Only such a form can be kept beside new pairs: a lone QuantizeLinear, or one whose range is found at run
     time, feeds integer operators that the target's rules know nothing of.
     """
-    if node.op_type == "QuantizeLinear":
+    if node.op_type == QUANTIZE:
         readers = [use.node for use in node.outputs[0].uses()]
         return bool(readers) and all(
-            reader.op_type == "DequantizeLinear" and has_parameters_of(node, reader) for reader in readers
+            reader.op_type == DEQUANTIZE and has_parameters_of(node, reader) for reader in readers
         )
-    if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+    if node.op_type != DEQUANTIZE or node.inputs[0] is None:
         return False
     producer = node.inputs[0].producer()
     is_constant = node.inputs[0].const_value is not None
-    return is_constant or (producer is not None and producer.op_type == "QuantizeLinear")
+    return is_constant or (producer is not None and producer.op_type == QUANTIZE)
 
 
 def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
@@ -59,13 +59,11 @@ def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
 
 def dequantized_refusal(value: ir.Value) -> str:
     """Return why a value that comes from a DequantizeLinear is left alone, or an empty string."""
-    producer = value.producer()
-    if producer is None or producer.op_type != "DequantizeLinear":
-        return ""
-    return f"quantized already: '{value.name}' comes from DequantizeLinear '{producer.name}'"
+    node = dequantized_by(value)
+    return f"quantized already: '{value.name}' comes from DequantizeLinear '{node.name}'" if node else ""
 
 
 def requantized_refusal(node: ir.Node) -> str:
     """Return why an operator whose result is quantized already is left alone, or an empty string."""
-    readers = [use.node for use in node.outputs[0].uses() if use.node.op_type == "QuantizeLinear"]
+    readers = quantized_by(node.outputs[0])
     return f"quantized already: QuantizeLinear '{readers[0].name}' reads its result" if readers else ""
