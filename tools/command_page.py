@@ -14,7 +14,18 @@ INTRODUCTION = """\
 
 Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. The last column of
 each table names the setting of the [recipe](recipe.md) that a flag sets; the Python API takes the same
-settings as keyword arguments. Results go to stdout, everything else to stderr.
+settings as keyword arguments. A shell can [complete](completion.md) commands, options and values.
+
+## Output
+
+Results go to stdout, everything else to stderr: progress, notes, warnings, the next step, and errors.
+
+- `--json` prints the result as one JSON document instead of lines and tables.
+- `--quiet` (`-q`) leaves out everything on stderr but errors. Stdout, the files that are written and the exit
+  status stay the same. It can be combined with `--json`.
+- `--debug` adds the traceback to an error.
+
+`--quiet` and `--debug` may stand before or after the command.
 
 ## Exit status
 

@@ -2,6 +2,8 @@
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.help_sections import DATA, MODEL, RANGES, RUNNING, option
 from ptq_cli.cli.options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
 from ptq_cli.cli.values import NumberList
@@ -15,7 +17,13 @@ INPUT_SHAPE = option(
     help="Shape of a model input, if no data tells it. Can be repeated.",
 )
 MODEL_SOURCE = (
-    option(MODEL, "--arch", metavar="FILE.PY:NAME", help="Function that builds the module for a state dict."),
+    option(
+        MODEL,
+        "--arch",
+        shell_complete=completion.complete_files,
+        metavar="FILE.PY:NAME",
+        help="Function that builds the module for a state dict.",
+    ),
     option(
         MODEL,
         "--trust-pickle",
@@ -52,13 +60,26 @@ IMAGE = (
         metavar="X",
         help="Factor for pixel values (0 to 255), applied before mean and std.  [default: 1/255]",
     ),
-    option(DATA, "--image-mode", metavar="MODE", help="Colours: RGB, BGR or L (grey).  [default: RGB]"),
-    option(DATA, "--layout", metavar="LAYOUT", help="Order of the axes: NCHW or NHWC.  [default: NCHW]"),
+    option(
+        DATA,
+        "--image-mode",
+        shell_complete=complete_names(completion.image_modes),
+        metavar="MODE",
+        help="Colours: RGB, BGR or L (grey).  [default: RGB]",
+    ),
+    option(
+        DATA,
+        "--layout",
+        shell_complete=complete_names(completion.layouts),
+        metavar="LAYOUT",
+        help="Order of the axes: NCHW or NHWC.  [default: NCHW]",
+    ),
 )
 CALIBRATION = (
     option(
         DATA,
         "--data",
+        shell_complete=completion.complete_files,
         metavar="PATH",
         help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, or FILE.PY:NAME.",
     ),
@@ -66,6 +87,7 @@ CALIBRATION = (
     option(
         RANGES,
         "--method",
+        shell_complete=complete_names(completion.collectors),
         metavar="NAME",
         help="Statistics to collect: histogram or max.  [default: histogram]",
     ),

@@ -1,11 +1,14 @@
 """Options about metrics and the limits that they must keep."""
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.help_sections import EVALUATION, option
 
 METRIC = (
     option(
         EVALUATION,
         "--metric",
+        shell_complete=complete_names(completion.metrics, or_files=True),
         multiple=True,
         metavar="NAME",
         help="Metric to compute: top1, f1, mse, …, torchmetrics.…:CLASS or FILE.PY:NAME; "
@@ -50,6 +53,7 @@ GATES = (
     option(
         EVALUATION,
         "--baseline",
+        shell_complete=completion.complete_files,
         metavar="FILE",
         help="Earlier report.json that --max-regression compares with.",
     ),
@@ -78,6 +82,7 @@ EVALUATION_DATA = (
     option(
         EVALUATION,
         "--eval-data",
+        shell_complete=completion.complete_files,
         metavar="PATH",
         help="Evaluation data, with labels if a metric needs them.",
     ),

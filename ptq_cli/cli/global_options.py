@@ -1,11 +1,21 @@
 """Options that every command takes; the ``ptq`` command itself imports no more than these."""
 
 from ptq_cli.cli.help_sections import GLOBAL, option
+from ptq_cli.cli.quiet import keep_quiet
 
 JSON = option(GLOBAL, "--json", "as_json", is_flag=True, help="Print the result as JSON.")
 DEBUG = option(
     GLOBAL, "--debug", is_flag=True, expose_value=False, help="Show the traceback if an error occurs."
 )
-TALK = (DEBUG,)
+QUIET = option(
+    GLOBAL,
+    "--quiet",
+    "-q",
+    is_flag=True,
+    expose_value=False,
+    callback=keep_quiet,
+    help="Print only the result and errors: no progress, notes, warnings or next steps.",
+)
+TALK = (QUIET, DEBUG)
 GLOBALS = (JSON, *TALK)
 """What every command takes; a group of commands takes ``TALK`` alone."""

@@ -17,7 +17,7 @@ PIECES = re.compile(r"-\S+(?: (?!-)\S+)?|\S+")
 
 TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d %")
 """What stays on one line though it has a space."""
-GLUE = "\N{NO-BREAK SPACE}"
+GLUE = "\xa0"
 
 
 class NarrowHelpFormatter(click.HelpFormatter):

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from ptq_cli.cli.global_options import DEBUG
+from ptq_cli.cli.global_options import DEBUG, QUIET
 from ptq_cli.cli.help_sections import SectionGroup
 from ptq_cli.cli.shown.printable import as_typed, printable
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
@@ -41,6 +41,7 @@ COMMANDS = (
     "report",
     "compare",
     "quantizers",
+    "help",
 )
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"
@@ -77,6 +78,7 @@ Example:
 Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
 )
 @click.version_option(package_name="ptq-cli", prog_name="ptq")
+@QUIET
 @DEBUG
 def cli() -> None:
     """Quantize a trained model, and measure what that costs in accuracy.

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.help_sections import MODEL, OWN, RUNNING, option
 from ptq_cli.cli.values import parse_axes, parse_overrides, parse_shapes
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
@@ -19,6 +21,7 @@ PATH = click.Path(readable=False, path_type=Path)
 TARGET = option(
     MODEL,
     "--target",
+    shell_complete=complete_names(completion.targets, or_files=True),
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: ort-cpu]",
 )
@@ -28,15 +31,29 @@ THREADS = option(
 DEVICE = option(
     RUNNING,
     "--device",
+    shell_complete=complete_names(completion.devices),
     metavar="NAME",
     help="Device that runs the model: cpu, cuda or cuda:N.  [default: cpu]",
 )
 RUN = option(
-    RUNNING, "--run", type=PATH, default=DEFAULT_RUN, show_default=True, metavar="DIR", help="Run directory."
+    RUNNING,
+    "--run",
+    shell_complete=completion.complete_folders,
+    type=PATH,
+    default=DEFAULT_RUN,
+    show_default=True,
+    metavar="DIR",
+    help="Run directory.",
 )
 RECIPES = (
     option(RUNNING, "--recipe", type=PATH, metavar="FILE", help="Recipe file; overrides ./ptq.toml."),
-    option(RUNNING, "--preset", metavar="NAME", help="Base settings.  [default: int8_ort_cpu]"),
+    option(
+        RUNNING,
+        "--preset",
+        shell_complete=complete_names(completion.presets),
+        metavar="NAME",
+        help="Base settings.  [default: int8_ort_cpu]",
+    ),
 )
 OUTPUT = option(
     OWN,

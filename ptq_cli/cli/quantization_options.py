@@ -1,11 +1,14 @@
 """Options about ranges, quantizers and single layers."""
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
 
 AMAX = (
     option(
         RANGES,
         "--amax",
+        shell_complete=complete_names(completion.amax_methods),
         metavar="METHOD",
         help="Method for activation ranges: auto, max, percentile, entropy or mse.  [default: auto]",
     ),
@@ -19,6 +22,7 @@ AMAX = (
     option(
         RANGES,
         "--weight-amax",
+        shell_complete=complete_names(completion.weight_amax_methods),
         metavar="METHOD",
         help="Method for weight ranges: max, percentile, entropy or mse.  [default: max]",
     ),
@@ -48,6 +52,7 @@ QUANTIZERS = (
     option(
         WEIGHTS,
         "--weight-quantizer",
+        shell_complete=complete_names(completion.quantizers),
         metavar="NAME",
         help="Quantizer for weights: scaled, fixed_point, dorefa, step or centers.  [default: scaled]",
     ),
@@ -55,6 +60,7 @@ QUANTIZERS = (
     option(
         WEIGHTS,
         "--weight-granularity",
+        shell_complete=complete_names(completion.granularities),
         metavar="NAME",
         help="One scale, or one set of centers, per channel or per tensor (scaled and centers only).",
     ),
@@ -73,7 +79,11 @@ QUANTIZERS = (
         help="Axis of the scales, or the axis that is divided into blocks (scaled only).",
     ),
     option(
-        WEIGHTS, "--weight-alpha", metavar="NAME", help="Scale factor: auto_po2 or none (fixed_point only)."
+        WEIGHTS,
+        "--weight-alpha",
+        shell_complete=complete_names(completion.alphas),
+        metavar="NAME",
+        help="Scale factor: auto_po2 or none (fixed_point only).",
     ),
     option(
         WEIGHTS,
@@ -103,12 +113,14 @@ QUANTIZERS = (
     option(
         ACTIVATIONS,
         "--activation-quantizer",
+        shell_complete=complete_names(completion.activation_quantizers),
         metavar="NAME",
         help="Quantizer for activations: scaled, fixed_point or step.  [default: scaled]",
     ),
     option(
         ACTIVATIONS,
         "--activation-dtype",
+        shell_complete=complete_names(completion.activation_dtypes),
         metavar="NAME",
         help="Integer type: int8, uint8, int16 or uint16 (scaled only).  [default: the target's]",
     ),
@@ -144,6 +156,7 @@ OVERRIDES = (
     option(
         LAYERS,
         "--exclude-op",
+        shell_complete=complete_names(completion.operators),
         multiple=True,
         metavar="OP",
         help="Keep layers of this operator in float: Gemm. Can be repeated.",
@@ -158,6 +171,7 @@ OVERRIDES = (
     option(
         LAYERS,
         "--include-op",
+        shell_complete=complete_names(completion.operators),
         multiple=True,
         metavar="OP",
         help="Quantize only layers of this operator. Can be repeated.",

@@ -190,6 +190,45 @@ def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
     assert [line for line in lines if "%|" in line] == []
 
 
+QUIET = {
+    "calibrate": "calibrate model.onnx --data calib.npz",
+    "export": "export --amax max --weight-amax max",
+    "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99",
+    "quantize": "quantize model.onnx --data calib.npz --run all",
+    "calibration show": "calibration show",
+    "bench": "bench --runs 8 --json",
+    "verify": "verify",
+}
+
+
+def test_quiet_leaves_the_result_alone(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    spoke = set()
+    for name, words in QUIET.items():
+        statuses, outs, errs = [], [], []
+        for flags in ([], ["--quiet"]):
+            statuses.append(run([*words.split(), *flags]))
+            captured = capfd.readouterr()
+            outs.append(captured.out)
+            errs.append(captured.err)
+        assert errs[1] == "", name
+        assert statuses[0] == statuses[1] != 2, name
+        spoke |= {name} if errs[0] else set()
+        if name not in ("bench", "verify"):  # Times differ.
+            assert outs[1] == outs[0] != "", name
+    assert spoke >= {"calibrate", "export", "quantize", "bench", "verify"}
+
+
+@pytest.mark.parametrize("words", [["-q", "gate", "nowhere.json"], ["gate", "nowhere.json", "-q"]])
+def test_quiet_shows_errors(words: list[str], folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error PTQ-FILE-001: report 'nowhere.json' does not exist\n")
+
+
 PROGRESS: dict[str, Callable[[str], bool]] = {
     "reading": lambda text: "reading model.onnx …\n" in text,
     "next step": lambda text: text.endswith("next: ptq export --onnx\n"),

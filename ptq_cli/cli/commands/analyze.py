@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.data_options import BATCH_SIZE
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
@@ -26,6 +28,7 @@ Examples:
     DATA,
     "--eval-data",
     "--data",
+    shell_complete=completion.complete_files,
     metavar="PATH",
     help="Evaluation data, with labels if the metric needs them.",
 )
@@ -33,6 +36,7 @@ Examples:
 @option(
     OWN,
     "--metric",
+    shell_complete=complete_names(completion.metrics, or_files=True),
     metavar="NAME",
     help="Metric for each layer's drop.  [default: top1 if there are labels]",
 )

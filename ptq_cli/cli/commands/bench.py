@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptq_cli.cli import completion
 from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
@@ -38,7 +39,13 @@ Examples:
     help="Approximate time to measure.",
 )
 @option(OWN, "--runs", type=int, metavar="N", help="Number of runs of each model, instead of a time.")
-@option(DATA, "--data", metavar="PATH", help="Input data.  [default: random, from a fixed seed]")
+@option(
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Input data.  [default: random, from a fixed seed]",
+)
 @take(INPUT_SHAPE, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ptq_cli.cli import completion
 from ptq_cli.cli.data_options import BATCH_SIZE, CHECKPOINTS
 from ptq_cli.cli.gate_options import GATES, METRIC, THUMBNAILS
 from ptq_cli.cli.global_options import GLOBALS
@@ -38,6 +39,7 @@ Exits with status 3 if a limit fails.
     DATA,
     "--eval-data",
     "--data",
+    shell_complete=completion.complete_files,
     metavar="PATH",
     help="Evaluation data, with labels if a metric needs them.",
 )

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
@@ -33,6 +35,7 @@ Examples:
 @option(
     MODEL,
     "--target",
+    shell_complete=complete_names(completion.targets, or_files=True),
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ptq_cli.cli import completion
 from ptq_cli.cli.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
@@ -31,7 +32,13 @@ Examples:
     help="Show N levels of modules, with totals for what is below.",
 )
 @option(OWN, "--all", "show_all", is_flag=True, help="List every layer by its full name.")
-@option(DATA, "--data", metavar="PATH", help="Data that give the shapes of the model's inputs.")
+@option(
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Data that give the shapes of the model's inputs.",
+)
 @take(MODEL_ARGUMENT, MODEL_SOURCE, IMAGE, QUANTIZERS, OVERRIDES, TARGET, THREADS, RECIPES, GLOBALS)
 def command(
     model: Path | None,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptq_cli.cli import completion
 from ptq_cli.cli.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
@@ -25,7 +26,13 @@ Examples:
 """,
 )
 @option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
-@option(DATA, "--data", metavar="PATH", help="Data to compare the models on.  [default: random inputs]")
+@option(
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Data to compare the models on.  [default: random inputs]",
+)
 @take(MODEL_ARGUMENT, MODEL_SOURCE, IMAGE, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,

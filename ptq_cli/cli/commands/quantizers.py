@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.drawing_options import shown_value, take_drawn
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup
@@ -64,7 +66,7 @@ Examples:
   ptq quantizers show centers --centers 5 --temperature 0.3 --plot centers.svg
 """,
 )
-@click.argument("family")
+@click.argument("family", shell_complete=complete_names(completion.quantizers))
 @take_drawn
 @take(PLOT, GLOBALS)
 def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from ptq_cli.cli import completion
+from ptq_cli.cli.completion import complete_names
 from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE, MODEL_ARGUMENT
 from ptq_cli.cli.global_options import GLOBALS
 from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
@@ -31,13 +33,20 @@ Exits with status 3 if a rule of the target is broken, or if the share is too sm
     help="Exit with status 3 if a smaller share of the multiply-accumulates is in integers: 0.95.",
 )
 @option(OWN, "--all", "show_all", is_flag=True, help="List every operator, not only those that run in float.")
-@option(DATA, "--data", metavar="PATH", help="Data to compare the outputs on.  [default: the recipe's data]")
+@option(
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Data to compare the outputs on.  [default: the recipe's data]",
+)
 @option(
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
 @option(
     MODEL,
     "--target",
+    shell_complete=complete_names(completion.targets, or_files=True),
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the target that the file was made for]",
 )

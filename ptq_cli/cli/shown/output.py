@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import click
 
+from ptq_cli.cli.quiet import is_quiet
 from ptq_cli.cli.shown.printable import printable
 from ptq_cli.report.text.summary import Table
 
@@ -88,7 +89,8 @@ def say(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message that is not part of the result, on stderr."""
-    click.echo(printable(text), err=True)
+    if not is_quiet():
+        click.echo(printable(text), err=True)
 
 
 def _writable(text: str) -> str:

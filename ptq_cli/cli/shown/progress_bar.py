@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ptq_cli.cli.quiet import is_quiet
 from ptq_cli.cli.shown.output import tell
 from ptq_cli.cli.shown.printable import printable
 from ptq_cli.core.memory import resident_bytes
@@ -17,6 +18,9 @@ SECONDS_BETWEEN_LINES = 5.0
 @contextmanager
 def shown_progress() -> Iterator[ProgressCallback]:
     """Yield a callback that shows progress on stderr, and clear the display afterwards."""
+    if is_quiet():
+        yield lambda _progress: None
+        return
     display = _Bar() if sys.stderr.isatty() else _Lines()
 
     def update(progress: Progress) -> None:

@@ -103,6 +103,14 @@ def test_help_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert set(wanted) <= words, name
 
 
+@pytest.mark.parametrize("words", [[], ["gate"], ["calibration"], ["calibration", "show"], ["help"]])
+def test_help_shows_what_the_flag_shows(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    wanted = capsys.readouterr().out
+    assert run(["help", *words]) == 0
+    assert capsys.readouterr().out == wanted
+
+
 def test_no_word_shows_the_help_and_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     captured = capsys.readouterr()
@@ -118,6 +126,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 USAGE: dict[str, tuple[list[str], str]] = {
     "a misspelt command": (["exprot"], "there is no command 'exprot' (did you mean 'export'?)"),
     "a command that is like none": (["zzz"], "there is no command 'zzz'"),
+    "help for a misspelt command": (
+        ["help", "calbrate"],
+        "there is no command 'calbrate' (did you mean 'calibrate'?)",
+    ),
+    "help for a misspelt command in a command": (
+        ["help", "calibration", "shwo"],
+        "ptq calibration has no command 'shwo' (did you mean 'show'?)",
+    ),
+    "a misspelt command in a command": (
+        ["calibration", "shwo"],
+        "ptq calibration has no command 'shwo' (did you mean 'show'?)",
+    ),
+    "help for a command of a command that has none": (
+        ["help", "gate", "x"],
+        "ptq gate has no commands, so there is no 'x'",
+    ),
     "a misspelt option": (
         ["export", "--ouptut", "x"],
         "ptq export has no option '--ouptut' (did you mean '--output'?)",
@@ -200,18 +224,10 @@ def test_main_exits_with_the_status() -> None:
     assert caught.value.code == 2
 
 
-def test_a_shell_can_ask_for_completion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in {"_PTQ_COMPLETE": "bash_complete", "COMP_WORDS": "ptq ev", "COMP_CWORD": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert run([]) == 0
-    assert capsys.readouterr().out == "plain,evaluate\n"
-
-
 QUICK = {
     "ptq --help": ["--help"],
     **{f"ptq {name} --help": [name, "--help"] for name in COMMANDS},
+    "ptq help COMMAND": ["help", "calibration", "show"],
     "ptq gate on a bad report": ["gate", "pyproject.toml", "--min", "sqnr_db=1"],
     "a misspelt command": ["calbrate"],
     "a misspelt option": ["calibrate", "--mehtod", "max"],

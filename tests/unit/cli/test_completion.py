@@ -1,0 +1,141 @@
+"""A shell completes commands, options, and the names that ptq knows; nothing heavy is imported for it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.cli.main import COMMANDS, run
+from ptq_cli.plan.target.target_file import target_names
+from ptq_cli.recipe.quantizer_families import FAMILIES
+from ptq_cli.recipe.recipe_layers import preset_names
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
+
+Complete = Callable[..., list[str]]
+HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "onnxscript", "numba", "rich", "tqdm"}
+
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
+    """Return what ptq answers a shell that completes the last of some words."""
+
+    def answer(words: str, shell: str = "bash") -> list[str]:
+        for name, value in asked(words, shell).items():
+            monkeypatch.setenv(name, value)
+        assert run([]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line]
+
+    return answer
+
+
+def asked(words: str, shell: str) -> dict[str, str]:
+    begun = "" if words.endswith(" ") else words.rsplit(maxsplit=1)[-1]
+    number = str(len(words.split()) - bool(begun))
+    return {
+        "_PTQ_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": begun if shell == "fish" else number,
+    }
+
+
+def plain(names: object) -> list[str]:
+    return [f"plain,{name}" for name in names]  # type: ignore[attr-defined]
+
+
+FILES, FOLDERS = ["file,"], ["dir,"]
+COMPLETED: dict[str, list[str]] = {
+    "ptq ev": plain(["evaluate"]),
+    "ptq calibration ": plain(["show"]),
+    "ptq help ": plain(COMMANDS),
+    "ptq help calibration ": plain(["show"]),
+    "ptq help gate ": [],
+    "ptq help nonsense ": [],
+    "ptq gate --max-d": plain(["--max-drop"]),
+    "ptq quantize --amax ": plain(["auto", *METHODS]),
+    "ptq quantize --amax=e": plain(["entropy"]),
+    "ptq explain x --weight-amax ": plain(METHODS),
+    "ptq calibrate --method ": plain(["histogram", "max"]),
+    "ptq calibrate --device c": plain(["cpu", "cuda"]),
+    "ptq quantize --target ": plain(target_names()),
+    "ptq export --target ort-cpu-": plain(["ort-cpu-avx2"]),
+    "ptq verify --target my": ["file,my"],
+    "ptq evaluate --metric ": plain([*LABEL_METRICS, *PAIR_METRICS]),
+    "ptq analyze --metric metrics.py": ["file,metrics.py"],
+    "ptq inspect --preset ": plain(preset_names()),
+    "ptq export --weight-quantizer ": plain(FAMILIES),
+    "ptq export --activation-quantizer ": plain(["scaled", "fixed_point", "step"]),
+    "ptq export --weight-granularity ": plain(["channel", "tensor"]),
+    "ptq export --weight-alpha ": plain(["auto_po2", "none"]),
+    "ptq export --activation-dtype ui": plain(["uint8", "uint16"]),
+    "ptq inspect --exclude-op Gem": plain(["Gemm"]),
+    "ptq quantizers show ": plain(FAMILIES),
+    "ptq calibrate --image-mode ": plain(["RGB", "BGR", "L"]),
+    "ptq calibrate --layout ": plain(["NCHW", "NHWC"]),
+    "ptq calibration show --sort ": plain(["clipped", "range", "name"]),
+    "ptq inspect ": FILES,
+    "ptq calibrate --data ": FILES,
+    "ptq quantize --eval-data ": FILES,
+    "ptq quantize --arch ": FILES,
+    "ptq quantize --output ": FILES,
+    "ptq gate report.json --baseline ": FILES,
+    "ptq export --recipe ": FILES,
+    "ptq export --run ": FOLDERS,
+}
+
+
+@pytest.mark.parametrize("words", COMPLETED)
+def test_a_shell_completes(words: str, complete: Complete) -> None:
+    assert complete(words) == COMPLETED[words]
+
+
+def test_nothing_heavy_is_imported_to_complete_any_of_it() -> None:
+    asking = [asked(words, "bash") for words in COMPLETED]
+    code = f"""
+import os, sys
+from ptq_cli.cli.main import run
+for variables in {asking!r}:
+    os.environ.update(variables)
+    run([])
+print(*sys.modules, file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(result.stderr.split())
+    assert "ptq_cli.cli.completion" in modules
+    assert not HEAVY & modules
+
+
+def test_zsh_and_fish_show_what_a_quantizer_is(complete: Complete) -> None:
+    meaning = FAMILIES["dorefa"].meaning
+    assert complete("ptq export --weight-quantizer do", "zsh") == ["plain", "dorefa", meaning]
+    assert complete("ptq export --weight-quantizer do", "fish") == [f"plain,dorefa\t{meaning}"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_with_the_script_that_ptq_prints(tmp_path: Path) -> None:
+    scripts = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    script = subprocess.run(
+        ["ptq"],
+        env={**environment, "_PTQ_COMPLETE": "bash_source"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (tmp_path / "ptq").write_text(script, encoding="utf-8")
+    line = """source ./ptq
+COMP_WORDS=(ptq quantize --target ort); COMP_CWORD=3
+_ptq_completion ptq; echo "${COMPREPLY[@]}"; complete -p ptq"""
+    result = subprocess.run(
+        ["bash", "--norc", "-c", line],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == "ort-cpu ort-cpu-avx2\ncomplete -o nosort -F _ptq_completion ptq\n"
