@@ -1,15 +1,15 @@
-"""Tell from a file's name whether it holds an image."""
+"""Names of files: how they are written in messages, and which are of images."""
 
 import os
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 
 
-def printable(name: str) -> str:
-    r"""A file's name as text that can always be written: bytes that are not UTF-8 are escaped.
+def escaped_name(name: str) -> str:
+    r"""Return a file's name as text that can always be written: bytes that are not UTF-8 are escaped.
 
     Example:
-        >>> printable("cat/\udcff.jpg")
+        >>> escaped_name("cat/\udcff.jpg")
         'cat/\\xff.jpg'
     """
     return os.fsencode(name).decode("utf-8", "backslashreplace")

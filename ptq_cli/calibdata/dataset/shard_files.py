@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ptq_cli.calibdata.dataset.file_names import is_image, printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name, is_image
 from ptq_cli.core.errors import DataFormatError, InputFileError
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
@@ -104,9 +104,9 @@ def list_shards(folder: str) -> list[str]:
         ) from error
     kinds = [min(names) for names in found.values() if names]
     if len(kinds) + (image is not None) > 1 and kinds:
-        other = kinds[1] if len(kinds) > 1 else str(image)
+        one, other = map(escaped_name, (kinds[0], kinds[1] if len(kinds) > 1 else str(image)))
         raise DataFormatError(
-            f"folder '{folder}' has data of two kinds: '{printable(kinds[0])}' and '{printable(other)}'",
+            f"folder '{folder}' has data of two kinds: '{one}' and '{other}'",
             hint="put each kind into a separate folder",
         )
     return [os.path.join(folder, name) for names in found.values() for name in sorted(names)]  # noqa: PTH118
@@ -137,13 +137,13 @@ def require_files(files: Sequence[str]) -> None:
             mode = os.stat(file).st_mode  # noqa: PTH116 - a Path for each of a million files is slow
         except FileNotFoundError as error:
             raise InputFileError(
-                f"data '{printable(file)}' does not exist",
+                f"data '{escaped_name(file)}' does not exist",
                 hint="check the path; every file of a pattern must exist",
             ) from error
         except OSError as error:
-            raise InputFileError(f"data '{printable(file)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(f"data '{escaped_name(file)}' cannot be read: {error.strerror}") from error
         if not stat.S_ISREG(mode):
-            raise InputFileError(f"data '{printable(file)}' is not a regular file")
+            raise InputFileError(f"data '{escaped_name(file)}' is not a regular file")
 
 
 def digest_files(files: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.images.checked_settings import (
     CHANNELS,
@@ -69,16 +69,16 @@ class ImageDataset(Dataset):
                 self._decode(name, pixels[row])
             labels = self._labels[start : start + batch_size] if self.has_labels else None
             arrays: dict[str, Array] = {ANONYMOUS: normalise(pixels[: len(names)], self._settings)}
-            yield Batch(arrays, labels, tuple(printable(name) for name in names))
+            yield Batch(arrays, labels, tuple(escaped_name(name) for name in names))
 
     def _decode(self, name: str, row: npt.NDArray[np.uint8]) -> None:
         image = decode_image(f"{self.source}/{name}", self._where(name), self._settings)
-        first = printable(self._names[0])
-        require_size_of_first(image.shape, row.shape, printable(name), first, self.source)
+        first = escaped_name(self._names[0])
+        require_size_of_first(image.shape, row.shape, escaped_name(name), first, self.source)
         row[...] = image.reshape(row.shape)
 
     def _where(self, name: str) -> str:
-        return f"image '{printable(name)}' of '{self.source}'"
+        return f"image '{escaped_name(name)}' of '{self.source}'"
 
     def _size_of_first(self) -> tuple[int, int]:
         first = self._names[0]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptq_cli.calibdata.dataset.file_names import SUFFIXES, is_image, printable
+from ptq_cli.calibdata.dataset.file_names import SUFFIXES, escaped_name, is_image
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 
 _NO_CLASSES = ("__MACOSX",)
@@ -90,7 +90,7 @@ def digest_listing(root: str, names: list[str]) -> str:
         try:
             size = os.stat(f"{root}/{name}").st_size  # noqa: PTH116 - a Path for each of a million files is slow
         except OSError as error:
-            raise InputFileError(f"image '{printable(name)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(f"image '{escaped_name(name)}' cannot be read: {error.strerror}") from error
         # The length of the name comes first, so that two different listings never give the same bytes.
         encoded = os.fsencode(name)
         digest.update(b"%d:%s:%d\n" % (len(encoded), encoded, size))
@@ -124,7 +124,7 @@ def _scan(root: str, folder: str, real_root: str) -> tuple[list[str], list[str]]
                     names.append(name)
     except OSError as error:
         raise InputFileError(
-            f"folder '{printable(prefix or root)}' cannot be listed: {error.strerror}",
+            f"folder '{escaped_name(prefix or root)}' cannot be listed: {error.strerror}",
             hint="check its permissions",
         ) from error
     return names, folders
@@ -133,7 +133,7 @@ def _scan(root: str, folder: str, real_root: str) -> tuple[list[str], list[str]]
 def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: str) -> bool:
     if entry.is_dir():
         raise DataFormatError(
-            f"'{printable(name)}' of '{root}' is a link to a folder, which is not followed",
+            f"'{escaped_name(name)}' of '{root}' is a link to a folder, which is not followed",
             hint="links to folders can form cycles; move or copy the folder there",
         )
     if not is_image(entry.name):
@@ -141,7 +141,7 @@ def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: s
     target = os.path.realpath(entry.path)
     if not target.startswith(os.path.join(real_root, "")):  # noqa: PTH118 - adds the separator only where missing
         raise DataFormatError(
-            f"'{printable(name)}' of '{root}' is a link that leaves the folder",
+            f"'{escaped_name(name)}' of '{root}' is a link that leaves the folder",
             hint="copy the image into the folder",
         )
     return True

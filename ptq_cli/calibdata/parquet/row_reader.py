@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ptq_cli.calibdata.arrays.npy_header import MAX_SAMPLE_BYTES
-from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.parquet.columns import ParquetColumn, column_of
 from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
 
@@ -37,7 +37,7 @@ class ParquetPart:
     @property
     def where(self) -> str:
         """How messages call the file."""
-        return f"data '{printable(self.path)}'"
+        return f"data '{escaped_name(self.path)}'"
 
     def name_of(self, row: int) -> str:
         """How messages call a sample.
@@ -46,7 +46,7 @@ class ParquetPart:
             >>> ParquetPart("data/a.parquet", {}, {}, ()).name_of(7)
             'a.parquet[7]'
         """
-        return f"{printable(Path(self.path).name)}[{row}]"
+        return f"{escaped_name(Path(self.path).name)}[{row}]"
 
     def require_columns(self, columns: Sequence[ParquetColumn], first: "ParquetPart") -> None:
         """Check that these columns are the same as in the first file.
@@ -58,13 +58,13 @@ class ParquetPart:
         for column in columns:
             if column.name not in self.types:
                 raise DataNameError(
-                    f"{self.where} has no column '{column.name}', unlike '{printable(first.path)}'",
+                    f"{self.where} has no column '{column.name}', unlike '{escaped_name(first.path)}'",
                     hint="all files must have the same columns",
                 )
             if self.columns.get(column.name) != column:
                 raise DataTypeError(
                     f"column '{column.name}' of {self.where} is {self.types[column.name]}, "
-                    f"but in '{printable(first.path)}' it is {first.types[column.name]}",
+                    f"but in '{escaped_name(first.path)}' it is {first.types[column.name]}",
                     hint="write all files with one schema",
                 )
 
@@ -99,7 +99,7 @@ def open_part(path: str) -> ParquetPart:
         DataFormatError: it is not a Parquet file, is damaged, or has two columns of one name.
         InputFileError: it cannot be read.
     """
-    where = f"data '{printable(path)}'"
+    where = f"data '{escaped_name(path)}'"
     with _parquet_errors(where), pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
         total = metadata.num_rows

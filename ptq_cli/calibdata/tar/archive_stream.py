@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.tar.tar_header import (
     BLOCK_BYTES,
     FOLDER_TYPES,
@@ -60,7 +60,7 @@ class TarMember:
             DataFormatError: the archive is truncated or damaged.
         """
         count = self._left if count < 0 else min(count, self._left)
-        content = read_exactly(self._stream, count, f"'{printable(self.name)}' of {self._where}")
+        content = read_exactly(self._stream, count, f"'{escaped_name(self.name)}' of {self._where}")
         self._left -= count
         return content
 
@@ -112,12 +112,12 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
             continue
         if header.kind not in REGULAR_TYPES:
             raise DataFormatError(
-                f"{where} holds '{printable(shown)}', which is {refused_kind(header.kind)}",
+                f"{where} holds '{escaped_name(shown)}', which is {refused_kind(header.kind)}",
                 hint="put regular files into the archive",
             )
         length = header.size if size is None else size
         if length > MAX_MEMBER_BYTES:
-            raise DataFormatError(f"{where} declares {length} bytes for '{printable(shown)}'")
+            raise DataFormatError(f"{where} declares {length} bytes for '{escaped_name(shown)}'")
         member = TarMember(name=shown, size=length, _stream=stream, _where=where, _left=length)
         yield member
         member.skip_rest()

@@ -8,7 +8,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.tar.archive_stream import TarMember, tar_members
 from ptq_cli.calibdata.tar.member_names import Kind, Role, role_of, split_name
 from ptq_cli.calibdata.tar.members import (
@@ -58,15 +58,15 @@ def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
     Raises:
         DataFormatError, InputFileError: as raised by ``tar_members``.
     """
-    shard = printable(Path(file).name)
-    for member in tar_members(stream, f"data '{printable(file)}'"):
+    shard = escaped_name(Path(file).name)
+    for member in tar_members(stream, f"data '{escaped_name(file)}'"):
         parts = split_name(member.name)
         role = role_of(parts[1]) if parts is not None else None
         if parts is None or role is None:
             continue
-        where = f"{_NOUNS.get(role.kind, 'label')} '{printable(member.name)}' of '{printable(file)}'"
+        where = f"{_NOUNS.get(role.kind, 'label')} '{escaped_name(member.name)}' of '{escaped_name(file)}'"
         yield Entry(
-            key=parts[0], sample=f"{shard}:{printable(parts[0])}", where=where, role=role, member=member
+            key=parts[0], sample=f"{shard}:{escaped_name(parts[0])}", where=where, role=role, member=member
         )
 
 

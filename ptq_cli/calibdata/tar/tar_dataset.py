@@ -11,7 +11,7 @@ from typing import IO, Self, cast
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.dataset.file_names import printable
+from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.shard_files import digest_files
 from ptq_cli.calibdata.images.checked_settings import check_image_settings, image_spec
@@ -156,7 +156,7 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
             compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             stream.seek(0)
         except OSError as error:
-            raise InputFileError(f"data '{printable(file)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(f"data '{escaped_name(file)}' cannot be read: {error.strerror}") from error
         if compressed:
             stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
         yield stream
