@@ -90,8 +90,7 @@ def _clipped_share(tensor: "TensorView") -> float:
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
     from ptq_cli.amax.method_registry import METHODS
     from ptq_cli.cli.shown.calibration_tables import listed, notes, tensor_table
-    from ptq_cli.cli.shown.marks import CHOSEN
-    from ptq_cli.cli.shown.output import print_table, say, tell
+    from ptq_cli.cli.shown.output import CHOSEN, print_table, say, tell
     from ptq_cli.cli.shown.result_lines import counted
 
     methods = tuple(method for method in METHODS if method not in view.missing)

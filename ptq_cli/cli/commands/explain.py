@@ -65,8 +65,7 @@ def command(
 def _print(found: "Explanation", plot: Path | None) -> None:
     from ptq_cli.cli.shown.calibration_tables import listed, method_table, notes
     from ptq_cli.cli.shown.histogram_drawing import draw_histogram
-    from ptq_cli.cli.shown.marks import CHOSEN
-    from ptq_cli.cli.shown.output import PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.cli.shown.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
     from ptq_cli.cli.shown.result_lines import counted, shown_path
     from ptq_cli.pipeline.views.calibration_view import shown_name
     from ptq_cli.report.text.numbers import format_range, format_share

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.cli.shown.marks import CHOSEN, UNKNOWN
+from ptq_cli.cli.shown.output import CHOSEN, UNKNOWN
 from ptq_cli.cli.shown.result_lines import nonfinite_counts, nonfinite_values
 from ptq_cli.pipeline.views.calibration_view import shown_name
 from ptq_cli.report.text.numbers import format_decibels, format_number, format_range, format_share

@@ -18,6 +18,10 @@ WRAPPED_WIDTH = 24
 PADDING = 3
 PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
 """Replacements, of equal width, for characters that the terminal's encoding does not have."""
+UNKNOWN = "–"  # noqa: RUF001 - a dash
+"""In a table: this was not kept."""
+CHOSEN = "*"
+"""In a table or a drawing: the method that was chosen."""
 
 
 def print_json(value: dict[str, Any]) -> None:

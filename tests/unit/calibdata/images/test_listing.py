@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.calibdata.dataset.file_names import SUFFIXES, printable
+from ptq_cli.calibdata.dataset.file_names import SUFFIXES, escaped_name
 from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.calibdata.images.listing import digest_listing, list_images
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
@@ -124,7 +124,7 @@ def test_name_that_is_no_utf8(make):
     root = make("1.png")
     Path(root, os.fsdecode(b"\xff.png")).touch()
     names = list_images(root).names
-    assert [printable(name) for name in names] == ["1.png", "\\xff.png"]
+    assert [escaped_name(name) for name in names] == ["1.png", "\\xff.png"]
     assert len(digest_listing(root, names)) == 64
 
 
