@@ -17,7 +17,7 @@ from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
-from ptq_cli.recipe.quantizer_settings import FAMILIES
+from ptq_cli.recipe.quantizer_settings import FAMILY_SETTINGS
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
@@ -166,15 +166,15 @@ def _first_upper(text: str) -> str:
 
 def _quantizers() -> str:
     rows = []
-    for name, family in FAMILIES.items():
+    for name, family in FAMILY_SETTINGS.items():
         for section, kind in (("[weights]", family.weights), ("[activations]", family.activations)):
             rows += _parameters(code(name), section, kind) if kind is not None else []
     refusals = [
         f"- `{name}` takes no activations: {family.refusal}."
-        for name, family in FAMILIES.items()
+        for name, family in FAMILY_SETTINGS.items()
         if family.activations is None
     ]
-    summaries = [(code(name), _summary(item.weights)) for name, item in FAMILIES.items()]
+    summaries = [(code(name), _summary(item.weights)) for name, item in FAMILY_SETTINGS.items()]
     parts = [
         "## Quantizers",
         "What `[weights]` and `[activations]` may name; the formulas are in [quantizers.md](quantizers.md).",

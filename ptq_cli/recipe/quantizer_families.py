@@ -106,12 +106,12 @@ class QuantizerFamily:
     @property
     def weights(self) -> tuple[RecipeParameter, ...]:
         """What a recipe may say of it for weights."""
-        return _recipe_parameters(quantizers.FAMILIES[self.name].weights)
+        return _recipe_parameters(quantizers.FAMILY_SETTINGS[self.name].weights)
 
     @property
     def activations(self) -> tuple[RecipeParameter, ...] | None:
         """Likewise for activations; None where it takes none."""
-        kind = quantizers.FAMILIES[self.name].activations
+        kind = quantizers.FAMILY_SETTINGS[self.name].activations
         return None if kind is None else _recipe_parameters(kind)
 
 

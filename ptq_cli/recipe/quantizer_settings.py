@@ -167,7 +167,7 @@ ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
 
 
 @dataclass(frozen=True)
-class Family:
+class FamilySettings:
     """What a recipe may say of a quantizer.
 
     Attributes:
@@ -181,16 +181,16 @@ class Family:
     refusal: str = ""
 
 
-FAMILIES: Mapping[str, Family] = {
-    "scaled": Family(ScaledWeights, ScaledActivations),
-    "fixed_point": Family(FixedPointWeights, FixedPointActivations),
-    "dorefa": Family(
+FAMILY_SETTINGS: Mapping[str, FamilySettings] = {
+    "scaled": FamilySettings(ScaledWeights, ScaledActivations),
+    "fixed_point": FamilySettings(FixedPointWeights, FixedPointActivations),
+    "dorefa": FamilySettings(
         DorefaWeights,
         None,
         "its levels leave out 0, so that no QuantizeLinear computes them",
     ),
-    "step": Family(StepWeights, StepActivations),
-    "centers": Family(
+    "step": FamilySettings(StepWeights, StepActivations),
+    "centers": FamilySettings(
         CenterWeights,
         None,
         "each value would have to be compared with every center while the model runs, and ONNX has no "
@@ -214,8 +214,8 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
         8
     """
     name = settings.quantizer or DEFAULT_QUANTIZER
-    require_known("quantizer", name, FAMILIES)
-    family: WeightFamily = _filled(FAMILIES[name].weights, settings, name, where)
+    require_known("quantizer", name, FAMILY_SETTINGS)
+    family: WeightFamily = _filled(FAMILY_SETTINGS[name].weights, settings, name, where)
     if isinstance(family, FixedPointWeights) and family.integer is not None and family.alpha != PLAIN:
         raise RecipeValueError(
             f"'{where}.integer' is {family.integer}, and alpha '{family.alpha}' finds the point itself",
@@ -237,12 +237,12 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
         FixedPointActivations(integer=None)
     """
     name = settings.quantizer or DEFAULT_QUANTIZER
-    require_known("quantizer", name, FAMILIES)
-    kind = FAMILIES[name].activations
+    require_known("quantizer", name, FAMILY_SETTINGS)
+    kind = FAMILY_SETTINGS[name].activations
     if kind is None:
-        known = [item for item, family in FAMILIES.items() if family.activations is not None]
+        known = [item for item, family in FAMILY_SETTINGS.items() if family.activations is not None]
         raise RecipeValueError(
-            f"'{where}.quantizer' is '{name}', which is for weights alone: {FAMILIES[name].refusal}",
+            f"'{where}.quantizer' is '{name}', which is for weights alone: {FAMILY_SETTINGS[name].refusal}",
             hint=f"activations take: {', '.join(known)}",
         )
     found: ActivationFamily = _filled(kind, settings, name, where)
@@ -295,4 +295,6 @@ def family_name(family: WeightFamily | ActivationFamily) -> str:
         >>> family_name(DorefaWeights()), family_name(StepActivations())
         ('dorefa', 'step')
     """
-    return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
+    return next(
+        name for name, item in FAMILY_SETTINGS.items() if type(family) in (item.weights, item.activations)
+    )

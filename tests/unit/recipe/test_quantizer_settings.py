@@ -8,7 +8,7 @@ from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.quantizer_settings import (
-    FAMILIES,
+    FAMILY_SETTINGS,
     CenterWeights,
     DorefaWeights,
     FixedPointActivations,
@@ -158,4 +158,4 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
 
 def test_every_family_has_a_preset():
     presets = [merge_layers([preset_layer(name)]) for name in preset_names()]
-    assert {recipe.weights.quantizer or "scaled" for recipe in presets} == set(FAMILIES)
+    assert {recipe.weights.quantizer or "scaled" for recipe in presets} == set(FAMILY_SETTINGS)
