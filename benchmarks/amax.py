@@ -23,7 +23,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.recipe.schema import AmaxSettings
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

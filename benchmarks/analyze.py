@@ -24,7 +24,8 @@ from ptq_cli.pipeline.inspection.run_analyze import run_analyze
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import read_analysis
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -118,7 +119,7 @@ def deeper(folder: Path) -> Path:
 def row(subject: Subject) -> Sequence[str]:
     """Measure one model."""
     request = Request(settings={"eval_samples": IMAGES}, folder=subject.folder)
-    recipe = resolve(request)
+    recipe = resolve(request).recipe
     paths = (subject.run.float_model, subject.run.quantized_model)
     sessions = [Session(path) for path in paths]
     data = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")

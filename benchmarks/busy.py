@@ -22,7 +22,7 @@ from statistics import median
 
 from benchmarks.busy_jobs import SPINNING
 from benchmarks.turns import Contestant
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

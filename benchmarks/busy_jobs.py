@@ -13,7 +13,7 @@ import onnxruntime
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading import torch_sources
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
+from ptq_cli.pipeline.calibration.measure import measure, open_data, open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
@@ -44,13 +44,12 @@ def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Re
 
 
 def _calibrate(model: Path, data: str, samples: int | None) -> Job:
-    recipe = resolve(_request(model, data, samples))
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    subject = CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset)
+    resolved = resolve(_request(model, data, samples))
+    subject = open_subject(resolved, silent)
 
     def job() -> Moment:
         start = Moment()
-        measure(subject, recipe, silent)
+        measure(subject, resolved.recipe.calibration, resolved.machine, silent)
         return start
 
     return job
@@ -71,13 +70,14 @@ def _evaluate(model: Path, data: str, samples: int | None) -> Job:
 
 
 def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
-    recipe = resolve(_request(model, data, samples))
+    resolved = resolve(_request(model, data, samples))
+    recipe, threads = resolved.recipe, resolved.machine.threads
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    source = open_source(recipe)
+    source = open_source(recipe.model)
 
     def job() -> Moment:
         start = Moment()
-        make_float_model(source, recipe, dataset)
+        make_float_model(source, dataset, threads=threads)
         return start
 
     return job
@@ -85,9 +85,9 @@ def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
 
 def _pytorch(model: Path, data: str, samples: int | None) -> Job:
     """Run the PyTorch model as the comparison with ONNX does, but on all samples."""
-    recipe = resolve(_request(model, data, samples))
+    recipe = resolve(_request(model, data, samples)).recipe
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    source = open_source(recipe)
+    source = open_source(recipe.model)
     (array,) = next(dataset.batches(samples or 32)).inputs.values()
     example = {source.input_names[0]: array}
 

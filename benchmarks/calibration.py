@@ -23,7 +23,7 @@ from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant
 from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -154,7 +154,7 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
 
 def _write_cnn_arrays(path: Path) -> None:
     """Write the decoded images of the sample, again and again until there are enough."""
-    recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN))
+    recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN)).recipe
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     (whole,) = dataset.batches(2_000)
     (images,) = whole.inputs.values()

@@ -22,7 +22,7 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_SLOTS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

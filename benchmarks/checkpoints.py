@@ -24,11 +24,10 @@ from ptq_cli.core.progress import silent
 from ptq_cli.core.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.collect import Snapshot
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
-from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.recipe.schema import CalibrationSettings, Recipe
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.recipe.schema import CalibrationSettings
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -109,9 +108,11 @@ def rows(scratch: Path) -> Iterator[str]:
         ),
     }
     path = scratch / "checkpoint"
-    for name, (subject, recipe) in subjects.items():
+    for name, (subject, resolved) in subjects.items():
         timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
-        statistics, _ = measure(subject, recipe, silent, checkpoints=timed)
+        statistics, _ = measure(
+            subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
+        )
         yield row(name, len(statistics), path, timed.seconds)
     timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
     for _ in range(5):
@@ -120,11 +121,10 @@ def rows(scratch: Path) -> Iterator[str]:
     yield often(*subjects["CNN sample"], path)
 
 
-def open_case(request: Request) -> tuple[CalibrationSubject, Recipe]:
-    """Return a model with its data, and the recipe."""
-    recipe = resolve(request)
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    return CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+def open_case(request: Request) -> tuple[CalibrationSubject, Resolved]:
+    """Return a model with its data, and the settings."""
+    resolved = resolve(request)
+    return open_subject(resolved, silent), resolved
 
 
 def many_tensors() -> Snapshot:
@@ -148,14 +148,16 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
     return f"| {name} | {tensors:,} | {size:.1f} MB | {1e3 * one:.0f} ms | {share:.3%} |"
 
 
-def often(subject: CalibrationSubject, recipe: Recipe, path: Path) -> str:
+def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
     """Return the row of a calibration that is asked for a checkpoint each second, and may write fewer."""
     path.unlink()
     timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print))
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:
-        tensors, seen = measure(subject, recipe, silent, checkpoints=timed)
+        tensors, seen = measure(
+            subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
+        )
         samples += seen
     share = sum(timed.seconds) / (time.perf_counter() - start)
     count = len(timed.seconds)

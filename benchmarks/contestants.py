@@ -22,13 +22,11 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
-from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.core.progress import Progress, silent
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 
 BATCH = 32
@@ -77,11 +75,12 @@ def _peak() -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _subject(model: Path, data: str, samples: int | None, **settings: Any) -> tuple[CalibrationSubject, Any]:
+def _subject(
+    model: Path, data: str, samples: int | None, **settings: Any
+) -> tuple[CalibrationSubject, Resolved]:
     known = {"data": data, **({"samples": samples} if samples else {}), **settings}
-    recipe = resolve(Request(settings=known, model=model, folder=model.parent))
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    return CalibrationSubject(make_float_model(open_source(recipe), recipe, dataset), dataset), recipe
+    resolved = resolve(Request(settings=known, model=model, folder=model.parent))
+    return open_subject(resolved, silent), resolved
 
 
 def _batches(subject: CalibrationSubject, size: int = BATCH) -> Iterator[dict[str, Any]]:
@@ -118,7 +117,7 @@ def _forward(threads: int | None) -> Ready:
 
 def _ptq(method: str) -> Ready:
     def ready(model: Path, data: str, samples: int | None) -> Job:
-        subject, recipe = _subject(model, data, samples, method=method)
+        subject, resolved = _subject(model, data, samples, method=method)
 
         def job() -> Moment:
             started: list[Moment] = []
@@ -127,7 +126,7 @@ def _ptq(method: str) -> Ready:
                 if not progress.done:
                     started.append(Moment())  # The first batch is there, and how it is run was found out.
 
-            measure(subject, recipe, note)
+            measure(subject, resolved.recipe.calibration, resolved.machine, note)
             return started[0]
 
         return job
@@ -176,10 +175,9 @@ def _onnxruntime(method: str) -> Ready:
 
 def _one_read(model: Path, data: str, samples: int | None) -> Job:
     """Read every tapped element once, on all cores: what no calibration can do without."""
-    subject, recipe = _subject(model, data, samples)
-    plan = make_plan(subject.model.model, load_target(recipe.quantization.target))
+    subject, _ = _subject(model, data, samples)
     fed = {spec.name for spec in subject.model.inputs}
-    session = Session(tap(subject.model.model, [name for name in plan.measured if name not in fed]))
+    session = Session(tap(subject.model.model, [name for name in subject.plan.measured if name not in fed]))
     inputs = next(_batches(subject))
     arrays = [array.reshape(-1) for array in session.run(inputs)]
     batches = (samples or BATCH) // BATCH

@@ -25,10 +25,10 @@ from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import Session
 from tools.marked import write_part
 
 ROUNDS = 5
@@ -58,7 +58,7 @@ class InMemory(Dataset):
 class Job:
     """Two models and the data that they are evaluated on."""
 
-    recipe: Recipe
+    resolved: Resolved
     models: EvaluatedModels
     evaluation_set: EvaluationSet
     run: RunDirectory
@@ -66,14 +66,14 @@ class Job:
     def plain(self) -> None:
         """Run both models over the data."""
         pair = (self.models.float_model, *self.models.quantized.values())
-        sessions = [Session(model, threads=self.recipe.runtime.threads) for model in pair]
+        sessions = [Session(model, threads=self.resolved.machine.threads) for model in pair]
         for batch in self.evaluation_set.dataset.batches(self.evaluation_set.batch_size):
             for session in sessions:
                 session.run(batch.inputs)
 
     def measured(self) -> None:
         """Run both models over the data, measure, and draw the samples again for the intervals."""
-        evaluate_pass(self.recipe, self.models, self.evaluation_set, self.run, silent)
+        evaluate_pass(self.resolved, self.models, self.evaluation_set, self.run, silent)
         discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
 
 
@@ -137,13 +137,14 @@ def _turns(works: Sequence[Work]) -> tuple[list[list[float]], list[list[float]]]
 
 
 def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bool) -> Job:
-    recipe = resolve(Request(settings={"metric": list(metrics)}, folder=folder))
+    resolved = resolve(Request(settings={"metric": list(metrics)}, folder=folder))
+    recipe = resolved.recipe
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     float_model: StoredModel = read_model(run.float_model)
     found = fit_evaluation(dataset, recipe, float_model.load())
     if decoded:
         found = replace(found, dataset=InMemory(found.dataset, found.batch_size))
-    return Job(recipe, EvaluatedModels(float_model, {"int8": read_model(run.quantized_model)}), found, run)
+    return Job(resolved, EvaluatedModels(float_model, {"int8": read_model(run.quantized_model)}), found, run)
 
 
 def _shown(metrics: Sequence[str]) -> str:

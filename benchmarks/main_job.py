@@ -19,12 +19,11 @@ from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_t
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_data
-from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.calibration.measure import measure, open_subject
+from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 from tools.marked import write_part
 
@@ -68,11 +67,9 @@ def main() -> None:
 
 def calibration_rows() -> Iterator[Row]:
     """Histogram and max calibration over the plain forward pass of the same images."""
-    recipe = resolve(Request(settings={}, folder=CNN))
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
-    model = make_float_model(open_source(recipe), recipe, dataset)
-    plan = make_plan(model.model, load_target(recipe.quantization.target))
-    bound = bind_inputs(dataset, model.inputs)
+    subject = open_subject(resolve(Request(settings={}, folder=CNN)), silent)
+    model, plan = subject.model, subject.plan
+    bound = bind_inputs(subject.dataset, model.inputs)
     plain = Session(model.stored)
     compiling = seconds(compile_kernel)
 
@@ -82,7 +79,7 @@ def calibration_rows() -> Iterator[Row]:
 
     def calibrate(method: str) -> None:
         with_method = resolve(Request(settings={"method": method}, folder=CNN))
-        measure(CalibrationSubject(model, dataset), with_method, silent)
+        measure(subject, with_method.recipe.calibration, with_method.machine, silent)
 
     times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)
     read = _read_seconds(model, plan.measured, [batch.inputs for batch in bound.batches(BATCH)])

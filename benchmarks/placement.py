@@ -29,7 +29,7 @@ from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

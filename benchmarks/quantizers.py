@@ -19,7 +19,7 @@ import torch
 from benchmarks.timing import Work, median_ratio, take_turns
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

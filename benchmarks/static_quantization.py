@@ -30,7 +30,8 @@ from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.report.metrics.sqnr import Sqnr
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -159,7 +160,7 @@ def _cases(scratch: Path) -> Iterator[Case]:
 def _write_arrays(part: str, path: Path) -> None:
     """Write the decoded images of the CNN sample."""
     with contextlib.chdir(CNN):
-        recipe = resolve(Request(settings={}, model=CNN / "model.pt", folder=CNN))
+        recipe = resolve(Request(settings={}, model=CNN / "model.pt", folder=CNN)).recipe
         settings = recipe.calibration if part == "calibration" else recipe.evaluation
         images = [batch.inputs for batch in open_data(settings, recipe.image, part, "--data").batches(BATCH)]
     np.savez(path, image=np.concatenate([array for batch in images for array in batch.values()]))
@@ -176,7 +177,7 @@ def _contest(case: Case, folder: Path, seconds: float) -> Contest:
     return Contest(
         sqnr_ours=_sqnr(expected, ours, feeds),
         sqnr_theirs=_sqnr(expected, theirs, feeds),
-        latency=measure_latency([ours, theirs, case.model], feeds, seconds=seconds),
+        latency=measure_latency([ours, theirs, case.model], feeds, threads=usable_cores(), seconds=seconds),
         integer_share=_integer_share(ours),
         preprocessing=preprocessing,
     )

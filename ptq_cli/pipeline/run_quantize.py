@@ -13,12 +13,11 @@ from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
-from ptq_cli.pipeline.exporting.tensor_settings import check_matches
-from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.runtime.device import parse_device
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,10 @@ def run_quantize(
     Raises:
         PtqError: as the three stages do.
     """
-    recipe = resolve(request)
-    require_outputs(run, recipe, output)
-    require_device(parse_device(recipe.runtime.device))
+    resolved = resolve(request)
+    recipe = resolved.recipe
+    require_outputs(run, input_files(recipe), output)
+    require_device(resolved.machine.device)
     if evaluate is None:
         evaluate = recipe.gate.has_limits
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
@@ -64,17 +64,27 @@ def run_quantize(
     if restart:
         discard_checkpoint(run.checkpoint)
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    subject = open_subject(recipe, progress, run.float_model)
-    check_matches(subject.model.model, recipe)
-    fitted = fit_evaluation(dataset, recipe, subject.model.model) if dataset is not None else None
-    calibrated = make_calibration(subject, request, recipe, run, progress)
-    exported = make_export(recipe, calibrated.calibration, calibrated.model, run, output)
+    subject = open_subject(resolved, progress, run.float_model)
+    model, plan = subject.model.model, subject.plan
+    # Likewise that an override matches nothing, or that the target cannot do what is asked.
+    tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))
+    fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
+    calibrated = make_calibration(subject, request, resolved, run, progress)
+    exported = make_export(resolved, calibrated.calibration, calibrated.model, run, output, plan)
     files = {**calibrated.files, **exported.files}
     evaluation = None
     if fitted is not None:
         pair = Pair(calibrated.model, exported.model, exported.result.output.name)
         (evaluated,) = make_evaluations(
-            recipe, calibrated.calibration, [pair], fitted, run, [run], progress, thumbnails=thumbnails
+            resolved,
+            calibrated.calibration,
+            [pair],
+            fitted,
+            run,
+            [run],
+            progress,
+            thumbnails=thumbnails,
+            plan=plan,
         )
         files |= evaluated.files
         evaluation = evaluated.result

@@ -1,6 +1,5 @@
 """ONNX Runtime sessions: threads, errors, and running a batch."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
 from ptq_cli.runtime.device import HOST, Device
+from ptq_cli.runtime.machine import usable_cores
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
@@ -220,13 +220,3 @@ def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
         )
     shape = tuple(size if isinstance(size, int) else None for size in item.shape)
     return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use.
-
-    Example:
-        >>> usable_cores() >= 1
-        True
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.run_export import with_opset
 from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
@@ -25,6 +24,7 @@ from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe, WeightSettings
+from tests.placements import placed
 from tests.quantized import quantize_model
 
 torch.set_num_threads(1)
@@ -69,7 +69,7 @@ def export(settings: WeightSettings) -> tuple[Weights, Weights, onnx.ModelProto]
     """Return the float weights, what ONNX Runtime reads in their place, and the exported model."""
     model = prepare(ir.from_proto(float_model()), "test")
     floats = {name: np.array(model.graph.initializers[name].const_value.numpy()) for name in AXES}
-    placement = place(model, replace(Recipe(), weights=settings))
+    placement = placed(model, replace(Recipe(), weights=settings))
     model = with_opset(model, placement.opset, "test")
     parameters = decide_all(
         model,

@@ -68,13 +68,13 @@ def test_what_the_readme_says_runs(block: Block, make_sample: MakeSample, shell:
 def require_equal_recipe(text: str, folder: Path) -> None:
     """The recipe in the README says what the flags above it say, and names files that are there."""
     (folder / "ptq.toml").write_text(text, encoding="utf-8")
-    recipe = resolve(Request(settings={}, folder=folder))
+    recipe = resolve(Request(settings={}, folder=folder)).recipe
     assert recipe.model.path and recipe.calibration.data and recipe.evaluation.data
     assert all(Path(path).is_file() for path in (recipe.model.path, recipe.calibration.data))
     (folder / "ptq.toml").unlink()
     flags = {"arch": "model.py:build", "data": "calib.npz", "eval_data": "eval.npz", "metric": ["top1"]}
     request = Request(settings={**flags, "max_drop": {"top1": 0.01}}, model=Path("model.pt"), folder=folder)
-    assert recipe == resolve(request)
+    assert recipe == resolve(request).recipe
 
 
 def commands(block: Block) -> list[str]:

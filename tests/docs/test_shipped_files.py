@@ -25,7 +25,7 @@ def test_there_is_a_preset() -> None:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_resolves(name: str, tmp_path: Path) -> None:
-    recipe = resolve(Request(settings={}, preset=name, folder=tmp_path))
+    recipe = resolve(Request(settings={}, preset=name, folder=tmp_path)).recipe
     assert recipe.model.path is None and recipe.calibration.data is None, "a preset names no files"
 
 

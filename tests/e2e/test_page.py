@@ -13,11 +13,9 @@ import onnx
 import pytest
 
 import ptq_cli
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.evaluation.page_evidence import gather
-from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, in_memory
-from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, read_material
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.document.report_document import read_report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYSED
@@ -69,10 +67,8 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
 def gathered(folder: Path) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...]]:
     """What a page shows of the finished run's models and calibration."""
     run = folder / "ptq-run"
-    models = (read_model(run / "model.float.onnx"), read_model(run / "model.int8.onnx"))
-    calibration = load_calibration(run / "calibration.safetensors")
-    recipe = merge_layers([file_layer(run / "report.toml")])
-    layers, tensors, notes = gather(in_memory(*models, calibration, recipe))
+    material = read_material(read_report(run / "report.json"), RunDirectory(run))
+    layers, tensors, notes = gather(material)
     assert notes == ()
     return layers, tensors
 

@@ -21,45 +21,64 @@ from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoi
 from ptq_cli.pipeline.calibration.counting import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
-from ptq_cli.runtime.device import parse_device
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings
+from ptq_cli.runtime.machine import Machine
+from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True)
 class CalibrationSubject:
-    """What is calibrated: a model, and the data that show what its inputs look like."""
+    """What is calibrated.
+
+    Attributes:
+        model: the float model.
+        dataset: what its inputs look like.
+        plan: what the target would quantize of it; its tensors are measured.
+        batch_size: how many samples are run together: as many as the model or else the recipe says.
+    """
 
     model: FloatModel
     dataset: Dataset
+    plan: Plan
+    batch_size: int
 
 
 def open_subject(
-    recipe: Recipe, progress: ProgressCallback, output: Path | None = None
+    resolved: Resolved, progress: ProgressCallback, output: Path | None = None
 ) -> CalibrationSubject:
-    """Open the recipe's model and calibration set, and turn the model into ONNX.
+    """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
 
     Args:
-        recipe: names both.
+        resolved: names them.
         progress: is told what is done.
         output: where the float model will be written.
 
     Raises:
         PtqError: one of them cannot be used, or they do not fit each other.
     """
+    recipe, threads = resolved.recipe, resolved.machine.threads
     if recipe.model.path is not None:  # or else the next line says so
         progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
-    source = open_source(recipe)
+    source = open_source(recipe.model)
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     if source.file.kind is not ModelKind.ONNX:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    model = make_float_model(source, recipe, dataset, output=output)
+    model = make_float_model(
+        source,
+        dataset,
+        threads=threads,
+        shapes=recipe.model.input_shape,
+        allow_nan=recipe.calibration.allow_nonfinite,
+        output=output,
+    )
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
-        Session(model.stored, threads=recipe.runtime.threads)
-    return CalibrationSubject(model, dataset)
+        Session(model.stored, threads=threads)
+    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    return CalibrationSubject(model, dataset, make_plan(model.model, resolved.target), batch_size)
 
 
 def open_data(
@@ -81,7 +100,8 @@ def open_data(
 
 def measure(
     subject: CalibrationSubject,
-    recipe: Recipe,
+    settings: CalibrationSettings,
+    machine: Machine,
     progress: ProgressCallback,
     selection: Selection = EVERY_BATCH,
     *,
@@ -93,37 +113,35 @@ def measure(
 
     Args:
         subject: the model and the data.
-        recipe: all settings.
+        settings: of the calibration.
+        machine: where it runs.
         progress: is told after each batch.
         selection: which batches.
         after_batch: is called after each batch; see ``collect``.
         checkpoints: is given statistics; see ``collect``.
         initial: statistics to begin with; their samples are not counted again.
     """
-    model, dataset = subject.model, subject.dataset
-    plan = make_plan(model.model, load_target(recipe.quantization.target))
+    model, dataset, plan = subject.model, subject.dataset, subject.plan
     bound = bind_inputs(dataset, model.inputs)
-    batch_size = batch_size_of(model, recipe)
+    batch_size = subject.batch_size
     fed = {spec.name for spec in model.inputs}
     inputs = [name for name in plan.measured if name in fed]
     taps = [name for name in plan.measured if name not in fed]
-    device = parse_device(recipe.runtime.device)
-    axes = activation_axes(model.model, plan, recipe.calibration.activation_axis)
-    allow_nonfinite = recipe.calibration.allow_nonfinite
+    device, threads = machine.device, machine.threads
+    axes = activation_axes(model.model, plan, settings.activation_axis)
     batches = bound.batches(batch_size, selection)
-    threads = recipe.runtime.threads or usable_cores()
     compile_kernel()
     if axes:
         compile_channels()
     return collect(
-        open_forward(model, taps, recipe, bound, batch_size, progress, axes),
-        batches if allow_nonfinite else checked(batches),
+        open_forward(model, taps, machine, bound, batch_size, progress, axes),
+        batches if settings.allow_nonfinite else checked(batches),
         inputs=inputs,
         taps=taps,
-        method=recipe.calibration.method,
+        method=settings.method,
         # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
         threads=threads if device.is_host else min(threads, 2),
-        prefetch=recipe.runtime.prefetch,
+        prefetch=machine.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         after_batch=after_batch,
@@ -131,13 +149,8 @@ def measure(
         initial=initial,
         make_tapped=counting_on(device),
         axes=axes,
-        allow_nonfinite=allow_nonfinite,
+        allow_nonfinite=settings.allow_nonfinite,
     )
-
-
-def batch_size_of(model: FloatModel, recipe: Recipe) -> int:
-    """Return how many samples are run together."""
-    return fixed_batch_size(model.inputs) or recipe.calibration.batch_size
 
 
 def checked(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -8,17 +8,16 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.memory import most_resident_bytes, parse_size, resident_bytes
+from ptq_cli.core.memory import most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.models.stored import release
 from ptq_cli.pipeline.preparing.float_model import FloatModel
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.forward import Forward, ForwardPass
+from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
 from ptq_cli.runtime.pieces import begins_with, samples_of_piece
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.sizes import tapped_sizes
 from ptq_cli.runtime.tapped import PIECE_BYTES, TappedModel, most_at_once
 from ptq_cli.runtime.taps import tap
@@ -36,7 +35,7 @@ COPIES_OF_WEIGHTS = 3
 def open_forward(
     model: FloatModel,
     taps: Sequence[str],
-    recipe: Recipe,
+    machine: Machine,
     data: Dataset,
     batch_size: int,
     progress: ProgressCallback,
@@ -47,7 +46,7 @@ def open_forward(
     Args:
         model: the model.
         taps: names of its tensors.
-        recipe: for threads and the limit of memory.
+        machine: where it is run, by how many threads, and below which limit of memory.
         data: its first batch tells the sizes, where there is a limit.
         batch_size: samples of a batch.
         progress: is told the plan, where there is a limit.
@@ -62,14 +61,13 @@ def open_forward(
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
         return Forward((ForwardPass((), lambda _inputs: []),))
-    threads = recipe.runtime.threads or usable_cores()
-    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
-    if not parse_device(recipe.runtime.device).is_host:
-        return _open_on_device(model, taps, recipe, data, batch_size, progress)
+    if not machine.device.is_host:
+        return _open_on_device(model, taps, machine, data, batch_size, progress)
+    threads, limit = machine.threads, machine.memory
     if limit is None:
         fixed = fixed_batch_size(model.inputs) is not None
         return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
-    plan = _plan(model, taps, recipe, next(data.batches(batch_size)), threads, limit, axes)
+    plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes)
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
         TappedModel(
@@ -83,22 +81,21 @@ def open_forward(
 def _open_on_device(
     model: FloatModel,
     taps: Sequence[str],
-    recipe: Recipe,
+    machine: Machine,
     data: Dataset,
     batch_size: int,
     progress: ProgressCallback,
 ) -> Forward:
     from ptq_cli.runtime.on_device import DeviceModel
 
-    device = parse_device(recipe.runtime.device)
-    session = Session(tap(model.model, taps), threads=recipe.runtime.threads, device=device)
+    device, limit = machine.device, machine.memory
+    session = Session(tap(model.model, taps), threads=machine.threads, device=device)
     forward = DeviceModel(session, taps, whole_batches=fixed_batch_size(model.inputs) is not None).forward()
-    limit = parse_size(recipe.runtime.max_memory) if recipe.runtime.max_memory else None
     if limit is not None:
         batch = next(data.batches(batch_size))
         # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
         forward.passes[0].run(forward.split(batch)[0].inputs)
-        waiting = (recipe.runtime.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+        waiting = (machine.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
         more = waiting + STATISTICS_BYTES * len(taps)
         peak = require_host_memory(most_resident_bytes(), more, limit)
         note = f"below {format_bytes(limit)} of the host's memory: about {format_bytes(peak)} at the most"
@@ -109,10 +106,9 @@ def _open_on_device(
 def _plan(
     model: FloatModel,
     taps: Sequence[str],
-    recipe: Recipe,
-    batch: Batch,
-    threads: int,
+    machine: Machine,
     limit: int,
+    batch: Batch,
     axes: Mapping[str, int],
 ) -> MemoryPlan:
     reached = most_resident_bytes()
@@ -126,7 +122,7 @@ def _plan(
     of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
     # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
     # the one that is run.
-    waiting = (recipe.runtime.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
+    waiting = (machine.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),
@@ -138,7 +134,7 @@ def _plan(
         taps=each,
     )
     useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES)))
-    at_once = most_at_once(threads, whole_batches=whole)
+    at_once = most_at_once(machine.threads, whole_batches=whole)
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
 
 

@@ -15,13 +15,13 @@ from ptq_cli.core.files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.run.output_checks import arch_file
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recipe_layers import file_layer, table_layer
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.device import parse_device
+from ptq_cli.runtime.device import Device
 
 if TYPE_CHECKING:
     from ptq_cli.models.stored import StoredModel
@@ -76,18 +76,23 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
     return texts
 
 
-def device_kind(recipe: Recipe) -> dict[str, str]:
+def device_kind(device: Device) -> dict[str, str]:
     """Return the kind of device that statistics are made on, as ``settings_of`` returns settings.
 
     Example:
-        >>> device_kind(Recipe())
+        >>> device_kind(Device())
         {'runtime.device': "'cpu'"}
     """
-    return {DEVICE_KIND: repr(parse_device(recipe.runtime.device).kind)}
+    return {DEVICE_KIND: repr(device.kind)}
 
 
-def source_hashes(recipe: Recipe, file: SourceFile, run: RunDirectory) -> dict[str, str]:
+def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict[str, str]:
     """Return the hash of each file that the float model was made from, by its path from the run directory.
+
+    Args:
+        arch: what builds the model, as ``file.py:callable``.
+        file: the model's.
+        run: the run directory.
 
     Edge case:
         What the architecture's file itself imports is not covered.
@@ -96,7 +101,7 @@ def source_hashes(recipe: Recipe, file: SourceFile, run: RunDirectory) -> dict[s
         InputFileError: one of them cannot be read any more.
     """
     hashes = {}
-    for path in _source_files(recipe, file):
+    for path in _source_files(arch, file):
         try:
             hashes[f"{HASH_PREFIX}{os.path.relpath(path, run.path)}"] = sha256_file(path)
         except OSError as error:
@@ -106,15 +111,15 @@ def source_hashes(recipe: Recipe, file: SourceFile, run: RunDirectory) -> dict[s
     return hashes
 
 
-def _source_files(recipe: Recipe, file: SourceFile) -> Iterator[Path]:
+def _source_files(arch: str | None, file: SourceFile) -> Iterator[Path]:
     yield file.path
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.stored import read_model
 
         yield from read_model(file.path).data
-    arch = arch_file(recipe)
-    if arch is not None and file.kind in (ModelKind.CHECKPOINT, ModelKind.SAFETENSORS):
-        yield Path(arch)
+    code = arch_file(arch)
+    if code is not None and file.kind in (ModelKind.CHECKPOINT, ModelKind.SAFETENSORS):
+        yield Path(code)
 
 
 def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
@@ -136,12 +141,12 @@ class LoadedRun(NamedTuple):
     """What a calibrated run holds.
 
     Attributes:
-        recipe: the run's, with this request's flags.
+        resolved: the run's recipe with this request's flags, and what it names.
         calibration: the statistics and where they come from.
         float_model: that was calibrated.
     """
 
-    recipe: Recipe
+    resolved: Resolved
     calibration: Calibration
     float_model: "StoredModel"
 
@@ -193,9 +198,9 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
         try:
             own = file_layer(run.recipe) if run.recipe.is_file() else None
             flags = table_layer(stored.flags, run.path, "the calibration's flags")
-            recipe = resolve(request, earlier=flags, otherwise=own)
-            _require_same_settings(recipe, stored.settings, run)
-            yield LoadedRun(recipe, calibration, float_model)
+            resolved = resolve(request, earlier=flags, otherwise=own)
+            _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
+            yield LoadedRun(resolved, calibration, float_model)
         except Exception:
             require_same()
             raise
@@ -215,8 +220,8 @@ def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
     )
 
 
-def _require_same_settings(recipe: Recipe, stored: dict[str, str], run: RunDirectory) -> None:
-    for key, text in settings_of(recipe, run).items():
+def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run: RunDirectory) -> None:
+    for key, text in settings.items():
         # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
         if key != TARGET and text != stored.get(key):

@@ -21,19 +21,16 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     load_checkpoint,
 )
 from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, batch_size_of, measure, open_subject
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.run.output_checks import require_outputs
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.runtime.device import parse_device
-from ptq_cli.runtime.session import usable_cores
+from ptq_cli.runtime.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +114,13 @@ def run_calibrate(
     if ranks is not None:
         require_single(ranks if shard is not None else None, "one shard")
         return _run_on_ranks(request, run, progress, ranks, restart=restart)
-    recipe = resolve(request)
-    require_outputs(run, recipe)
-    require_device(parse_device(recipe.runtime.device))
+    resolved = resolve(request)
+    require_outputs(run, input_files(resolved.recipe))
+    require_device(resolved.machine.device)
     if restart:
         discard_checkpoint(run.checkpoint)
-    subject = open_subject(recipe, progress, run.float_model)
-    calibrated = make_calibration(subject, request, recipe, run, progress, part)
+    subject = open_subject(resolved, progress, run.float_model)
+    calibrated = make_calibration(subject, request, resolved, run, progress, part)
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
     return calibrated.result
@@ -139,18 +136,19 @@ def _run_on_ranks(
     from ptq_cli.pipeline.calibration.torchrun.distributed import joined
 
     with joined(ranks) as group:
-        recipe = resolve(request)
-        require_outputs(run, recipe)
-        mine = _of_rank(recipe, ranks)
-        require_device(parse_device(mine.runtime.device))
+        resolved = resolve(request)
+        require_outputs(run, input_files(resolved.recipe))
+        mine = replace(resolved, machine=_of_rank(resolved.machine, ranks))
+        require_device(mine.machine.device)
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
         subject = open_subject(mine, progress, run.float_model)
-        begun = provenance_of(subject, request, recipe, run, group.shard)
-        part = measure_part(subject, mine, begun, progress, after_batch=group.after_batch)
+        begun = provenance_of(subject, request, mine, run, group.shard)
+        settings = resolved.recipe.calibration
+        part = measure_part(subject, settings, mine.machine, begun, progress, after_batch=group.after_batch)
         merged = group.merge(part)
         require_samples_seen(merged.provenance)
-        calibrated = assemble(subject, merged, recipe, run)
+        calibrated = assemble(subject, merged, resolved.recipe, run)
         if ranks.is_first:
             write_together(calibrated.files)
             discard_checkpoint(run.checkpoint)
@@ -158,17 +156,16 @@ def _run_on_ranks(
     return calibrated.result
 
 
-def _of_rank(recipe: Recipe, ranks: Ranks) -> Recipe:
-    """Return the recipe with the rank's own part of the machine: its threads, and a GPU."""
-    device = parse_device(recipe.runtime.device).for_rank(ranks.local_rank)
-    threads = ranks.threads(recipe.runtime.threads or usable_cores())
-    return replace(recipe, runtime=replace(recipe.runtime, threads=threads, device=str(device)))
+def _of_rank(machine: Machine, ranks: Ranks) -> Machine:
+    """Return the rank's own part of the machine: its threads, and a GPU."""
+    device = machine.device.for_rank(ranks.local_rank)
+    return replace(machine, device=device, threads=ranks.threads(machine.threads))
 
 
 def make_calibration(
     subject: CalibrationSubject,
     request: Request,
-    recipe: Recipe,
+    resolved: Resolved,
     run: RunDirectory,
     progress: ProgressCallback,
     shard: Shard = WHOLE,
@@ -182,38 +179,42 @@ def make_calibration(
     def tell(note: str) -> None:
         progress(Progress("calibrate", 0, None, note))
 
-    begun = provenance_of(subject, request, recipe, run, shard)
-    plan = make_plan(subject.model.model, load_target(recipe.quantization.target))
-    earlier = load_checkpoint(run.checkpoint, begun, plan.measured, tell)
+    begun = provenance_of(subject, request, resolved, run, shard)
+    settings = resolved.recipe.calibration
+    earlier = load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell)
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
-    writer = CheckpointWriter(run.checkpoint, begun, recipe.calibration.checkpoint_every, tell)
+    writer = CheckpointWriter(run.checkpoint, begun, settings.checkpoint_every, tell)
     initial = earlier.statistics if earlier is not None else None
-    calibration = measure_part(subject, recipe, begun, progress, checkpoints=writer, initial=initial)
-    return assemble(subject, calibration, recipe, run)
+    calibration = measure_part(
+        subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
+    )
+    return assemble(subject, calibration, resolved.recipe, run)
 
 
 def provenance_of(
-    subject: CalibrationSubject, request: Request, recipe: Recipe, run: RunDirectory, shard: Shard
+    subject: CalibrationSubject, request: Request, resolved: Resolved, run: RunDirectory, shard: Shard
 ) -> Provenance:
     """Return what a calibration of a shard is made from, before its first batch."""
-    model, batch_size = subject.model, batch_size_of(subject.model, recipe)
+    model, recipe = subject.model, resolved.recipe
+    settings = settings_of(recipe, run) | device_kind(resolved.machine.device)
     return Provenance(
         model=model.stored.sha256,
         source=model.file.sha256,
         data=subject.dataset.digest(),
-        settings=settings_of(recipe, run) | device_kind(recipe) | source_hashes(recipe, model.file, run),
+        settings=settings | source_hashes(recipe.model.arch, model.file, run),
         flags=flags_to_store(request, run),
         method=recipe.calibration.method,
         samples=0,
-        share=Share(shard.count, {shard.number: 0}, batch_size, finished=False),
+        share=Share(shard.count, {shard.number: 0}, subject.batch_size, finished=False),
     )
 
 
 def measure_part(
     subject: CalibrationSubject,
-    recipe: Recipe,
+    settings: CalibrationSettings,
+    machine: Machine,
     begun: Provenance,
     progress: ProgressCallback,
     *,
@@ -225,7 +226,8 @@ def measure_part(
 
     Args:
         subject: the model and the data.
-        recipe: all settings.
+        settings: of the calibration.
+        machine: where it runs.
         begun: which shard, and how much of it was seen before.
         progress: is told after each batch.
         after_batch: is called after each batch.
@@ -254,7 +256,8 @@ def measure_part(
     selection = Selection(Shard(number, begun.share.count), done)
     statistics, samples = measure(
         subject,
-        recipe,
+        settings,
+        machine,
         shift,
         selection,
         after_batch=count_batch,

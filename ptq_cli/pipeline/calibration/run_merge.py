@@ -15,7 +15,7 @@ from ptq_cli.core.files import require_file, write_together
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, LOCATIONS
 from ptq_cli.pipeline.calibration.run_calibrate import require_samples_seen
-from ptq_cli.pipeline.run.output_checks import require_outputs
+from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
@@ -91,7 +91,7 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
     _require_runs(runs, run)
     shards = _read_shards(runs, run)
     first = min(shards, key=_lowest_shard)
-    require_outputs(run, first.recipe)
+    require_outputs(run, input_files(first.recipe))
     for shard in shards:
         _require_same_recipe(shards[0], shard)
     merged = merge_calibrations(_parts(shards), partial=partial)

@@ -57,7 +57,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         UsageError: the PyTorch model is wanted, and there is none.
     """
     if recipe.evaluation.with_pytorch:
-        _require_pytorch(recipe)
+        _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
     bound = bind_inputs(dataset, inputs)
     batch_size = fixed_batch_size(inputs) or recipe.evaluation.batch_size
@@ -113,8 +113,8 @@ def class_counts(model: ir.Model) -> Mapping[str, int]:
     }
 
 
-def _require_pytorch(recipe: Recipe) -> None:
-    if recipe.model.path is None or detect_kind(Path(recipe.model.path)) is ModelKind.ONNX:
+def _require_pytorch(model: str | None) -> None:
+    if model is None or detect_kind(Path(model)) is ModelKind.ONNX:
         raise UsageError(
             "--with-pytorch needs a model that PyTorch loads, and the run's is ONNX",
             hint="leave --with-pytorch out, or name the PyTorch model under [model] in ptq.toml",

@@ -18,8 +18,9 @@ from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoi
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
 from ptq_cli.runtime.reopened import ReopenedModel
@@ -35,7 +36,7 @@ class EvaluatedModels:
 
 
 def evaluate_pass(
-    recipe: Recipe,
+    resolved: Resolved,
     models: EvaluatedModels,
     evaluation_set: EvaluationSet,
     run: RunDirectory,
@@ -45,7 +46,7 @@ def evaluate_pass(
     """Run all models over the evaluation set once, and return what was measured of each quantized one.
 
     Args:
-        recipe: all settings.
+        resolved: the recipe, and the machine that runs the models.
         models: what runs.
         evaluation_set: the data and metrics.
         run: where checkpoints are.
@@ -57,22 +58,24 @@ def evaluate_pass(
         MetricError: an output does not fit a metric, or holds NaN.
     """
     dataset, batch_size = evaluation_set.dataset, evaluation_set.batch_size
+    recipe, settings, machine = resolved.recipe, resolved.recipe.evaluation, resolved.machine
 
     def tell(note: str) -> None:
         progress(Progress("evaluate", 0, None, note))
 
-    threads = recipe.runtime.threads
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.data else Session
     runs = Runs(
-        opened(models.float_model, threads=threads).run,
-        tuple(opened(model, threads=threads).run for model in models.quantized.values()),
-        _pytorch_run(recipe),
+        opened(models.float_model, threads=machine.threads).run,
+        tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
+        _pytorch_run(recipe.model) if settings.with_pytorch else None,
     )
-    identity = _identity(recipe, models, evaluation_set, watches)
-    evaluator = continued(
-        run.evaluation_checkpoint, identity, lambda: _evaluator(recipe, models, evaluation_set, watches), tell
-    )
+    identity = _identity(settings, recipe.image, models, evaluation_set, watches)
+
+    def make() -> Evaluator:
+        return _evaluator(models, evaluation_set, watches, with_pytorch=settings.with_pytorch)
+
+    evaluator = continued(run.evaluation_checkpoint, identity, make, tell)
     checkpoints = None
     if evaluator.not_resumable:
         tell(
@@ -81,10 +84,10 @@ def evaluate_pass(
         )
     else:
         checkpoints = EvaluationCheckpoints(
-            run.evaluation_checkpoint, identity, recipe.evaluation.checkpoint_every, tell
+            run.evaluation_checkpoint, identity, settings.checkpoint_every, tell
         )
     batches = checked(dataset.batches(batch_size, Selection(WHOLE, evaluator.batches)))
-    with closing(decoded_ahead(batches, recipe.runtime.prefetch)) as decoded:
+    with closing(decoded_ahead(batches, machine.prefetch)) as decoded:
         run_evaluator(
             evaluator, runs, decoded, total=dataset.count, progress=progress, checkpoints=checkpoints
         )
@@ -92,28 +95,30 @@ def evaluate_pass(
 
 
 def _evaluator(
-    recipe: Recipe, models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+    models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch], *, with_pytorch: bool
 ) -> Evaluator:
     several = len(models.quantized) > 1
     return Evaluator(
         evaluation_set.outputs,
         evaluation_set.metrics,
         [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized],
-        with_pytorch=recipe.evaluation.with_pytorch,
+        with_pytorch=with_pytorch,
         class_names=evaluation_set.dataset.class_names,
         watches=watches,
     )
 
 
-def _pytorch_run(recipe: Recipe) -> Run | None:
-    if not recipe.evaluation.with_pytorch:
-        return None
-    source = open_source(recipe)
+def _pytorch_run(settings: ModelSettings) -> Run:
+    source = open_source(settings)
     return lambda inputs: source.run(inputs) or ()
 
 
 def _identity(
-    recipe: Recipe, models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch]
+    settings: EvaluationSettings,
+    image: ImageSettings,
+    models: EvaluatedModels,
+    evaluation_set: EvaluationSet,
+    watches: Sequence[Watch],
 ) -> Identity:
     """Return what a checkpoint must be of, each part under the name that a message gives it."""
     specs = [judged.spec for judged in evaluation_set.metrics]
@@ -125,14 +130,14 @@ def _identity(
         "the float model": models.float_model.sha256,
         "the quantized model": quantized.hexdigest(),
         "the evaluation data": evaluation_set.dataset.digest(),
-        "the number of samples": str(recipe.evaluation.samples),
+        "the number of samples": str(settings.samples),
         "the batch size": str(evaluation_set.batch_size),
-        "the image settings": json.dumps(asdict(recipe.image)),
+        "the image settings": json.dumps(asdict(image)),
         "the metrics": repr(specs),
         "the metrics' code": repr(
             sorted((file, sha256_file(Path(file))) for file in files if file.endswith(".py"))
         ),
         "--thumbnails": repr([watch.identity for watch in watches]),
-        "with_pytorch": str(recipe.evaluation.with_pytorch),
+        "with_pytorch": str(settings.with_pytorch),
         "the version of a library": repr(sorted(library_versions().items())),
     }

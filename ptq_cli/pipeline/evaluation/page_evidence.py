@@ -16,10 +16,11 @@ from ptq_cli.models.loading.onnx_source import value_spec
 from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
+from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
 
 BARS = 72
@@ -29,14 +30,24 @@ MOST_STEPS = 3
 """Operators that may lie between an integer layer and the QuantizeLinear of its output: a ReLU, a Clip."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Material:
-    """What a run holds: both graphs, the statistics, and the settings of the ranges."""
+    """What a run holds.
+
+    Attributes:
+        float_model, quantized_model: the graphs.
+        calibration: the statistics.
+        plan: of the float model for the target.
+        target: whose rules the plan was made by.
+        recipe: how tensors were quantized.
+    """
 
     float_model: ir.Model
     quantized_model: ir.Model
     calibration: Calibration
-    recipe: Recipe
+    plan: Plan
+    target: Target
+    recipe: TensorRecipe
 
 
 def gather(
@@ -47,10 +58,10 @@ def gather(
     Raises:
         StaleCalibrationError: the statistics are not those of the model.
         RecipeValueError: an override matches nothing.
-        NothingToQuantizeError: the recipe is of another model.
+        NothingToQuantizeError: the recipe leaves nothing to quantize.
     """
     model = material.float_model
-    placement = place(model, material.recipe)
+    placement = place(model, material.plan, material.target, material.recipe)
     plan, settings = placement.plan, placement.settings.activations
     stored = dict(stored_parameters(material.quantized_model))
     # Tensors that are tied share a scale, and it was decided from the union of what was counted of them.

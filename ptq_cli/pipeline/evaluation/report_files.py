@@ -11,7 +11,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import AmaxSettings, Recipe
 from ptq_cli.report.document.details import Changes, Details, details_to_json
 from ptq_cli.report.document.report_document import Report, report_to_json
 from ptq_cli.report.text.junit import report_to_junit
@@ -36,7 +36,7 @@ def report_files(
         changes: the samples that changed their class; None where the output is not one of classes.
         run: names the files.
     """
-    notes = tuple(not_reproduced(recipe, origin))
+    notes = tuple(not_reproduced(recipe.amax, origin))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)
     settings = recipe_to_toml(recipe, run.path)
     page, _ = make_page(report, details, settings, material, run, earlier_analysis(run))
@@ -67,17 +67,17 @@ def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
     )
 
 
-def not_reproduced(recipe: Recipe, origin: Mapping[str, str]) -> Iterator[str]:
+def not_reproduced(amax: AmaxSettings, origin: Mapping[str, str]) -> Iterator[str]:
     """Say where the model was exported with other settings than the recipe has.
 
     Args:
-        recipe: all settings.
+        amax: the recipe's.
         origin: the quantized model's metadata.
     """
-    method = recipe.amax.method
-    settings = {AMAX_METHOD: method, WEIGHT_AMAX: recipe.amax.weight_method}
+    method = amax.method
+    settings = {AMAX_METHOD: method, WEIGHT_AMAX: amax.weight_method}
     if origin.get(AMAX_METHOD) == "percentile":
-        settings[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+        settings[AMAX_PERCENTILE] = repr(amax.percentile)
     if method == AUTO:  # which means what the calibration allows
         del settings[AMAX_METHOD]
     for key, value in settings.items():

@@ -16,27 +16,39 @@ from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
-from ptq_cli.pipeline.evaluation.run_page import in_memory
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,
     as_exported,
     evaluated_layers,
     model_summary,
+    plan_of,
     quantized_metadata,
     quantized_path,
     require_origin,
 )
+from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import report_outputs, require_free_outputs, require_outputs
-from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.output_checks import (
+    input_files,
+    report_outputs,
+    require_free_outputs,
+    require_outputs,
+)
+from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.comparison.regression import require_same_model
-from ptq_cli.report.document.report_document import CalibrationSummary, EvaluationSummary, Report
+from ptq_cli.report.document.report_document import (
+    CalibrationSummary,
+    EvaluationSummary,
+    ModelSummary,
+    Report,
+)
 from ptq_cli.report.document.times import Latency, Times, current_time
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
@@ -122,21 +134,23 @@ def run_evaluations(
         GateError: a limit names a metric that is not computed.
         UsageError: two models have the same name.
     """
-    recipe, calibration, float_model = load_run(request, run)
-    require_outputs(run, recipe)
+    resolved, calibration, float_model = load_run(request, run)
+    recipe = resolved.recipe
+    inputs = input_files(recipe)
+    require_outputs(run, inputs)
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
-    runs = _report_runs(run, recipe, paths)
+    runs = _report_runs(run, inputs, paths)
     pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
     dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
     for pair, path in zip(pairs, paths, strict=True):
         origin = quantized_metadata(pair.quantized_model, path)
         require_origin(origin, calibration, path)
-        as_exported(recipe, origin, path)
+        as_exported(resolved, origin, path)
     evaluation_set = fit_evaluation(dataset, recipe, float_model.load())
     if restart:
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
     evaluated = make_evaluations(
-        with_exported(recipe, run),
+        resolved.with_recipe(with_exported(recipe, run)),
         calibration,
         pairs,
         evaluation_set,
@@ -151,7 +165,7 @@ def run_evaluations(
 
 
 def make_evaluations(
-    recipe: Recipe,
+    resolved: Resolved,
     calibration: Calibration,
     pairs: Sequence[Pair],
     evaluation_set: EvaluationSet,
@@ -160,11 +174,12 @@ def make_evaluations(
     progress: ProgressCallback,
     *,
     thumbnails: bool = False,
+    plan: Plan | None = None,
 ) -> tuple[Evaluated, ...]:
     """Evaluate the float model with each quantized one; nothing but checkpoints is written.
 
     Args:
-        recipe: all settings.
+        resolved: the recipe, the target and the machine.
         calibration: that the quantized models were made from.
         pairs: the float model, the same in each, and a quantized one.
         evaluation_set: the data and metrics.
@@ -172,63 +187,83 @@ def make_evaluations(
         runs: where the report of each quantized model goes.
         progress: is told after each batch.
         thumbnails: show the samples that change their class on the page, where they are pictures.
+        plan: of the float model for the target, where one was made already; otherwise it is made here.
 
     Raises:
         PtqError: as ``run_evaluations`` does.
     """
+    recipe, float_model = resolved.recipe, pairs[0].float_model
     for pair in pairs:
         if evaluation_set.baseline is not None:  # decide would say the same, but only after all the work
-            require_same_model(model_summary(recipe, run, pair), evaluation_set.baseline.model)
-    models = EvaluatedModels(
-        pairs[0].float_model, {pair.quantized_name: pair.quantized_model for pair in pairs}
-    )
+            require_same_model(model_summary(recipe.model.path, run, pair), evaluation_set.baseline.model)
+    evaluated = EvaluatedModels(float_model, {pair.quantized_name: pair.quantized_model for pair in pairs})
     paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     changed = [ChangeCollector(paint) for _ in pairs]
-    evaluations = evaluate_pass(recipe, models, evaluation_set, run, progress, changed)
-    latencies = _latencies(recipe, pairs, evaluation_set, progress)
+    evaluations = evaluate_pass(resolved, evaluated, evaluation_set, run, progress, changed)
+    latencies: Sequence[Latency | None] = [None] * len(pairs)
+    if recipe.gate.max_latency_ratio is not None:
+        latencies = _latencies(pairs, evaluation_set, resolved.machine.threads, progress)
     found = []
+    plans = {} if plan is None else {recipe.quantization.target: plan}
     class_names = evaluation_set.dataset.class_names
     for pair, own, evaluation, latency, collector in zip(
         pairs, runs, evaluations, latencies, changed, strict=True
     ):
         origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
-        exported = as_exported(recipe, origin, Path(pair.quantized_name))
-        report = _report(exported, calibration, pair, evaluation_set, run, evaluation, latency)
-        material = partial(in_memory, pair.float_model, pair.quantized_model, calibration, exported)
-        files = report_files(report, exported, material, origin, collector.changes(class_names), own)
+        exported = as_exported(resolved, origin, Path(pair.quantized_name))
+        named, target = exported.recipe.quantization.target, exported.target
+        if named not in plans:
+            plans[named] = plan_of(float_model, target)
+        models = model_summary(recipe.model.path, run, pair)
+        measured = _report(models, plans[named], origin, calibration, evaluation_set, evaluation, latency)
+        report = decide(measured, recipe.gate, evaluation_set.baseline)
+        material = partial(_material, pair, calibration, plans[named], target, tensor_recipe(exported.recipe))
+        changes = collector.changes(class_names)
+        files = report_files(report, exported.recipe, material, origin, changes, own)
         found.append(Evaluated(EvaluationResult(report, own), files))
     return tuple(found)
 
 
 def _report(
-    recipe: Recipe,
+    models: ModelSummary,
+    plan: Plan,
+    origin: Mapping[str, str],
     calibration: Calibration,
-    pair: Pair,
     evaluation_set: EvaluationSet,
-    run: RunDirectory,
     evaluation: Evaluation,
     latency: Latency | None,
 ) -> Report:
-    origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
     dataset, stored = evaluation_set.dataset, calibration.provenance
-    report = Report(
+    return Report(
         times=Times(current_time(), latency),
         versions=library_versions(),
-        model=model_summary(recipe, run, pair),
-        target=load_target(recipe.quantization.target).name,
+        model=models,
+        target=plan.target,
         amax=amax_summary(origin),
         calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
         evaluation=EvaluationSummary(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
         ),
         metrics=evaluation.measurements,
-        layers=evaluated_layers(pair, recipe, origin),
+        layers=evaluated_layers(plan, origin, models.quantized_model.name),
         gates=(),
     )
-    return decide(report, recipe.gate, evaluation_set.baseline)
 
 
-def _report_runs(run: RunDirectory, recipe: Recipe, paths: Sequence[Path]) -> list[RunDirectory]:
+def _material(
+    pair: Pair, calibration: Calibration, plan: Plan, target: Target, recipe: TensorRecipe
+) -> Material:
+    return Material(
+        float_model=pair.float_model.load(),
+        quantized_model=pair.quantized_model.load(),
+        calibration=calibration,
+        plan=plan,
+        target=target,
+        recipe=recipe,
+    )
+
+
+def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[Path]) -> list[RunDirectory]:
     """Return where the report of each model goes: the run directory, or of several a folder each in it."""
     if len(paths) == 1:
         return [run]
@@ -240,22 +275,20 @@ def _report_runs(run: RunDirectory, recipe: Recipe, paths: Sequence[Path]) -> li
                 hint="give one of the files another name",
             )
     runs = [run.of_model(path) for path in paths]
-    require_free_outputs([file for own in runs for file in report_outputs(own)], recipe)
+    require_free_outputs([file for own in runs for file in report_outputs(own)], inputs)
     return runs
 
 
 def _latencies(
-    recipe: Recipe, pairs: Sequence[Pair], evaluation_set: EvaluationSet, progress: ProgressCallback
-) -> list[Latency | None]:
-    """Return how long each quantized model takes beside the float one, where there is a limit on it."""
-    if recipe.gate.max_latency_ratio is None:
-        return [None] * len(pairs)
+    pairs: Sequence[Pair], evaluation_set: EvaluationSet, threads: int, progress: ProgressCallback
+) -> list[Latency]:
+    """Return how long each quantized model takes beside the float one."""
     progress(Progress("measuring the latency", 0, None))
     batch = next(evaluation_set.dataset.batches(evaluation_set.batch_size))
     found = measure_latency(
         [pairs[0].float_model, *(pair.quantized_model for pair in pairs)],
         [batch.inputs],
-        threads=recipe.runtime.threads,
+        threads=threads,
         seconds=LATENCY_SECONDS,
     )
     return [

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
+from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
 from ptq_cli.report.document.details import Details, read_details
 from ptq_cli.report.document.report_document import ModelEntry, Report, read_report
@@ -101,21 +103,28 @@ def earlier_analysis(run: RunDirectory) -> Analysis | None:
     return _optional(run.analysis, read_analysis)
 
 
-def in_memory(
-    float_model: StoredModel, quantized_model: StoredModel, calibration: Calibration, recipe: Recipe
-) -> Material:
-    """Return what a page shows of two serialized models."""
-    return Material(float_model.load(), quantized_model.load(), calibration, recipe)
+def read_material(report: Report, run: RunDirectory) -> Material:
+    """Return what a page shows of a run, read from its directory again.
 
-
-def _read_material(report: Report, run: RunDirectory) -> Material:
+    Raises:
+        PtqError: a file of the run is missing, or does not belong to the report.
+    """
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
     calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:
         raise StaleCalibrationError("the run's calibration is of another model than the report")
     models = report.model.float_model, report.model.quantized_model
     contents = [_read_model(_at_hand(run, model.name), model) for model in models]
-    return in_memory(contents[0], contents[1], calibration, recipe)
+    float_model, quantized_model = (content.load() for content in contents)
+    target = load_target(recipe.quantization.target)
+    return Material(
+        float_model=float_model,
+        quantized_model=quantized_model,
+        calibration=calibration,
+        plan=make_plan(float_model, target),
+        target=target,
+        recipe=tensor_recipe(recipe),
+    )
 
 
 def _at_hand(run: RunDirectory, name: str) -> Path:
@@ -138,7 +147,7 @@ def _made_again(
     if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
         details = None
     recipe = _optional(run.report_recipe, _read_recipe) or ""
-    return make_page(report, details, recipe, lambda: _read_material(report, run), run, analysis)
+    return make_page(report, details, recipe, lambda: read_material(report, run), run, analysis)
 
 
 def _read_recipe(path: Path) -> str:

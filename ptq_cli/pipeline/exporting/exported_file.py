@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -14,9 +14,12 @@ from ptq_cli.core.files import require_file
 from ptq_cli.core.json_values import decode
 from ptq_cli.models.stored import StoredModel, release
 from ptq_cli.pipeline.exporting.run_export import report_layers
+from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.qdq.metadata import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
@@ -29,7 +32,6 @@ from ptq_cli.qdq.metadata import (
     WEIGHT_AMAX,
 )
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 
 
@@ -92,26 +94,33 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
         )
 
 
-def as_exported(recipe: Recipe, origin: Mapping[str, str], path: Path) -> Recipe:
+def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Resolved:
     """Return the recipe with the target that a quantized model was exported for: ``export`` may take another.
 
     Raises:
         StaleCalibrationError: it was a target of a user's own, and the recipe names another.
     """
     noted = origin.get(TARGET)
-    if noted is None or noted == load_target(recipe.quantization.target).name:
-        return recipe
+    if noted is None or noted == resolved.target.name:
+        return resolved
     if noted in target_names():
-        return replace(recipe, quantization=replace(recipe.quantization, target=noted))
+        return resolved.for_target(noted)
+    named = resolved.recipe.quantization.target
     raise StaleCalibrationError(
-        f"'{path}' was exported for target '{noted}', and the recipe names '{recipe.quantization.target}'",
+        f"'{path}' was exported for target '{noted}', and the recipe names '{named}'",
         hint="run ptq export again, or name its file in the recipe: [quantization] target",
     )
 
 
-def model_summary(recipe: Recipe, run: RunDirectory, pair: Pair) -> ModelSummary:
-    """Return the two models by file, hash and size."""
-    source = relative_location(recipe.model.path, Path.cwd()) if recipe.model.path else run.float_model.name
+def model_summary(model: str | None, run: RunDirectory, pair: Pair) -> ModelSummary:
+    """Return the two models by file, hash and size.
+
+    Args:
+        model: the file that the float model was made from, where one is known.
+        run: names the float model.
+        pair: both.
+    """
+    source = relative_location(model, Path.cwd()) if model else run.float_model.name
     return ModelSummary(
         source,
         _model_file(run.float_model.name, pair.float_model),
@@ -136,19 +145,34 @@ def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
     return AmaxSummary(text, settings)
 
 
-def evaluated_layers(pair: Pair, recipe: Recipe, origin: Mapping[str, str]) -> tuple[LayerEntry, ...]:
-    """Return where each layer of the quantized model runs.
+def plan_of(model: StoredModel, target: Target) -> Plan:
+    """Return what a target would quantize of a serialized model.
+
+    Raises:
+        NothingToQuantizeError: the target can quantize nothing.
+    """
+    graph = model.load()
+    plan = make_plan(graph, target)
+    release(graph)
+    return plan
+
+
+def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
+    """Return where each layer of a quantized model runs.
+
+    Args:
+        plan: of the float model, for the target that it was exported for.
+        origin: the quantized model's metadata.
+        name: of its file.
 
     Raises:
         InputFileError: what the model says of itself is damaged.
     """
-    model = pair.float_model.load()
-    layers = report_layers(make_plan(model, load_target(recipe.quantization.target)))
-    release(model)
+    layers = report_layers(plan)
     if LAYERS not in origin:
         return layers
     # Which quantizers it was exported with, the recipe at hand need not say.
-    unusual = {layer.name: layer for layer in _exported_layers(origin[LAYERS], pair.quantized_name)}
+    unusual = {layer.name: layer for layer in _exported_layers(origin[LAYERS], name)}
     return tuple(unusual.get(layer.name, layer) for layer in layers)
 
 

@@ -8,12 +8,11 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
-from ptq_cli.pipeline.exporting.tensor_settings import TensorSettings, tensor_settings
+from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
 from ptq_cli.recipe.quantizer_settings import (
@@ -23,7 +22,6 @@ from ptq_cli.recipe.quantizer_settings import (
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
-from ptq_cli.recipe.schema import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +74,25 @@ class Placement:
         }
 
 
-def place(model: ir.Model, recipe: Recipe, *, may_be_empty: bool = False) -> Placement:
+def place(
+    model: ir.Model, target_plan: Plan, target: Target, recipe: TensorRecipe, *, may_be_empty: bool = False
+) -> Placement:
     """Return what is quantized and by which quantizers.
 
     Args:
         model: the float model.
-        recipe: all settings.
+        target_plan: what the target would quantize, had it the say in everything.
+        target: whose rules that plan was made by.
+        recipe: what is asked for.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:
-        NothingToQuantizeError: the target can quantize nothing.
+        NothingToQuantizeError: what is asked for leaves nothing to quantize.
         RecipeValueError: an override matches nothing, or a parameter is out of range.
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    target = load_target(recipe.quantization.target)
-    target_plan = make_plan(model, target, may_be_empty=may_be_empty)
-    settings = tensor_settings(model, target_plan, recipe)
+    settings = tensor_settings(model, target_plan, target, recipe)
     in_float = {
         site.node: reason
         for site, family in settings.weight_families.items()

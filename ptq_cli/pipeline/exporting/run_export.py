@@ -22,14 +22,15 @@ from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import require_data_output, require_outputs
-from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
+from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.clamps import expose_clamps, fit_clamps
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME
-from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
@@ -123,9 +124,9 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         OutputFileError: the file cannot be written.
     """
     with ExitStack() as undo:
-        with loaded_run(request, run) as (recipe, calibration, float_model):
-            require_outputs(run, recipe, output)
-            exported = make_export(recipe, calibration, float_model, run, output)
+        with loaded_run(request, run) as (resolved, calibration, float_model):
+            require_outputs(run, input_files(resolved.recipe), output)
+            exported = make_export(resolved, calibration, float_model, run, output)
             undo.callback(exported.model.discard)
         undo.pop_all()
     write_together(exported.files)
@@ -134,39 +135,53 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
 
 @no_cycle_search()
 def make_export(
-    recipe: Recipe, calibration: Calibration, float_model: StoredModel, run: RunDirectory, output: Path | None
+    resolved: Resolved,
+    calibration: Calibration,
+    float_model: StoredModel,
+    run: RunDirectory,
+    output: Path | None,
+    plan: Plan | None = None,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
+
+    Args:
+        resolved: the recipe and the target.
+        calibration: the statistics.
+        float_model: that was calibrated.
+        run: the run directory.
+        output: where to, or None for the run directory.
+        plan: of the model for the target, where one was made already; otherwise it is made here.
 
     Raises:
         PtqError: as ``run_export`` does.
     """
-    target = output or run.quantized_model
+    recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
+    path = output or run.quantized_model
     if float_model.data and recipe.model.path is not None:
-        require_data_output(target, Path(recipe.model.path))
-    keep = SpilledArrays(target.parent) if float_model.data else as_it_is
-    decided = _decide(recipe, calibration, float_model.load(), run.float_model.name, keep)
-    model, placement, plan = decided.model, decided.placement, decided.plan
-    quantize_in_place(model, plan, decided.parameters)
-    prove_powers_of_two(model, placement, plan)
-    method = resolve_method(recipe.amax, has_histogram=calibration.provenance.method == "histogram")
-    model.metadata_props.update(_origin(recipe, calibration, method, plan.target))
+        require_data_output(path, Path(recipe.model.path))
+    keep = SpilledArrays(path.parent) if float_model.data else as_it_is
+    decided = _decide(float_model.load(), plan, target, asked, calibration, run.float_model.name, keep)
+    model, placement, exposed = decided.model, decided.placement, decided.plan
+    quantize_in_place(model, exposed, decided.parameters)
+    prove_powers_of_two(model, placement, exposed)
+    method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
+    model.metadata_props.update(_origin(recipe, calibration, method, target.name))
     if not placement.is_plain:
-        model.metadata_props.update(_quantizers(placement, plan))
-    stored = store_model(model, target.parent, target.name, apart=bool(float_model.data))
+        model.metadata_props.update(_quantizers(placement, exposed))
+    stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
-        kernels = pool.submit(_kernels, stored, model, recipe.quantization.target)
+        kernels = pool.submit(_kernels, stored, model, target)
         check_stored(stored, model, "the quantized model")
     result = ExportResult(
-        output=target,
+        output=path,
         bytes=stored.size,
         float_bytes=float_model.size,
-        target=plan.target,
+        target=target.name,
         amax=method,
-        plan=plan,
+        plan=exposed,
         kernels=kernels.result(),
         widened=decided.parameters.widened,
-        weight_amax=recipe.amax.weight_method,
+        weight_amax=asked.amax.weight_method,
         overridden=placement.settings.overridden,
         unsearched=decided.unsearched,
         weights=placement.weight_counts,
@@ -174,7 +189,7 @@ def make_export(
         plain=placement.is_plain,
         outliers={name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
     )
-    files = {**stored.files(target), run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
 
 
@@ -197,8 +212,16 @@ class _Decided:
     unsearched: Mapping[str, str]
 
 
-def _decide(recipe: Recipe, calibration: Calibration, model: ir.Model, name: str, keep: Keep) -> _Decided:
-    placement = place(model, recipe)
+def _decide(
+    model: ir.Model,
+    plan: Plan | None,
+    target: Target,
+    asked: TensorRecipe,
+    calibration: Calibration,
+    name: str,
+    keep: Keep,
+) -> _Decided:
+    placement = place(model, plan if plan is not None else make_plan(model, target), target, asked)
     settings = placement.settings
     require_ranges(placement.plan, calibration)
     families = settings.activation_families
@@ -256,8 +279,8 @@ def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -
     return "; ".join(parts)
 
 
-def _kernels(stored: StoredModel, quantized: ir.Model, target: str) -> KernelCounts | None:
-    is_run_here = load_target(target).runtime == ONNXRUNTIME
+def _kernels(stored: StoredModel, quantized: ir.Model, target: Target) -> KernelCounts | None:
+    is_run_here = target.runtime == ONNXRUNTIME
     return count_kernels(stored) if is_run_here and quantized.graph.num_nodes() <= COUNTED_NODES else None
 
 

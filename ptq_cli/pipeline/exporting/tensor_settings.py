@@ -1,6 +1,6 @@
 """Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -9,10 +9,8 @@ from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.neighbours import Rules, clamp_behind
-from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     WeightFamily,
@@ -20,9 +18,40 @@ from ptq_cli.recipe.quantizer_settings import (
     overridden,
     weight_family,
 )
-from ptq_cli.recipe.schema import AmaxSettings, Recipe
+from ptq_cli.recipe.schema import ActivationSettings, AmaxSettings, OverrideSettings, Recipe, WeightSettings
 
 Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRecipe:
+    """What a recipe says of how tensors are quantized.
+
+    Attributes:
+        amax: how ranges are decided.
+        weights, activations: their quantizers.
+        override: other settings for some tensors; where several match, the later wins.
+    """
+
+    amax: AmaxSettings
+    weights: WeightSettings
+    activations: ActivationSettings
+    override: Sequence[OverrideSettings]
+
+
+def tensor_recipe(recipe: Recipe) -> TensorRecipe:
+    """Return the sections that say how tensors are quantized.
+
+    Example:
+        >>> tensor_recipe(Recipe()).amax.method
+        'auto'
+    """
+    return TensorRecipe(
+        amax=recipe.amax,
+        weights=recipe.weights,
+        activations=recipe.activations,
+        override=recipe.override,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +75,7 @@ class TensorSettings:
     excluded: Mapping[str, str]
 
 
-def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettings:
+def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorRecipe) -> TensorSettings:
     """Return the settings of each tensor.
 
     An override means an activation by its own name, by those of the tensors that share its parameters, and
@@ -56,14 +85,14 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
     Args:
         model: the float model.
         plan: what the target alone would quantize.
-        recipe: all settings.
+        target: whose rules the plan was made by.
+        recipe: what is asked for.
 
     Raises:
         RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    target = load_target(recipe.quantization.target)
     activations = _activations(model, plan, Rules(target))
     weights, layers = _weights(model, plan), _layers(model)
     every = [list(found.values()) for found in (activations, weights, layers)]
@@ -93,23 +122,12 @@ def tensor_settings(model: ir.Model, plan: Plan, recipe: Recipe) -> TensorSettin
         overridden=tuple(dict.fromkeys(changed)),
         activation_families=activation_families,
         weight_families=weight_families,
-        excluded=_excluded(layers, recipe, target),
+        excluded=_excluded(layers, recipe.override, target),
     )
 
 
-def check_matches(model: ir.Model, recipe: Recipe) -> None:
-    """Raise if settings cannot be met: better to learn it before the calibration than after it.
-
-    Raises:
-        RecipeValueError: an override matches nothing.
-        NothingToQuantizeError: the model has nothing to quantize.
-        TargetOverrideError: the target cannot do what is asked.
-    """
-    tensor_settings(model, make_plan(model, load_target(recipe.quantization.target)), recipe)
-
-
 def _activation_family(
-    meant: Meant, recipe: Recipe, target: Target, site: ActivationSite
+    meant: Meant, recipe: TensorRecipe, target: Target, site: ActivationSite
 ) -> ActivationFamily:
     settings = recipe.activations
     for item in recipe.override:
@@ -120,7 +138,7 @@ def _activation_family(
     return family
 
 
-def _weight_family(meant: Meant, recipe: Recipe, target: Target, site: WeightSite) -> WeightFamily:
+def _weight_family(meant: Meant, recipe: TensorRecipe, target: Target, site: WeightSite) -> WeightFamily:
     (op_type,) = meant.ops
     settings, rule = recipe.weights, target.weight_rule(op_type)
     for item in recipe.override:
@@ -131,13 +149,15 @@ def _weight_family(meant: Meant, recipe: Recipe, target: Target, site: WeightSit
     return family
 
 
-def _excluded(layers: Mapping[str, Meant], recipe: Recipe, target: Target) -> dict[str, str]:
+def _excluded(
+    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings], target: Target
+) -> dict[str, str]:
     """Return the layers that the last override which decides keeps in float.
 
     Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
     only follows, such as a pooling between two of them, follows.
     """
-    deciding = [item for item in recipe.override if item.quantize is not None]
+    deciding = [item for item in overrides if item.quantize is not None]
     asks = any(item.quantize for item in deciding)
     found = {}
     for name, meant in layers.items():

@@ -18,7 +18,8 @@ from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classe
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.metric import MetricSettings
+from ptq_cli.recipe.schema import EvaluationSettings
 from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.analysis.judge import SQNR, Yardstick
 from ptq_cli.report.analysis.measure_layers import LayerSubject
@@ -100,20 +101,28 @@ def make_subject(
     )
 
 
-def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick:
+def yardstick_of(
+    settings: EvaluationSettings, own: Sequence[MetricSettings], dataset: Dataset, model: ir.Model
+) -> Yardstick:
     """Return what variants are judged by: the first metric named or defined, or top-1 where labels allow.
+
+    Args:
+        settings: name a metric, and the samples of a batch.
+        own: metrics that the recipe defines.
+        dataset: the evaluation set.
+        model: the float model.
 
     Raises:
         UnknownNameError, EntryPointError, MetricError: the metric does not exist, or cannot be made.
         LabelError: it needs labels, and there are none.
     """
     outputs = [value.name or "" for value in model.graph.outputs]
-    named = recipe.evaluation.metrics[0] if recipe.evaluation.metrics else ""
+    named = settings.metrics[0] if settings.metrics else ""
     metric, output = split_output(named)
     if metric in PAIR_METRICS:
         return _comparison(metric, output, outputs)
-    specs = metric_specs([named] if named else [], recipe.metric)
-    if not specs and has_classes(dataset, recipe.evaluation.batch_size):
+    specs = metric_specs([named] if named else [], own)
+    if not specs and has_classes(dataset, settings.batch_size):
         specs = (MetricSpec(name="top1", metric="top1"),)
     if not specs:
         return Yardstick(name=SQNR, output=0, output_name=outputs[0])

@@ -21,24 +21,23 @@ from ptq_cli.pipeline.exporting.exported_file import (
     as_exported,
     evaluated_layers,
     model_summary,
+    plan_of,
     quantized_metadata,
     quantized_path,
     require_origin,
 )
 from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of, yardstick_of
 from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import require_outputs
-from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.target.rules import ONNXRUNTIME
-from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,
@@ -54,7 +53,6 @@ from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measu
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import current_time
-from ptq_cli.runtime.session import usable_cores
 
 DEFAULT_SAMPLES = 256
 
@@ -101,13 +99,15 @@ def run_analyze(
     question = question or Question()
     opened = _open(request, run, quantized_model)
     progress(Progress("reading both models", 0, None))
-    layers = evaluated_layers(opened.pair, opened.recipe, opened.origin)
+    layers = evaluated_layers(
+        plan_of(opened.pair.float_model, opened.resolved.target), opened.origin, opened.pair.quantized_name
+    )
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
-    settings = opened.recipe.evaluation
+    settings, machine = opened.resolved.recipe.evaluation, opened.resolved.machine
     measured = measure(
         subject,
         pieces_of(opened.dataset, opened.inputs, settings.batch_size, subject.staged),
-        threads=opened.recipe.runtime.threads or usable_cores(),
+        threads=machine.threads,
         total=opened.dataset.count,
         progress=progress,
     )
@@ -121,7 +121,7 @@ def run_analyze(
 class _Opened:
     """What is looked at, found to belong together."""
 
-    recipe: Recipe
+    resolved: Resolved
     calibration: Calibration
     pair: Pair
     origin: Mapping[str, str]
@@ -132,22 +132,23 @@ class _Opened:
 
 
 def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
-    recipe, calibration, float_model = load_run(request, run)
-    require_outputs(run, recipe)
+    resolved, calibration, float_model = load_run(request, run)
+    recipe = resolved.recipe
+    require_outputs(run, input_files(recipe))
     path = quantized_path(run, quantized_model)
     pair = Pair(float_model, read_model(path), path.name)
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
-    recipe = as_exported(recipe, origin, path)
+    resolved = as_exported(resolved, origin, path)
     twins = TwinGraphs(pair.float_model.load(), pair.quantized_model.load())
     inputs = input_specs(twins.float_model)
     settings = recipe.evaluation
     if settings.samples is None:
         settings = replace(settings, samples=DEFAULT_SAMPLES)
     dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
-    yardstick = yardstick_of(recipe, dataset, twins.float_model)
+    yardstick = yardstick_of(recipe.evaluation, recipe.metric, dataset, twins.float_model)
     return _Opened(
-        recipe=recipe,
+        resolved=resolved,
         calibration=calibration,
         pair=pair,
         origin=origin,
@@ -166,19 +167,19 @@ def _assembled(
     measured: Measured,
     layers: Sequence[LayerEntry],
 ) -> Analysis:
-    recipe, dataset = opened.recipe, opened.dataset
+    recipe, dataset = opened.resolved.recipe, opened.dataset
     tensors = _tensors(opened, measured)
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
     work = multiply_accumulates(opened.twins.float_model, sizes).of_one(batch).counts
-    placed = _as_run(layers, opened.twins, recipe, sizes)
+    placed = _as_run(layers, opened.twins, opened.resolved.target, sizes)
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
     source = relative_location(dataset.source, Path.cwd())
     return Analysis(
         created=current_time(),
         versions=library_versions(),
-        models=_models(recipe, run, opened.pair),
+        models=_models(recipe.model.path, run, opened.pair),
         target=recipe.quantization.target,
         samples=Samples(source, measured.evaluation.samples, dataset.digest()),
         metric=metric,
@@ -190,7 +191,7 @@ def _assembled(
 
 
 def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
-    settings, calibration = opened.recipe.amax, opened.calibration
+    settings, calibration = opened.resolved.recipe.amax, opened.calibration
 
     def better(name: str, parameters: QuantParameters) -> str:
         return better_activation_method(calibration.statistics.get(name), parameters, settings)
@@ -206,10 +207,9 @@ def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
 
 
 def _as_run(
-    layers: Sequence[LayerEntry], twins: TwinGraphs, recipe: Recipe, sizes: Mapping[str, Sequence[int]]
+    layers: Sequence[LayerEntry], twins: TwinGraphs, target: Target, sizes: Mapping[str, Sequence[int]]
 ) -> tuple[LayerEntry, ...]:
     """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
-    target = load_target(recipe.quantization.target)
     if target.runtime != ONNXRUNTIME:
         return tuple(layers)
     model = twins.quantized_model
@@ -236,8 +236,8 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     )
 
 
-def _models(recipe: Recipe, run: RunDirectory, pair: Pair) -> AnalyzedModels:
-    summary = model_summary(recipe, run, pair)
+def _models(model: str | None, run: RunDirectory, pair: Pair) -> AnalyzedModels:
+    summary = model_summary(model, run, pair)
     return AnalyzedModels(summary.source, summary.float_model, summary.quantized_model)
 
 

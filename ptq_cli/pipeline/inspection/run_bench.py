@@ -1,6 +1,6 @@
 """``bench``: how long models take, one beside the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import ImageSettings
 from ptq_cli.report.evaluation.latency import LatencyComparison, measure_latency
 from ptq_cli.runtime.turns import Batch
 
@@ -78,7 +78,8 @@ def run_bench(
         MissingStageError: no model was named, and the run has none.
         PtqError: a model or the data cannot be used.
     """
-    recipe = resolve(request)
+    resolved = resolve(request)
+    recipe = resolved.recipe
     paths = tuple(models) or (
         run.require_stage(run.float_model, "ptq calibrate"),
         run.require_stage(run.quantized_model, "ptq export"),
@@ -89,18 +90,23 @@ def run_bench(
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     _fix_sizes(graphs[0], specs)
     batch = _batch_size(options.batch, own_batch_size(specs))
-    _require_one_batch(options.batch, recipe)
-    data, batches = _batches(graphs[0], specs, recipe, request, batch)
+    shapes = recipe.model.input_shape
+    _require_one_batch(options.batch, shapes)
+    data = recipe.calibration.data
+    if "data" in request.settings and data is not None:
+        named, batches = data, _batches_of(data, recipe.image, specs, batch)
+    else:
+        named, batches = MADE_UP, list(made_up_batches(graphs[0], batch, shapes=shapes))
     latency = measure_latency(
         list(paths),
         batches,
-        threads=recipe.runtime.threads,
+        threads=resolved.machine.threads,
         seconds=options.seconds,
         runs=options.runs,
         progress=progress,
     )
     inputs = tuple(TensorSpec(name, array.dtype, array.shape) for name, array in batches[0].items())
-    return BenchResult(paths, latency, inputs, data)
+    return BenchResult(paths, latency, inputs, named)
 
 
 def _load(path: Path) -> ir.Model:
@@ -162,8 +168,8 @@ def _batch_size(asked: int | None, fixed: int | None) -> int:
     return asked or fixed or 1
 
 
-def _require_one_batch(asked: int | None, recipe: Recipe) -> None:
-    for name, shape in recipe.model.input_shape.items():
+def _require_one_batch(asked: int | None, shapes: Mapping[str, Sequence[int]]) -> None:
+    for name, shape in shapes.items():
         if asked is not None and shape and shape[0] != asked:
             raise RecipeValueError(
                 f"--batch is {asked}, and --input-shape says {shape[0]} samples for '{name}'",
@@ -171,14 +177,8 @@ def _require_one_batch(asked: int | None, recipe: Recipe) -> None:
             )
 
 
-def _batches(
-    graph: ir.Model, specs: tuple[TensorSpec, ...], recipe: Recipe, request: Request, batch: int
-) -> tuple[str, list[Batch]]:
-    if "data" not in request.settings or recipe.calibration.data is None:
-        shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
-        return MADE_UP, list(made_up_batches(graph, batch, shapes=shapes))
-    data = recipe.calibration.data
-    dataset = open_dataset(data, recipe.image, samples=batch * BATCHES)
+def _batches_of(data: str, image: ImageSettings, specs: tuple[TensorSpec, ...], batch: int) -> list[Batch]:
+    dataset = open_dataset(data, image, samples=batch * BATCHES)
     found = [item.inputs for item in islice(bind_inputs(dataset, specs).batches(batch), BATCHES)]
     sizes = [next(iter(item.values())).shape[0] for item in found]
     whole = [item for item, size in zip(found, sizes, strict=True) if size == batch]
@@ -187,4 +187,4 @@ def _batches(
             f"--batch is {batch}, and '{dataset.source}' has {sum(sizes)} samples",
             hint=f"--batch {sum(sizes)}",
         )
-    return data, list(whole)
+    return list(whole)

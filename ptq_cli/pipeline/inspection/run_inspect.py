@@ -12,11 +12,13 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.preparing.float_model import Shapes, make_float_model, open_source
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.quantized_layers import (
     Formats,
@@ -27,7 +29,6 @@ from ptq_cli.qdq.proof.quantized_layers import (
     stored_formats,
 )
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.recipe.schema import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +68,19 @@ def run_inspect(request: Request) -> Inspection:
     Raises:
         PtqError: the recipe, the model or the data cannot be used.
     """
-    recipe = resolve(request)
-    source = open_source(recipe)
+    resolved = resolve(request)
+    source = open_source(resolved.recipe.model)
     already = _quantized_graph(source)
     if already is None:
-        return _inspect_float(source, recipe)
+        return _inspect_float(source, resolved)
     try:
         # What is float beside pairs that a model holds would be quantized.
-        return _inspect_float(source, recipe)
+        return _inspect_float(source, resolved)
     except NothingToQuantizeError:
-        target = target_of(already, request, recipe)
+        target = target_of(already, resolved, named="target" in request.settings)
         plan, formats = quantized_plan(already, target), stored_formats(already)
-        return _inspection(source.file, already, plan, recipe, None, formats, quantized=True)
+        shapes = resolved.recipe.model.input_shape
+        return _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
 
 
 def _quantized_graph(source: ModelSource) -> ir.Model | None:
@@ -89,31 +91,39 @@ def _quantized_graph(source: ModelSource) -> ir.Model | None:
     return named(model.clone()) if is_quantized(model) else None
 
 
-def _inspect_float(source: ModelSource, recipe: Recipe) -> Inspection:
+def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:
+    recipe, target = resolved.recipe, resolved.target
+    shapes, settings = recipe.model.input_shape, recipe.calibration
     dataset = None
     # An ONNX file tells itself what its inputs look like, and nothing is run through it.
-    is_told = source.file.kind is ModelKind.ONNX or recipe.model.input_shape
-    if recipe.calibration.data is not None and not is_told:
-        dataset = open_dataset(recipe.calibration.data, recipe.image, samples=recipe.calibration.samples)
-    model = make_float_model(source, recipe, dataset)
-    plan = place(model.model, recipe, may_be_empty=True).plan
-    return _inspection(
-        model.file, model.model, plan, recipe, model.parity, planned_formats(plan, model.model)
+    is_told = source.file.kind is ModelKind.ONNX or shapes
+    if settings.data is not None and not is_told:
+        dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
+    model = make_float_model(
+        source,
+        dataset,
+        threads=resolved.machine.threads,
+        shapes=shapes,
+        allow_nan=settings.allow_nonfinite,
     )
+    graph = model.model
+    target_plan = make_plan(graph, target, may_be_empty=True)
+    plan = place(graph, target_plan, target, tensor_recipe(recipe), may_be_empty=True).plan
+    return _inspection(model.file, graph, plan, shapes, model.parity, planned_formats(plan, graph))
 
 
 def _inspection(
     file: SourceFile,
     model: ir.Model,
     plan: Plan,
-    recipe: Recipe,
+    shapes: Shapes,
     parity: float | None,
     formats: Mapping[str, Formats],
     *,
     quantized: bool = False,
 ) -> Inspection:
     graph = model.graph
-    inputs, shapes = input_specs(model), recipe.model.input_shape
+    inputs = input_specs(model)
     batch = own_batch_size(inputs)
     # Of one sample: a model that fixes another batch size is counted for that.
     sizes = {name: tuple(shape) if batch else (1, *shape[1:]) for name, shape in shapes.items()}

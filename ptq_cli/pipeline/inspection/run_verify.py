@@ -79,15 +79,15 @@ def run_verify(
         raise UsageError(f"--min-integer-share is {share:g}, a share from 0 to 1 is wanted", hint="0.95, say")
     path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
     beside = RunDirectory(path.parent).recipe
-    recipe = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
+    resolved = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
-    target = target_of(graph, request, recipe)
+    target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
     is_run = target.runtime == ONNXRUNTIME
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
     kernels = find_kernels(graph) if is_run else None
-    samples = _samples(graph, recipe, options)
+    samples = _samples(graph, resolved.recipe, made_up=options.made_up)
     work = _work(graph, samples)
     return Verification(
         model=str(path),
@@ -99,7 +99,7 @@ def run_verify(
         unknown=work.unknown,
         assumed=work.assumed,
         faults=tuple(target_faults(graph, target)),
-        comparison=_compare(graph, samples, target, recipe.runtime.threads, progress),
+        comparison=_compare(graph, samples, target, resolved.machine.threads, progress),
         min_integer_share=share,
     )
 
@@ -130,7 +130,7 @@ class _Samples:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Samples:
+def _samples(graph: ir.Model, recipe: Recipe, *, made_up: bool) -> _Samples:
     inputs = input_specs(graph)
     fixed = own_batch_size(inputs)
     batch = fixed or BATCH
@@ -140,10 +140,10 @@ def _samples(graph: ir.Model, recipe: Recipe, options: VerifyOptions) -> _Sample
         count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
         dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
         return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed, shapes)
-    if not options.made_up:
+    if not made_up:
         return _Samples("", (), fixed, shapes)
-    made_up = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
-    return _Samples(MADE_UP, tuple(made_up), fixed, shapes)
+    batches = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    return _Samples(MADE_UP, tuple(batches), fixed, shapes)
 
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:

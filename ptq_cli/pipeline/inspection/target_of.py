@@ -3,25 +3,29 @@
 import onnx_ir as ir
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.plan.target.target_file import Target, load_target, target_names
+from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.plan.target.target_file import Target, target_names
 from ptq_cli.qdq.metadata import TARGET
-from ptq_cli.recipe.schema import Recipe
 
 
-def target_of(model: ir.Model, request: Request, recipe: Recipe) -> Target:
+def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
     """Return the target that was asked for, or else the one that the file says it was made for.
+
+    Args:
+        model: the quantized file's graph.
+        resolved: with the recipe's target.
+        named: the user named that target now; a preset or an earlier recipe did not.
 
     Raises:
         UsageError: it was made for a target of a user's own, whose table nobody named.
         PtqError: the target's table cannot be read; see ``load_target``.
     """
     noted = model.metadata_props.get(TARGET)
-    if "target" in request.settings or noted is None:
-        return load_target(recipe.quantization.target)
+    target = resolved.target
+    if named or noted is None:
+        return target
     if noted in target_names():
-        return load_target(noted)
-    target = load_target(recipe.quantization.target)
+        return resolved.for_target(noted).target
     if target.name != noted:
         raise UsageError(
             f"the model was made for target '{noted}', which is none of ptq's own",

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -35,10 +36,12 @@ from ptq_cli.models.parity import (
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
 from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
 from ptq_cli.pipeline.run.output_checks import require_data_output
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import ModelSettings
 from ptq_cli.runtime.foreign_types import know_foreign_types
 from ptq_cli.runtime.opsets import require_known_opset
 from ptq_cli.runtime.session import Session
+
+Shapes = Mapping[str, Sequence[int]]
 
 EXAMPLE_SAMPLES = 2
 """An exporter takes a batch of one for a constant; two keep the axis dynamic."""
@@ -71,26 +74,28 @@ class FloatModel:
         return "the file's" if self.file.kind is ModelKind.ONNX else "PyTorch's"
 
 
-def open_source(recipe: Recipe) -> ModelSource:
-    """Open the recipe's model.
+def open_source(settings: ModelSettings) -> ModelSource:
+    """Open the model that a recipe names.
 
     Raises:
         UsageError: the recipe names none.
         PtqError: it cannot be opened; see ``ptq_cli.models.loading.open_model``.
     """
-    if recipe.model.path is None:
+    if settings.path is None:
         raise UsageError(
             "no model was named",
             hint="name its file after the command, or write path = 'model.pt' under [model] in ptq.toml",
         )
-    return open_model(Path(recipe.model.path), recipe.model)
+    return open_model(Path(settings.path), settings)
 
 
 def make_float_model(
     source: ModelSource,
-    recipe: Recipe,
     dataset: Dataset | None,
     *,
+    threads: int,
+    shapes: Shapes = MappingProxyType({}),
+    allow_nan: bool = False,
     always_compare: bool = False,
     output: Path | None = None,
 ) -> FloatModel:
@@ -98,8 +103,10 @@ def make_float_model(
 
     Args:
         source: the opened model.
-        recipe: for shapes of inputs where there is no data.
         dataset: its first samples are the example, if there is one.
+        threads: that run it.
+        shapes: of inputs, by name, where there is no data.
+        allow_nan: its outputs may hold NaN.
         always_compare: run an ONNX file too that was prepared without new operators.
         output: where the graph will be written. One that is too large for one file waits there; without an
             output, where the system keeps temporary files.
@@ -113,7 +120,7 @@ def make_float_model(
         OutputFileError: it is too large for one file, and the other one cannot be written.
     """
     what = source.file.path.name
-    example, expected = _run_source(source, _example(source, recipe, dataset))
+    example, expected = _run_source(source, _example(source, shapes, dataset))
     exported = source.to_onnx(example)
     require_known_opset(opset_of(exported), what)
     know_foreign_types(exported)
@@ -125,18 +132,17 @@ def make_float_model(
         expected = source.run(example) if expected is not None else None
     is_onnx = source.file.kind is ModelKind.ONNX
     if is_onnx and (always_compare or prepared.is_changed):
-        expected = _run_file(source.file.path, example, recipe)
+        expected = _run_file(source.file.path, example, threads)
     parity = None
     if expected is not None:
-        session = Session(stored, threads=recipe.runtime.threads)
+        session = Session(stored, threads=threads)
         found = session.run(example)
         compared = WITH_FILE if is_onnx else WITH_PYTORCH
-        # Made-up inputs may well be outside what a function is defined on.
-        allow_nan = recipe.calibration.allow_nonfinite or (is_onnx and dataset is None)
         parity = require_parity(
             *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
             what,
-            allow_nan=allow_nan,
+            # Made-up inputs may well be outside what a function is defined on.
+            allow_nan=allow_nan or (is_onnx and dataset is None),
             compared=compared,
             tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
         )
@@ -154,10 +160,10 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
     return stored
 
 
-def _run_file(path: Path, example: Example, recipe: Recipe) -> list[Array] | None:
+def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
     """Return what an ONNX file computes, or None where it does not run on these inputs."""
     try:
-        return Session(read_model(path), threads=recipe.runtime.threads).run(example)
+        return Session(read_model(path), threads=threads).run(example)
     except RuntimeFailedError:
         # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
         return None
@@ -185,9 +191,8 @@ def _run_source(source: ModelSource, example: Example) -> tuple[Example, list[Ar
         raise
 
 
-def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Example:
+def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None) -> Example:
     names = source.input_names
-    shapes = recipe.model.input_shape
     if shapes:
         _require_names(shapes, names)
     if dataset is not None:
@@ -210,7 +215,7 @@ def _example(source: ModelSource, recipe: Recipe, dataset: Dataset | None) -> Ex
     )
 
 
-def _require_names(shapes: Mapping[str, list[int]], names: Sequence[str]) -> None:
+def _require_names(shapes: Shapes, names: Sequence[str]) -> None:
     hint = f"the inputs are: {', '.join(names)}"
     for name in names:
         if name not in shapes:
@@ -222,7 +227,7 @@ def _require_names(shapes: Mapping[str, list[int]], names: Sequence[str]) -> Non
             )
 
 
-def _require_same_shapes(example: Example, shapes: Mapping[str, list[int]], source: str) -> None:
+def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
     for name, shape in shapes.items():
         found = example[name].shape
         if tuple(shape[1:]) != found[1:]:

@@ -9,7 +9,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
-from ptq_cli.pipeline.run.output_checks import require_output
+from ptq_cli.pipeline.run.output_checks import input_files, require_output
 from ptq_cli.pipeline.run.resolve import Request, resolve
 
 RANDOM_INPUTS = "random inputs"
@@ -63,14 +63,23 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         UsageError: it would overwrite what it is made from.
         PtqError: the recipe, the model or the data cannot be used, or the graph computes something else.
     """
-    recipe = resolve(request)
-    require_output(output, recipe)
-    source = open_source(recipe)
+    resolved = resolve(request)
+    recipe = resolved.recipe
+    require_output(output, input_files(recipe))
+    source = open_source(recipe.model)
     settings = recipe.calibration
     dataset = None
     if settings.data is not None:
         dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
-    model = make_float_model(source, recipe, dataset, always_compare=True, output=output)
+    model = make_float_model(
+        source,
+        dataset,
+        threads=resolved.machine.threads,
+        shapes=recipe.model.input_shape,
+        allow_nan=settings.allow_nonfinite,
+        always_compare=True,
+        output=output,
+    )
     size = model.stored.size
     write_together(model.stored.files(output))
     prepared = model.prepared

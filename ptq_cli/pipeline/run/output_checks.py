@@ -1,7 +1,7 @@
 """Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError, UsageError
@@ -9,22 +9,22 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 
 
-def require_outputs(run: RunDirectory, recipe: Recipe, output: Path | None = None) -> None:
+def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path | None = None) -> None:
     """Check that every output can be written, and that none would overwrite what it is made from.
 
     Args:
         run: the run directory, all of whose files count, whichever the stage at hand writes.
-        recipe: names the inputs.
+        inputs: what the outputs are made from; see ``input_files``.
         output: where the quantized model goes, or None for the run directory.
 
     Raises:
         OutputFileError: a folder cannot be made, is a file, or is read-only.
-        UsageError: an output is the model, the architecture, a data file of the recipe, or another output.
+        UsageError: an output is one of the inputs, or another output.
 
     Example:
-        >>> require_outputs(RunDirectory(Path("no-such-folder/run")), Recipe())
+        >>> require_outputs(RunDirectory(Path("no-such-folder/run")), {})
     """
-    taken = dict(_input_files(recipe))
+    taken = dict(inputs)
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
     evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis)
     for path in (*calibrated, *evaluated, output or run.quantized_model):
@@ -49,31 +49,31 @@ def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
     )
 
 
-def require_free_outputs(outputs: Iterable[Path], recipe: Recipe) -> None:
+def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) -> None:
     """Check that files can be written, and that none of them is what they are made from.
 
     Raises:
         OutputFileError: a folder cannot be made, is a file, or is read-only.
-        UsageError: one is the model, the architecture, or a data file of the recipe.
+        UsageError: one is an input.
 
     Example:
-        >>> require_free_outputs([Path("no-such-folder/report.json")], Recipe())
+        >>> require_free_outputs([Path("no-such-folder/report.json")], {})
     """
     for output in outputs:
-        _require_free(output, dict(_input_files(recipe)), "name another run directory with --run")
+        _require_free(output, inputs, "name another run directory with --run")
 
 
-def require_output(output: Path, recipe: Recipe) -> None:
+def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
     """Check that a single output can be written, and that it would not overwrite what it is made from.
 
     Raises:
         OutputFileError: its folder cannot be made, is a file, or is read-only.
-        UsageError: it is the model, the architecture or a data file of the recipe.
+        UsageError: it is an input.
 
     Example:
-        >>> require_output(Path("no-such-folder/float.onnx"), Recipe())
+        >>> require_output(Path("no-such-folder/float.onnx"), {})
     """
-    _require_free(output, dict(_input_files(recipe)), "name another file with --output")
+    _require_free(output, inputs, "name another file with --output")
 
 
 def require_data_output(output: Path, model: Path) -> None:
@@ -128,23 +128,29 @@ def _require_writable(output: Path) -> None:
         )
 
 
-def _input_files(recipe: Recipe) -> Iterator[tuple[str, Path]]:
+def input_files(recipe: Recipe) -> dict[str, Path]:
+    """Return the files that outputs are made from, by what they are.
+
+    Example:
+        >>> input_files(Recipe())
+        {}
+    """
     named = (
         ("the model that it is made from", recipe.model.path),
-        ("the architecture's file", arch_file(recipe)),
+        ("the architecture's file", arch_file(recipe.model.arch)),
         ("the calibration data", recipe.calibration.data),
         ("the evaluation data", recipe.evaluation.data),
         ("the baseline", recipe.gate.baseline),
     )
-    return ((what, Path(path)) for what, path in named if path is not None)
+    return {what: Path(path) for what, path in named if path is not None}
 
 
-def arch_file(recipe: Recipe) -> str | None:
-    """Return the file of ``--arch file.py:callable``, or None if it is no file.
+def arch_file(arch: str | None) -> str | None:
+    """Return the file of ``--arch file.py:callable``, or None if it is not a file.
 
     Example:
-        >>> arch_file(Recipe()) is None
-        True
+        >>> arch_file("model.py:build"), arch_file("package.module:build")
+        ('model.py', None)
     """
-    location = (recipe.model.arch or "").rpartition(":")[0]
+    location = (arch or "").rpartition(":")[0]
     return location if location.endswith(".py") else None

@@ -1,4 +1,4 @@
-"""From what the user typed to one resolved recipe, checked before any work begins."""
+"""From what the user typed to values that are ready for use, checked before any work begins."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import GateError
+from ptq_cli.core.memory import parse_size
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
@@ -22,11 +24,12 @@ from ptq_cli.recipe.recipe_layers import (
     preset_layer,
     table_layer,
 )
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import Recipe, RuntimeSettings
 from ptq_cli.report.gate.limits import check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.device import parse_device
+from ptq_cli.runtime.machine import Machine, usable_cores
 
 COMMAND_LINE = "the command line"
 
@@ -57,10 +60,44 @@ class Request:
         return replace(table_layer(table, self.folder, COMMAND_LINE), adds=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What a request means: the recipe, and what it names, each read or parsed once.
+
+    Attributes:
+        recipe: all settings.
+        target: whose rules decide what is quantized.
+        machine: what of the machine may be used.
+    """
+
+    recipe: Recipe
+    target: Target
+    machine: Machine
+
+    def with_recipe(self, recipe: Recipe) -> "Resolved":
+        """Return the same with another recipe, whose target is read where it is another.
+
+        Raises:
+            PtqError: the target cannot be read; see ``load_target``.
+        """
+        name = recipe.quantization.target
+        target = self.target if name == self.recipe.quantization.target else load_target(name)
+        return replace(self, recipe=recipe, target=target)
+
+    def for_target(self, name: str) -> "Resolved":
+        """Return the same for the target of that name.
+
+        Raises:
+            PtqError: the target cannot be read; see ``load_target``.
+        """
+        quantization = replace(self.recipe.quantization, target=name)
+        return self.with_recipe(replace(self.recipe, quantization=quantization))
+
+
 def resolve(
     request: Request, *, earlier: RecipeLayer | None = None, otherwise: RecipeLayer | None = None
-) -> Recipe:
-    """Return the recipe of a request.
+) -> Resolved:
+    """Return what a request means.
 
     Args:
         request: what the user asked for.
@@ -81,7 +118,7 @@ def resolve(
         # What was resolved before holds all settings; a preset that is asked for now is meant to change some.
         files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
     layers = [preset, *files, earlier, request.flags()]
-    return _check_names(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+    return _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
 
 
 def _recipe_files(request: Request) -> list[RecipeLayer | None]:
@@ -95,12 +132,12 @@ def _recipe_files(request: Request) -> list[RecipeLayer | None]:
     return layers
 
 
-def _check_names(recipe: Recipe) -> Recipe:
+def _look_up(recipe: Recipe) -> Resolved:
     make_collector(recipe.calibration.method)
     check_amax_settings(recipe.amax)
     check_overrides(recipe.override)
-    load_target(recipe.quantization.target)
-    parse_device(recipe.runtime.device)
+    target = load_target(recipe.quantization.target)
+    machine = _machine(recipe.runtime)
     own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
     check_limits(recipe.gate)
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
@@ -111,7 +148,16 @@ def _check_names(recipe: Recipe) -> Recipe:
     for name in (*drops, *minima, *regressions):
         require_metric(name, own)
     _check_sides(drops, minima)
-    return recipe
+    return Resolved(recipe=recipe, target=target, machine=machine)
+
+
+def _machine(settings: RuntimeSettings) -> Machine:
+    return Machine(
+        device=parse_device(settings.device),
+        threads=settings.threads or usable_cores(),
+        prefetch=settings.prefetch,
+        memory=parse_size(settings.max_memory) if settings.max_memory else None,
+    )
 
 
 def _check_sides(drops: list[str], minima: list[str]) -> None:

@@ -17,13 +17,12 @@ from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, statistics_of
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_settings
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import AmaxSettings
 
 
@@ -158,11 +157,10 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         StaleCalibrationError: the model or a setting has changed since.
         RecipeValueError: an override matches nothing.
     """
-    recipe, calibration, float_model = load_run(request, run)
-    model = float_model.load()
-    target = load_target(recipe.quantization.target)
+    resolved, calibration, float_model = load_run(request, run)
+    model, target = float_model.load(), resolved.target
     plan = make_plan(model, target)
-    found = tensor_settings(model, plan, recipe)
+    found = tensor_settings(model, plan, target, tensor_recipe(resolved.recipe))
     plan, settings = with_formats(model, plan, found.activation_families, target), found.activations
     names = find(model, plan)
     tensors = view_tensors(plan, settings, calibration, names)

@@ -11,7 +11,7 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
 from ptq_cli.runtime.rounds import take_rounds
-from ptq_cli.runtime.session import Session, usable_cores
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, Turns, batch_size
 
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -82,7 +82,7 @@ def measure_latency(
     models: Sequence[bytes | Path | StoredModel],
     inputs: Sequence[Batch],
     *,
-    threads: int = 0,
+    threads: int,
     seconds: float = 10.0,
     runs: int | None = None,
     progress: ProgressCallback = silent,
@@ -92,7 +92,7 @@ def measure_latency(
     Args:
         models: one or several, serialized or as paths; the ratios are to the first.
         inputs: batches by input name, of one size; used one after the other.
-        threads: of one operator; 0 for one a core that this process may use.
+        threads: of one operator, at least 1.
         seconds: how long to measure, about.
         runs: how many runs of each model to count, instead of ``seconds``.
         progress: is told after each turn.
@@ -127,7 +127,7 @@ def measure_latency(
         turns=sum(len(turns.seconds[0]) for turns in rounds),
         rounds=len(rounds),
         batch=batch,
-        threads=threads or usable_cores(),
+        threads=threads,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, ParityError
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
+from ptq_cli.recipe.schema import ImageSettings, ModelSettings
 from ptq_cli.runtime.opsets import require_known_opset
 
 SOFTMAX = "(float[N,3,4] x) => (float[N,3,4] y) { y = Softmax<axis=1>(x) }"
@@ -23,8 +23,7 @@ def made(folder: Path, text: str, opset: int, array: np.ndarray | None = None, *
     if array is not None:
         np.save(folder / "x.npy", array)
         dataset = open_dataset(str(folder / "x.npy"), ImageSettings())
-    recipe = Recipe(model=ModelSettings(path=str(path)))
-    return make_float_model(open_source(recipe), recipe, dataset, **options)
+    return make_float_model(open_source(ModelSettings(path=str(path))), dataset, threads=1, **options)
 
 
 @pytest.mark.parametrize("array", [None, np.ones((2, 3, 4), np.float32)], ids=["made_up", "data"])

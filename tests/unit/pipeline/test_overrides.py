@@ -9,7 +9,7 @@ import pytest
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
 from ptq_cli.core.tensors import Array
-from ptq_cli.pipeline.exporting.placement import Placement, place
+from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.run_export import with_opset
 from ptq_cli.plan.clamps import expose_clamps
 from ptq_cli.qdq.proof.kernels import count_kernels
@@ -17,6 +17,7 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
+from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, decided, ranges, run, sample, serialized, sqnr_db
 
@@ -38,7 +39,7 @@ def recipe(tmp_path, **settings) -> Recipe:
 
 def exported(tmp_path, target="ort-cpu", **settings) -> tuple[ir.Model, Placement, ir.Model]:
     model = build(NETWORK)
-    placement = place(model, recipe(tmp_path, target=target, **settings))
+    placement = placed(model, recipe(tmp_path, **settings), target)
     found = ranges(model, placement.plan, [sample(model, seed) for seed in range(5)])
 
     def decide(site) -> QuantParameters:

@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto
 
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.runtime.session import NUMPY_DTYPES, Session, usable_cores
+from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.session import NUMPY_DTYPES, Session
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 2, np.float32)

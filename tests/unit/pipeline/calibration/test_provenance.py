@@ -30,7 +30,8 @@ RequestWith = Callable[..., Request]
 
 
 def test_a_run_that_fits_is_loaded(finished: RunDirectory) -> None:
-    recipe, calibration, float_model = load_run(Request(settings={}), finished)
+    resolved, calibration, float_model = load_run(Request(settings={}), finished)
+    recipe = resolved.recipe
     assert recipe.model.path is not None
     assert Path(recipe.model.path).name == "model.onnx"
     assert calibration.provenance.samples == 10
@@ -151,7 +152,7 @@ def test_paths_in_settings_start_at_the_run_directory() -> None:
 def test_files_are_hashed_by_their_path_from_the_run_directory(folder: Path, run: RunDirectory) -> None:
     proto = onnx.load("model.onnx")
     onnx.save(proto, "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
-    hashes = source_hashes(Recipe(), SourceFile(folder / "big.onnx", ModelKind.ONNX, ""), run)
+    hashes = source_hashes(None, SourceFile(folder / "big.onnx", ModelKind.ONNX, ""), run)
     assert list(hashes) == [f"{HASH_PREFIX}../big.onnx", f"{HASH_PREFIX}../big.bin"]
 
 
@@ -162,5 +163,5 @@ def test_the_architecture_counts_where_it_is_used(
     folder: Path, run: RunDirectory, kind: ModelKind, count: int
 ) -> None:
     (folder / "model.py").touch()
-    recipe = Recipe(model=ModelSettings(arch=f"{folder}/model.py:build"))
-    assert len(source_hashes(recipe, SourceFile(folder / "model.onnx", kind, ""), run)) == count
+    arch = f"{folder}/model.py:build"
+    assert len(source_hashes(arch, SourceFile(folder / "model.onnx", kind, ""), run)) == count

@@ -8,10 +8,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.recipe.schema import ActivationSettings, Recipe, WeightSettings
+from tests.placements import placed
 
 RECIPE = replace(
     Recipe(),
@@ -25,7 +25,7 @@ FLAGS = {"weight_quantizer": "fixed_point", "activation_quantizer": "fixed_point
 def proven(finished, request_with):
     """The exported graph, and the placement of the float model."""
     run_export(request_with(**FLAGS), finished)
-    placement = place(ir.from_proto(onnx.load(finished.float_model)), RECIPE)
+    placement = placed(ir.from_proto(onnx.load(finished.float_model)), RECIPE)
     return ir.from_proto(onnx.load(finished.quantized_model)), placement
 
 

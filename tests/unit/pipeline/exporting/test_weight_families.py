@@ -8,16 +8,16 @@ import torch
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
-from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.weight_families import next_powers_of_two
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.rules import WeightRule
+from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
 from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
 from ptq_cli.recipe.schema import OverrideSettings, Recipe, WeightSettings
+from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, weight_noise
 
@@ -25,12 +25,14 @@ GEMM = "(float[N,8] x) => (float[N,4] y) <float[8,4] w, float[4] b> { y = Gemm(x
 INPUT = QuantParameters(np.array(2.0**-6, np.float32), np.array(128), UINT8)
 
 
-def decided(settings: WeightSettings, channel: float = 1.0, bias: float = 0.5):
+def decided(
+    settings: WeightSettings, target: Target | str = "ort-cpu", channel: float = 1.0, bias: float = 0.5
+):
     """A Gemm whose second channel is scaled by ``channel``, with a bias; decided and exported."""
     weight = weight_noise("w", [8, 4])
     weight[:, 1] *= np.float32(channel)
     model = build(GEMM, opset=21, constants={"w": weight, "b": np.full(4, bias, np.float32)})
-    placement = place(model, replace(Recipe(), weights=settings))
+    placement = placed(model, replace(Recipe(), weights=settings), target)
     found = decide_all(model, placement.plan, lambda _: INPUT, lambda site: placement.quantizers[site])
     (site,) = placement.plan.weights
     return weight, found, site, quantize_model(model, placement.plan, found), model
@@ -80,13 +82,10 @@ FLAT = {
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_a_target_that_unpacks_nothing_gets_a_byte_for_each(name, monkeypatch):
-    target = load_target("ort-cpu")
-    plain = replace(target, weight=WeightRule(packed=False))
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.placement.load_target", lambda _: plain)
-    _, found, site, quantized, model = decided(FLAT[name])
+def test_a_target_that_unpacks_nothing_gets_a_byte_for_each(name):
+    plain = replace(load_target("ort-cpu"), weight=WeightRule(packed=False))
+    _, found, site, quantized, model = decided(FLAT[name], plain)
     assert found.stored[site].bits == 8
-    monkeypatch.undo()
     *_, packed, _ = decided(FLAT[name])
     inputs = sample(model)
     expected = run(packed, inputs, optimize=False)[0]
@@ -99,7 +98,7 @@ def test_readers_of_one_weight_may_have_quantizers_of_their_own():
           z = MatMul(x, w) }"""
     model = build(text, opset=21)
     overrides = [OverrideSettings(match="z", weights=WeightSettings(quantizer="dorefa"))]
-    placement = place(model, replace(Recipe(), override=overrides))
+    placement = placed(model, replace(Recipe(), override=overrides))
     found = decide_all(model, placement.plan, lambda _: INPUT, lambda site: placement.quantizers[site])
     quantized = quantize_model(model, placement.plan, found)
     y, z = run(quantized, sample(model), optimize=False)
@@ -110,7 +109,7 @@ def test_readers_of_one_weight_may_have_quantizers_of_their_own():
 
 
 def test_a_layer_of_centers_asks_for_no_quantized_input():
-    placement = place(build(GEMM), replace(Recipe(), weights=WeightSettings(quantizer="centers")))
+    placement = placed(build(GEMM), replace(Recipe(), weights=WeightSettings(quantizer="centers")))
     assert placement.plan.activations == {}
     assert placement.plan.biases == ()
     (layer,) = placement.plan.layers
@@ -119,7 +118,7 @@ def test_a_layer_of_centers_asks_for_no_quantized_input():
 
 def test_plain_settings_leave_the_target_s_plan():
     model = build(GEMM)
-    placement = place(model, Recipe())
+    placement = placed(model, Recipe())
     assert placement.is_plain
     assert placement.plan == make_plan(model, load_target("ort-cpu"))
 

@@ -14,7 +14,7 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.recipe.schema import ImageSettings, ModelSettings, Recipe
+from ptq_cli.recipe.schema import ImageSettings, ModelSettings
 
 Make = Callable[..., FloatModel]
 
@@ -49,7 +49,7 @@ def make(tmp_path: Path) -> Make:
         if array is not None:
             np.save(tmp_path / "x.npy", array)
             dataset = open_dataset(str(tmp_path / "x.npy"), ImageSettings())
-        return make_float_model(source, Recipe(model=ModelSettings(input_shape=shapes)), dataset)
+        return make_float_model(source, dataset, threads=1, shapes=shapes)
 
     return call
 
@@ -103,4 +103,4 @@ def test_a_model_that_is_random_is_refused(make: Make) -> None:
 
 def test_no_model_was_named() -> None:
     with pytest.raises(UsageError, match="no model was named"):
-        open_source(Recipe())
+        open_source(ModelSettings())

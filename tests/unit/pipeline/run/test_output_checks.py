@@ -5,15 +5,17 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import OutputFileError, UsageError
-from ptq_cli.pipeline.run.output_checks import arch_file, require_outputs
+from ptq_cli.pipeline.run.output_checks import arch_file, input_files, require_outputs
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ModelSettings, Recipe
 
 RUN = RunDirectory(Path("run"))
-RECIPE = Recipe(
-    model=ModelSettings(path="model.onnx", arch="model.py:build"),
-    calibration=CalibrationSettings(data="calib.npz"),
-    evaluation=EvaluationSettings(data="eval.npz"),
+INPUTS = input_files(
+    Recipe(
+        model=ModelSettings(path="model.onnx", arch="model.py:build"),
+        calibration=CalibrationSettings(data="calib.npz"),
+        evaluation=EvaluationSettings(data="eval.npz"),
+    )
 )
 
 
@@ -28,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("output", [None, "out.onnx", "new/folder/out.onnx", "run/model.int8.onnx"])
 def test_outputs_that_can_be_written(folder: Path, output: str | None) -> None:
     before = sorted(folder.iterdir())
-    require_outputs(RUN, RECIPE, Path(output) if output else None)
+    require_outputs(RUN, INPUTS, Path(output) if output else None)
     assert sorted(folder.iterdir()) == before
 
 
@@ -45,46 +47,46 @@ TAKEN = {
 @pytest.mark.parametrize(("output", "what"), TAKEN.values(), ids=TAKEN.keys())
 def test_an_input_is_never_overwritten(output: str, what: str) -> None:
     with pytest.raises(UsageError, match=f"'{output}' would overwrite {what}"):
-        require_outputs(RUN, RECIPE, Path(output))
+        require_outputs(RUN, INPUTS, Path(output))
 
 
 def test_a_link_to_an_input_is_that_input(folder: Path) -> None:
     (folder / "link.onnx").symlink_to("model.onnx")
     with pytest.raises(UsageError, match=r"'link.onnx' would overwrite the model"):
-        require_outputs(RUN, RECIPE, Path("link.onnx"))
+        require_outputs(RUN, INPUTS, Path("link.onnx"))
 
 
 def test_an_input_in_the_run_directory_is_protected_too() -> None:
-    recipe = Recipe(model=ModelSettings(path="run/model.float.onnx"))
+    inputs = input_files(Recipe(model=ModelSettings(path="run/model.float.onnx")))
     with pytest.raises(UsageError, match=r"'run/model.float.onnx' would overwrite the model"):
-        require_outputs(RUN, recipe)
+        require_outputs(RUN, inputs)
 
 
 def test_a_folder_in_the_place_of_an_output(folder: Path) -> None:
     (folder / "run/report.md").mkdir(parents=True)
     with pytest.raises(OutputFileError, match=r"'run/report.md': it is a folder"):
-        require_outputs(RUN, RECIPE)
+        require_outputs(RUN, INPUTS)
 
 
 @pytest.mark.parametrize("run", ["model.py", "model.py/below"])
 def test_a_file_in_the_place_of_a_folder(run: str) -> None:
     with pytest.raises(OutputFileError, match=r"'model.py' is a file, a folder is wanted"):
-        require_outputs(RunDirectory(Path(run)), Recipe())
+        require_outputs(RunDirectory(Path(run)), {})
 
 
 def test_a_read_only_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(OutputFileError, match=r"the folder '\.' is read-only"):
-        require_outputs(RUN, RECIPE)
+        require_outputs(RUN, INPUTS)
 
 
 def test_a_name_that_is_too_long() -> None:
     with pytest.raises(OutputFileError, match="too long"):
-        require_outputs(RunDirectory(Path("x" * 300)), Recipe())
+        require_outputs(RunDirectory(Path("x" * 300)), {})
 
 
 @pytest.mark.parametrize(
     ("arch", "file"), [("/a/model.py:build", "/a/model.py"), ("package.module:build", None), (None, None)]
 )
 def test_the_architecture_s_file(arch: str | None, file: str | None) -> None:
-    assert arch_file(Recipe(model=ModelSettings(arch=arch))) == file
+    assert arch_file(arch) == file

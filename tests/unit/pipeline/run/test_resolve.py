@@ -26,39 +26,41 @@ def write(name: str, size: int) -> Path:
 
 
 def test_the_preset_lies_beneath_everything() -> None:
-    assert resolve(Request(settings={})).calibration.batch_size == 32
+    assert resolve(Request(settings={})).recipe.calibration.batch_size == 32
 
 
 def test_each_layer_overrides_the_one_beneath() -> None:
     write("ptq.toml", 1)
-    assert resolve(Request(settings={})).calibration.batch_size == 1
+    assert resolve(Request(settings={})).recipe.calibration.batch_size == 1
     recipe = write("recipe.toml", 2)
-    assert resolve(Request(settings={}, recipe_file=recipe)).calibration.batch_size == 2
+    assert resolve(Request(settings={}, recipe_file=recipe)).recipe.calibration.batch_size == 2
     earlier = batch_size(3, "earlier flags")
-    assert resolve(Request(settings={}, recipe_file=recipe), earlier=earlier).calibration.batch_size == 3
+    assert (
+        resolve(Request(settings={}, recipe_file=recipe), earlier=earlier).recipe.calibration.batch_size == 3
+    )
     flags = Request(settings={"batch_size": 4}, recipe_file=recipe)
-    assert resolve(flags, earlier=earlier).calibration.batch_size == 4
+    assert resolve(flags, earlier=earlier).recipe.calibration.batch_size == 4
 
 
 def test_the_run_s_own_recipe_counts_only_where_there_is_no_other() -> None:
     own = batch_size(9, "the run")
-    assert resolve(Request(settings={}), otherwise=own).calibration.batch_size == 9
+    assert resolve(Request(settings={}), otherwise=own).recipe.calibration.batch_size == 9
     recipe = write("recipe.toml", 2)
-    assert resolve(Request(settings={}, recipe_file=recipe), otherwise=own).calibration.batch_size == 2
+    assert resolve(Request(settings={}, recipe_file=recipe), otherwise=own).recipe.calibration.batch_size == 2
     write("ptq.toml", 1)
-    assert resolve(Request(settings={}), otherwise=own).calibration.batch_size == 1
+    assert resolve(Request(settings={}), otherwise=own).recipe.calibration.batch_size == 1
 
 
 def test_a_model_named_as_an_argument_overrides_the_recipe() -> None:
     Path("ptq.toml").write_text('[model]\npath = "a.pt"\n')
-    assert resolve(Request(settings={}, model=Path("b.pt"))).model.path == str(Path("b.pt").absolute())
+    assert resolve(Request(settings={}, model=Path("b.pt"))).recipe.model.path == str(Path("b.pt").absolute())
 
 
 def test_relative_paths_start_where_they_were_named(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     recipe = Path("recipes/r.toml")
     recipe.write_text('[model]\npath = "m.pt"\narch = "m.py:build"\n')
-    resolved = resolve(Request(settings={"data": "calib.npz"}, recipe_file=recipe))
+    resolved = resolve(Request(settings={"data": "calib.npz"}, recipe_file=recipe)).recipe
     assert resolved.model.path == str(tmp_path / "recipes/m.pt")
     assert resolved.model.arch == f"{tmp_path}/recipes/m.py:build"
     assert resolved.calibration.data == str(tmp_path / "calib.npz")
@@ -89,7 +91,7 @@ def test_names_are_looked_up_before_any_work(
 
 @pytest.mark.parametrize("limit", ["sqnr_db", "sqnr_db[second output]", "top1"])
 def test_a_limit_on_any_output_is_allowed(limit: str) -> None:
-    assert resolve(Request(settings={"min": {limit: 0.5}})).gate.min == {limit: 0.5}
+    assert resolve(Request(settings={"min": {limit: 0.5}})).recipe.gate.min == {limit: 0.5}
 
 
 def test_ptq_toml_that_is_no_file_is_an_error(tmp_path: Path) -> None:
