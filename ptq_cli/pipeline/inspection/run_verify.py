@@ -22,10 +22,11 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import VERSION
+from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.qdq.read.pair_grids import grid_of, restored_by
+from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe

@@ -26,16 +26,9 @@ from ptq_cli.plan.refusals import (
     output_refusal,
 )
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
-from ptq_cli.qdq.read.pair_grids import (
-    Grid,
-    float_reader,
-    grid_of,
-    has_scale_of_products,
-    is_constant_pair,
-    quantizers_behind,
-    restored_by,
-    stored_integers,
-)
+from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of, has_scale_of_products
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 
 def float_reason(node: ir.Node, target: Target) -> str:

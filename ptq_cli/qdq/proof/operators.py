@@ -12,15 +12,12 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import Target
+from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.qdq.proof.kernels import Kernel
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
-from ptq_cli.qdq.read.pair_grids import (
-    grid_of,
-    is_unpacking,
-    restored_by,
-    stored_integers,
-)
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import is_unpacking, stored_integers
 
 OUT_OF_PLACE = "ONNX Runtime leaves it in float, for a reason that the target's rules do not know"
 SIGNED = (

@@ -13,12 +13,8 @@ from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
-from ptq_cli.qdq.read.pair_grids import (
-    UNPACKING,
-    grid_of,
-    is_unpacking,
-    stored_integers,
-)
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacking, stored_integers
 
 
 @dataclass(frozen=True)

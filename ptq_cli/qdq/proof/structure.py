@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.already_quantized import has_parameters_of
-from ptq_cli.qdq.read.pair_grids import is_unpacked
+from ptq_cli.qdq.read.stored_constants import is_unpacked
 
 TakesIntegers = Callable[[ir.Node], bool]
 

@@ -21,14 +21,8 @@ from ptq_cli.qdq.proof.target_rules import (
     storage_faults,
 )
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
-from ptq_cli.qdq.read.pair_grids import (
-    FORMATS,
-    Grid,
-    grid_of,
-    has_scale_of_products,
-    is_constant_pair,
-    stored_integers,
-)
+from ptq_cli.qdq.read.pair_grids import FORMATS, Grid, grid_of, has_scale_of_products
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 
 @dataclass(frozen=True)

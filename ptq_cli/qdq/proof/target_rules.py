@@ -11,7 +11,9 @@ from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, mov
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.metadata import has_chosen_layers
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of, is_constant_pair, restored_by
+from ptq_cli.qdq.proof.carried_pairs import restored_by
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.stored_constants import is_constant_pair
 
 WIDE_OPSET = 21
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)

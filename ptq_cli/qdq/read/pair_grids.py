@@ -1,6 +1,5 @@
 """What a QuantizeLinear or DequantizeLinear of any file says: scale, zero point, type, axis."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +11,7 @@ from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.neighbours import rule_of
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
-UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
-"""What may stand between a constant as it is stored and its DequantizeLinear."""
-CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
 SCALE_TOLERANCE = 1e-3
 """A bias scale may differ by so much from the product of the two that integer kernels take for it."""
 FORMATS = {
@@ -120,26 +112,6 @@ def _equal(one: Array | None, other: Array | None) -> bool:
     return one is not None and other is not None and np.array_equal(one.reshape(-1), other.reshape(-1))
 
 
-def stored_integers(node: ir.Node) -> ir.Value | None:
-    """Return the constant that a DequantizeLinear reads, past what unpacks it; None where it is computed."""
-    value = node.inputs[0]
-    while value is not None and value.const_value is None:
-        producer = value.producer()
-        if producer is None or producer.op_type not in UNPACKING:
-            return None
-        value = producer.inputs[0]
-    return value
-
-
-def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
-        return False
-    return is_constant(producer.inputs[0])
-
-
 def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bool:
     """Tell whether a bias has the scale of its input times that of its weight, or one of them is computed."""
     scales = [grid_of(item).scale for item in (bias, source, weight)]
@@ -150,63 +122,3 @@ def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bo
     if found.size not in (1, wanted.size) and wanted.size != 1:
         return False
     return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
-
-
-def is_unpacking(node: ir.Node) -> bool:
-    """Tell whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
-    if node.op_type not in UNPACKING or not all(map(is_unpacked, node.inputs)):
-        return False
-    readers = [use.node for output in node.outputs for use in output.uses()]
-    return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
-
-
-def is_unpacked(value: ir.Value | None) -> bool:
-    """Tell whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
-    producer = value.producer() if value is not None else None
-    if producer is not None:
-        return producer.op_type in UNPACKING and all(map(is_unpacked, producer.inputs))
-    return value is None or value.const_value is not None
-
-
-def _carries_pairs(node: ir.Node, target: Target) -> bool:
-    """Tell whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
-    rule = rule_of(node, target)
-    if rule is None or rule.kind != "same":
-        return False
-    return target.runtime != ONNXRUNTIME or node.op_type in CARRIED_PAST
-
-
-def restored_by(value: ir.Value | None, target: Target) -> ir.Node | None:
-    """Return the DequantizeLinear that a value comes from, past operators that move values; None if none."""
-    while value is not None:
-        producer = value.producer()
-        if producer is None or producer.op_type == DEQUANTIZE:
-            return producer
-        if not _carries_pairs(producer, target):
-            return None
-        value = producer.inputs[0]
-    return None
-
-
-def quantizers_behind(value: ir.Value, target: Target) -> Iterator[ir.Node]:
-    """Yield the QuantizeLinears that a value reaches, past operators that move values."""
-    for reader, index in value.uses():
-        if reader.op_type == QUANTIZE and index == 0:
-            yield reader
-        elif index == 0 and _carries_pairs(reader, target):
-            yield from quantizers_behind(reader.outputs[0], target)
-
-
-def float_reader(value: ir.Value, target: Target) -> str:
-    """Return who reads a value as floats, in words; an empty string if nobody does."""
-    if value.is_graph_output():
-        return f"'{value.name}' is an output of the model"
-    for reader, index in value.uses():
-        if reader.op_type == QUANTIZE and index == 0:
-            continue
-        if index == 0 and _carries_pairs(reader, target):
-            if found := float_reader(reader.outputs[0], target):
-                return found
-            continue
-        return f"{reader.op_type} '{reader.name}' reads '{value.name}'"
-    return ""

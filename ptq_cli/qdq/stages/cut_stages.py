@@ -198,10 +198,11 @@ class _FormMaker:
         return Form(serialize(part), tuple(inputs.values()), tuple(outputs.values()))
 
     def _outgoing(self, own: Sequence[ir.Node]) -> Iterator[tuple[ir.Value, Port]]:
+        inside = set(own)
         for node in own:
             for value in node.outputs:
                 pair = self._of_source.get(value)
-                readers = {*self._readers.get(value, ())} - {*own}
+                readers = set(self._readers.get(value, ())) - inside
                 if pair is not None:
                     readers.discard(pair.quantize)
                 if readers or value.is_graph_output():

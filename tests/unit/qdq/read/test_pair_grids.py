@@ -3,8 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.read.pair_grids import float_reader, grid_of, quantizers_behind, restored_by
+from ptq_cli.qdq.read.pair_grids import grid_of
 from tests.unit.plan.graphs import build
 
 PAIR = """(float[N,4] x) => (float[4,N] y) <
@@ -43,17 +42,10 @@ def test_the_integers_of_a_file_without_types_are_those_of_the_zero_point(zeros)
     assert [grid_of(node).dtype for node in model.graph][:2] == [ir.DataType.INT8, ir.DataType.INT8]
 
 
-@pytest.mark.parametrize(("op", "carried"), [("Transpose<perm=[1,0]>(x)", True), ("Expand(x, k)", False)])
-def test_onnx_runtime_carries_pairs_past_some_operators_only(op, carried):
-    text = f"""(float[2,2] x) => (float[2,2] y) <float s = {{0.5}}, uint8 z = {{3}}, int64[2] k = {{2, 2}}> {{
-        m = {op} q = QuantizeLinear(m, s, z) y = DequantizeLinear(q, s, z) }}"""
-    value = build(text).graph.inputs[0]
-    target = load_target("ort-cpu")
-    assert any(quantizers_behind(value, target)) == carried
-    assert (float_reader(value, target) == "") == carried
-
-
-def test_a_value_is_restored_past_what_moves_it():
+def test_the_arithmetic_takes_one_scale_of_known_integers():
     found = nodes(PAIR)
-    assert restored_by(found["y"].outputs[0], load_target("ort-cpu")) is found["d"]
-    assert restored_by(found["q"].inputs[0], load_target("ort-cpu")) is None
+    parameters = grid_of(found["d"]).parameters
+    assert parameters is not None
+    assert (parameters.format.name, float(parameters.scale), int(parameters.zero_point)) == ("uint8", 0.5, 3)
+    several = nodes(PAIR.replace("float s = {0.5}", "float[4] s = {1, 2, 3, 4}").replace("x, s, z)", "x, s)"))
+    assert grid_of(several["q"]).parameters is None

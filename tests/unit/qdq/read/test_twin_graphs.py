@@ -1,11 +1,12 @@
 """What a quantized file holds beside its float model."""
 
 import numpy as np
+import pytest
 
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
-from ptq_cli.qdq.read.graph_parts import values_read
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from tests.unit.plan.graphs import build, quantized
 from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins, twins_of
@@ -56,18 +57,6 @@ def test_pairs_that_the_float_model_holds_are_its_own() -> None:
     assert (graphs.pairs, graphs.constants, graphs.inserted) == ({}, (), frozenset())
 
 
-def test_a_graph_inside_a_node_reads_what_is_around_it() -> None:
-    model = build(
-        """(bool c, float[n] x) => (float[n] y) {
-            y = If (c) <
-                then_branch = a () => (float[n] t) { t = Neg (x) },
-                else_branch = b () => (float[n] e) { half = Abs (x) e = Neg (half) }
-            >
-        }"""
-    )
-    assert {value.name for value in values_read(model.graph.node(0))} == {"c", "x"}
-
-
 def test_a_weight_that_is_quantized_as_it_is_loaded_is_a_constant_too() -> None:
     model = build("(float[n, 4] x) => (float[n, 3] y) <float[4, 3] w> { [fc] y = MatMul (x, w) }")
     plan = make_plan(model, load_target("tensorrt"))
@@ -77,3 +66,10 @@ def test_a_weight_that_is_quantized_as_it_is_loaded_is_a_constant_too() -> None:
     assert (constant.tensor, found.dtype, found.axis) == ("w", "int8", 1)
     assert found.integers is not None and np.abs(found.integers).max() == 127
     assert list(twins.graphs.pairs) == ["x"]
+
+
+def test_a_pair_without_a_scale_of_its_own_is_refused() -> None:
+    graphs = make_twins(CHAIN).graphs
+    graphs.pairs["r1"].quantize.replace_input_with(1, graphs.float_model.graph.inputs[0])
+    with pytest.raises(InvalidOnnxError, match="'r1/QuantizeLinear' of the quantized model has no single"):
+        TwinGraphs(graphs.float_model, graphs.quantized_model)
