@@ -12,7 +12,10 @@ from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import map_locations, resolve_location
 from ptq_cli.recipe.schema import Recipe
 
-PRESETS = Path(__file__).parent.parent / "configs"
+PACKAGE = Path(__file__).parents[1]
+CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
+"""An installation has it in the package, a checkout beside it."""
+PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
 QUANTIZED = ("weights", "activations")

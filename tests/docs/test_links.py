@@ -15,6 +15,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
+        ROOT / "configs" / "README.md",
         *(ROOT / "sample_models").glob("*/README.md"),
     ]
 )

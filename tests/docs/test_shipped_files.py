@@ -1,4 +1,4 @@
-"""Presets, schemas, and the pages that list something, are whole."""
+"""Schemas, and the pages that list something, are whole."""
 
 import json
 import re
@@ -9,24 +9,11 @@ import jsonschema
 import pytest
 
 import ptq_cli
-from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
-def test_there_is_a_preset() -> None:
-    assert preset_names()
-    assert {path.stem for path in PRESETS.iterdir() if path.suffix == ".toml"} == set(preset_names())
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_resolves(name: str, tmp_path: Path) -> None:
-    recipe = resolve(Request(settings={}, preset=name, folder=tmp_path)).recipe
-    assert recipe.model.path is None and recipe.calibration.data is None, "a preset names no files"
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.name)

@@ -200,7 +200,7 @@ def test_unknown_preset_names_the_nearest():
 
 def test_preset_cannot_be_a_path():
     with pytest.raises(UnknownNameError):
-        preset_layer("../configs/int8_ort_cpu")
+        preset_layer("../presets/int8_ort_cpu")
 
 
 def test_flags_override_all_else():
