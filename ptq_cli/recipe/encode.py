@@ -1,13 +1,14 @@
 """The resolved recipe becomes TOML again: the run directory's ``recipe.toml``."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from ptq_cli.recipe.locations import map_locations, relative_location
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import OverrideSettings, Recipe
 
 
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
@@ -34,6 +35,16 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
     sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}
     table = {name: _without_null(section) for name, section in sections.items()}
     return map_locations(table, lambda location: relative_location(location, folder))
+
+
+def overrides_to_tables(overrides: Sequence[OverrideSettings]) -> list[dict[str, Any]]:
+    """Return overrides as tables that hold what they set.
+
+    Example:
+        >>> overrides_to_tables([OverrideSettings(match="conv1", amax="max")])
+        [{'match': 'conv1', 'amax': 'max'}]
+    """
+    return [_without_null(dataclasses.asdict(item)) for item in overrides]
 
 
 def _without_null(section: Any) -> Any:

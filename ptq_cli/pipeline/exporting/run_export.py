@@ -47,8 +47,7 @@ from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
-from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml
 from ptq_cli.report.document.report_document import LayerEntry
 
 COUNTED_NODES = 4000
@@ -165,7 +164,7 @@ def make_export(
     quantize_in_place(model, exposed, decided.parameters)
     prove_powers_of_two(model, placement, exposed)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
-    model.metadata_props.update(_origin(recipe, calibration, method, target.name))
+    model.metadata_props.update(_origin(asked, calibration, method, target.name))
     if not placement.is_plain:
         model.metadata_props.update(_quantizers(placement, exposed))
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
@@ -306,7 +305,7 @@ def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
     )
 
 
-def _origin(recipe: Recipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
+def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
     origin = {
         VERSION: library_versions()["ptq-cli"],
         FLOAT_SHA256: calibration.provenance.model,
@@ -318,5 +317,5 @@ def _origin(recipe: Recipe, calibration: Calibration, method: str, target: str) 
     if method == "percentile":
         origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
     if recipe.override:
-        origin[OVERRIDES] = json.dumps(recipe_to_table(recipe, Path())["override"])
+        origin[OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
     return origin

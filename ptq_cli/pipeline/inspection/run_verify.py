@@ -1,6 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import ImageSettings
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import OutputComparison, Verification
 from ptq_cli.runtime.sizes import measured_shapes
@@ -88,7 +88,9 @@ def run_verify(
     is_run = target.runtime == ONNXRUNTIME
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
     kernels = find_kernels(graph) if is_run else None
-    samples = _samples(graph, resolved.recipe, made_up=options.made_up)
+    recipe = resolved.recipe
+    data, shapes = recipe.calibration.data or recipe.evaluation.data, recipe.model.input_shape
+    samples = _samples(graph, data, recipe.image, shapes, made_up=options.made_up)
     work = _work(graph, samples)
     return Verification(
         model=str(path),
@@ -131,15 +133,21 @@ class _Samples:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def _samples(graph: ir.Model, recipe: Recipe, *, made_up: bool) -> _Samples:
+def _samples(
+    graph: ir.Model,
+    data: str | None,
+    image: ImageSettings,
+    given: Mapping[str, Sequence[int]],
+    *,
+    made_up: bool,
+) -> _Samples:
     inputs = input_specs(graph)
     fixed = own_batch_size(inputs)
     batch = fixed or BATCH
-    data = recipe.calibration.data or recipe.evaluation.data
-    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
+    shapes = {name: tuple(shape) for name, shape in given.items()}
     if data is not None:
         count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
-        dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
+        dataset = bind_inputs(open_dataset(data, image, samples=count), inputs)
         return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed, shapes)
     if not made_up:
         return _Samples("", (), fixed, shapes)

@@ -88,25 +88,6 @@ file.py:callable
     )
 
 
-def requested_label_metrics(names: Iterable[str]) -> list[str]:
-    """Return which of ptq's ``names`` need labels, each once, in the order given.
-
-    Edge case:
-        A label-free metric may be named too; it is computed anyway, so it asks for nothing.
-
-    Raises:
-        UnknownNameError: no metric has that name.
-
-    Example:
-        >>> requested_label_metrics(["top5", "sqnr_db", "top1", "top5"])
-        ['top5', 'top1']
-    """
-    wanted = list(dict.fromkeys(names))
-    for name in wanted:
-        require_metric(name)
-    return [name for name in wanted if is_label_metric(name)]
-
-
 def make_label_metric(name: str, arguments: dict[str, Any]) -> LabelMetric:
     """Return a new metric of ptq.
 

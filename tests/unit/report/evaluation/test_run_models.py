@@ -10,10 +10,12 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.evaluation.run_models import Evaluation, evaluate_models
+from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, judged_metrics
+from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.score_interval import drop_interval
 from ptq_cli.report.intervals.share_interval import share_interval
+from ptq_cli.report.metrics.spec import metric_specs
 
 SAMPLES, CLASSES = 30, 6
 RNG = np.random.default_rng(7)
@@ -41,7 +43,9 @@ def evaluate(
     float_run: Run, quantized_run: Run, data: Iterator[Batch], *metrics: str, **more: object
 ) -> Evaluation:
     names = more.pop("output_names", ["scores"])
-    return evaluate_models(float_run, quantized_run, data, output_names=names, metrics=metrics, **more)
+    evaluator = Evaluator(names, judged_metrics(metric_specs(metrics), names))
+    run_evaluator(evaluator, Runs(float_run, (quantized_run,)), data, **more)
+    return evaluator.evaluations()[0]
 
 
 def values(evaluation: Evaluation) -> dict[str, float]:
