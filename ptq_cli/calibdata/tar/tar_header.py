@@ -1,5 +1,10 @@
-"""The headers of a tar archive, checked as untrusted input."""
+"""The headers of a tar archive, checked as untrusted input.
 
+``tarfile`` checks a header's checksum and its numbers. What it does not decide is decided here: where a name
+has a prefix, that a size is not negative, and which kinds are refused.
+"""
+
+import tarfile
 from dataclasses import dataclass
 
 from ptq_cli.core.errors import DataFormatError
@@ -20,7 +25,6 @@ _REFUSED = {
     b"K": "a link",
 }
 _POSIX_MAGIC = b"ustar\0"
-_CHECKSUM = slice(148, 156)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,11 @@ def is_tar_header(block: bytes) -> bool:
         >>> is_tar_header(bytes(512)), is_tar_header(b"x" * 512), is_tar_header(b"")
         (True, False, False)
     """
-    return len(block) == BLOCK_BYTES and (not any(block) or _has_checksum(block))
+    try:
+        parse_header(block, "")
+    except DataFormatError:
+        return False
+    return True
 
 
 def parse_header(block: bytes, where: str) -> TarHeader | None:
@@ -72,12 +80,20 @@ def parse_header(block: bytes, where: str) -> TarHeader | None:
         raise DataFormatError(f"{where} is truncated inside a header", hint="create or download it again")
     if not any(block):
         return None
-    if not _has_checksum(block):
-        raise DataFormatError(f"{where} is damaged: a header has a wrong checksum", hint="download it again")
+    try:
+        size = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape").size
+    except tarfile.HeaderError as error:
+        raise DataFormatError(
+            f"{where} is damaged: a header has a wrong checksum or an invalid number",
+            hint="download it again",
+        ) from error
+    if size < 0:
+        raise DataFormatError(f"{where} is damaged: a header has the size {size}", hint="download it again")
     name = _text(block[:100])
+    # GNU keeps times where POSIX has the prefix; tarfile reads either as one.
     if block[257:263] == _POSIX_MAGIC and (prefix := _text(block[345:500])):
         name = prefix + b"/" + name
-    return TarHeader(name, _number(block[124:136], where), block[156:157])
+    return TarHeader(name, size, block[156:157])
 
 
 def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
@@ -112,25 +128,6 @@ def refused_kind(kind: bytes) -> str:
         ('a symbolic link', "of unknown type b'Z'")
     """
     return _REFUSED.get(kind, f"of unknown type {kind!r}")
-
-
-def _has_checksum(block: bytes) -> bool:
-    stored = _text(block[_CHECKSUM]).strip()
-    if not stored or len(stored) > 8 or stored.strip(b"01234567"):
-        return False
-    # The checksum is taken as if its own field held spaces.
-    return int(stored, 8) == sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
-
-
-def _number(field: bytes, where: str) -> int:
-    if field[0] == 0x80:  # GNU's base 256, for what needs more than eleven octal digits
-        return int.from_bytes(field[1:], "big")
-    digits = _text(field).strip()
-    if digits.strip(b"01234567"):
-        raise DataFormatError(
-            f"{where} is damaged: a header has the size {field!r}", hint="download it again"
-        )
-    return int(digits or b"0", 8)
 
 
 def _text(field: bytes) -> bytes:

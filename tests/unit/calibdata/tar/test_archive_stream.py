@@ -188,3 +188,12 @@ def test_memory_follows_what_is_there_and_not_what_is_claimed():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1e6
+
+
+@pytest.mark.parametrize("size", [b"0000001_000\0", b"+0000001000\0", b"-0000001000\0"])
+def test_a_size_that_is_read_laxly_ends_in_an_error(size):
+    content = bytearray(tar([("1.cls", b"1" * 2048), ("2.cls", b"2")]))
+    content[124:136] = size
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    refused(bytes(content), "damaged: a header has")
