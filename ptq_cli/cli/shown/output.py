@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from ptq_cli.cli.quiet import is_quiet
+from ptq_cli.cli.quiet_flag import is_quiet
 from ptq_cli.cli.shown.printable import printable
 from ptq_cli.report.text.summary import Table
 
