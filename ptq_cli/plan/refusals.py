@@ -68,7 +68,7 @@ def output_refusal(node: ir.Node, moved: int = 1) -> str:
     if any(read[moved:]):
         return f"its second output '{node.outputs[read.index(True, moved)].name}' is read too"
     if not all(read[:moved]):
-        return f"its output '{node.outputs[read.index(False)].name}' is read by nobody, and cannot be a pair"
+        return f"its output '{node.outputs[read.index(False)].name}' is not read, so it cannot be a pair"
     return ""
 
 

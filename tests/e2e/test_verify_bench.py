@@ -42,7 +42,7 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
     assert values["verdict"] == "fail"
     assert values["integer_share"] < 0.95
     (conv_values,) = [item for item in values["operators"] if item["op"] == "Conv"]
-    assert conv_values["reason"] == "its input 'x' is not quantized: the model's own"
+    assert conv_values["reason"] == "its input 'x' is not quantized: it is a model input"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Why an operator of a quantized graph stays float: the target's rule, in words."""
+"""Why an operator of a quantized graph stays in float, as a sentence for each rule of the target."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,14 +32,14 @@ from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 
 def float_reason(node: ir.Node, target: Target) -> str:
-    """Return why a target computes a node in float, or an empty string where its rules make it integer.
+    """Return why a target computes a node in float, or an empty string if its rules make it integer.
 
-    Unlike the planner's reasons, these are of a graph that holds its Q/DQ already, whoever placed them. Of a
-    target that ONNX Runtime executes they say, too, what ONNX Runtime was measured to do with a graph.
+    The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
+    placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
 
     Args:
-        node: of a graph whose constants are initializers.
-        target: whose rules are asked.
+        node: a node of a graph whose constants are initializers.
+        target: the target whose rules apply.
     """
     rule = rule_of(node, target)
     if rule is None:
@@ -53,9 +53,11 @@ def float_reason(node: ir.Node, target: Target) -> str:
 
 
 def _float_form(node: ir.Node, target: Target) -> str:
-    """Return what stands here in the form of another operator, or an empty string."""
+    """Return the reason for a node that is the float form of another operator, or an empty string."""
     spelled = [name for name, rule in target.op.items() if rule.float_form == node.op_type]
-    return f"is {spelled[0]} of floats, in a form that is not merged into a slower kernel" if spelled else ""
+    return (
+        f"is {spelled[0]} of floats, written so that it is not merged into a slower kernel" if spelled else ""
+    )
 
 
 def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
@@ -72,7 +74,7 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
     if rule.output == "always":
         yield output
     elif output and (follower := _merging(node, rule, target)):
-        yield f"merged into {follower.op_type} '{follower.name}' behind it, in float: {output}"
+        yield f"merged into {follower.op_type} '{follower.name}' after it, in float: {output}"
 
 
 def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float: bool) -> str:
@@ -83,7 +85,7 @@ def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float
     if producer is not None and is_pair_node(producer):
         return f"its bias '{bias.name}' is {_name(grid_of(producer).dtype)}, not int32"
     if result_is_float:
-        return f"neither is its bias '{bias.name}' int32, nor its result quantized"
+        return f"its bias '{bias.name}' is not int32, and its result is not quantized"
     return bias_refusal(bias)
 
 
@@ -94,11 +96,15 @@ def _scale_reason(node: ir.Node, rule: OpRule, bias: ir.Value | None, target: Ta
     if bias is None or producer is None or source is None or weight is None:
         return ""
     fits = has_scale_of_products(producer, source, weight)
-    return "" if fits else f"its bias '{bias.name}' has another scale than its input times its weight"
+    return (
+        ""
+        if fits
+        else f"its bias '{bias.name}' does not have the scale of its input times that of its weight"
+    )
 
 
 def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
-    """Return the operator that a runtime merges a node into, in float, before it looks for integers."""
+    """Return the operator that a runtime merges a node into, in float, before it places integer kernels."""
     uses = list(node.outputs[0].uses())
     follower = uses[0].node if len(uses) == 1 else None
     behind = rule_of(follower, target)
@@ -106,7 +112,7 @@ def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
         return follower if follower.outputs[0].uses() and target.runtime == ONNXRUNTIME else None
     follower = sole_reader(node.outputs[0])
     if follower is None or any(_is_int32(value) for value in follower.inputs if value is not None):
-        return None  # A vector of int32 becomes the bias of an integer Gemm.
+        return None  # An int32 vector becomes the bias of an integer Gemm.
     source = node.inputs[0]
     fixed = follower.op_type == "Add" and source is not None and has_fixed_shape(source)
     adds_vector = any(_is_vector(value, node.outputs[0]) for value in follower.inputs if value is not None)
@@ -147,7 +153,7 @@ def _same(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
         if value is not None and any(value is item for item in moved):
             yield _input_reason(value, "input", target)
         elif value is not None and is_pair_node(value.producer()):
-            yield f"its input '{value.name}', which is none of the values that it moves, is quantized"
+            yield f"its input '{value.name}' is quantized, but is not one of the values that it moves"
     sources = [restored_by(value, target) for value in moved]
     grids = [grid_of(source) for source in sources if source is not None]
     for output in outputs:
@@ -169,13 +175,15 @@ def _input_reason(value: ir.Value, what: str, target: Target) -> str:
     source = restored_by(value, target)
     if source is not None:
         computed = stored_integers(source) is None and not is_constant_pair(source)
-        several = "has a scale for each index of an axis, which no integer kernel reads"
+        several = "has one scale per index of an axis, and no integer kernel supports that"
         return f"its {what} '{value.name}' {several}" if computed and grid_of(source).per_axis else ""
     if is_constant(value):
         return f"its {what} '{value.name}' is a float constant"
     producer = value.producer()
     origin = (
-        f"it comes from {producer.op_type} '{producer.name}'" if producer is not None else "the model's own"
+        f"it comes from {producer.op_type} '{producer.name}'"
+        if producer is not None
+        else "it is a model input"
     )
     return f"its {what} '{value.name}' is not quantized: {origin}"
 
@@ -184,24 +192,24 @@ def _types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
     grids = _grids(node, indices, target)
     for grid in grids:
         if grid.block_size:
-            return "it has a scale for each block, which no integer kernel reads"
+            return "it has one scale per block, and no integer kernel supports that"
         if grid.scale is None or grid.zero_point is None:
             return "its scale is computed at run time"
         if _name(grid.dtype) not in _read_formats(target):
             return (
-                f"it reads {_name(grid.dtype)}, and target {target.name} computes {_read_formats(target)[0]}"
+                f"it reads {_name(grid.dtype)}, but target {target.name} computes {_read_formats(target)[0]}"
             )
     names = [_name(grid.dtype) for grid in grids]
     if target.runtime == ONNXRUNTIME and names[:2] == ["int8", "uint8"]:
-        return "it reads int8 and uint8 in this order, for which there is no integer kernel"
+        return "it reads int8 and uint8 in this order, and there is no integer kernel for that"
     results = [_name(grid_of(item).dtype) for item in quantizers_behind(node.outputs[0], target)]
     if names and results and results[0] != names[0]:
-        return f"it reads {names[0]} and gives {results[0]}"
+        return f"it reads {names[0]} and returns {results[0]}"
     return ""
 
 
 def _read_formats(target: Target) -> list[str]:
-    """Return the integers that a target's kernels read, of activations and weights."""
+    """Return the integer formats that a target's kernels read, of activations and weights."""
     if target.runtime == ONNXRUNTIME:
         return ["8 bits", "uint8", "int8"]
     results = [rule.result.format for rule in target.op.values() if rule.result is not None]
@@ -214,7 +222,7 @@ def _grids(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:
 
 
 def _output_reason(node: ir.Node, target: Target) -> str:
-    """Return why what a node gives is not an integer right away."""
+    """Return why a node's result is not quantized directly."""
     output = node.outputs[0]
     clamp = clamp_behind(node, Rules(target))
     if clamp is not None:
@@ -229,17 +237,17 @@ def _output_reason(node: ir.Node, target: Target) -> str:
 def _result_reason(output: ir.Value, target: Target) -> str:
     reader = float_reader(output, target)
     if not any(quantizers_behind(output, target)):
-        return f"its result is not quantized: {reader or 'nobody reads it'}"
-    return f"its result is read as floats, too: {reader}" if reader else ""
+        return f"its result is not quantized: {reader or 'nothing reads it'}"
+    return f"its result is also read as floats: {reader}" if reader else ""
 
 
 def _cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
-    """Return why a Relu or Clip is not redundant before a grid, or an empty string where it is.
+    """Return why a Relu or Clip is not redundant before a grid, or an empty string if it is.
 
-    A bound within half a step of the grid's end cuts nothing that the grid could hold.
+    A bound within half a step of the grid's end clips nothing that the grid could represent.
     """
     ends = grid.ends
-    # Other runtimes have kernels with the clamp inside.
+    # Other runtimes have kernels that include the clamp.
     if ends is None or grid.scale is None or target.runtime != ONNXRUNTIME:
         return ""
     low, high = (0.0, math.inf) if clamp.op_type == "Relu" else _bounds(clamp)
@@ -247,8 +255,8 @@ def _cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
     for bound, end, beyond in ((low, ends[0], ends[0] < low - half), (high, ends[1], ends[1] > high + half)):
         if beyond:
             return (
-                f"{clamp.op_type} '{clamp.name}' stays: it cuts at {bound:.4g}, the grid behind it reaches "
-                f"{end:.4g}"
+                f"{clamp.op_type} '{clamp.name}' is needed: it clips at {bound:.4g}, but the grid "
+                f"after it reaches {end:.4g}"
             )
     return ""
 

@@ -1,4 +1,4 @@
-"""Proof: each operator of a quantized graph, whether it computes in integers, and why not."""
+"""Proof: whether each operator of a quantized graph computes in integers, and if not, why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import is_unpacking, stored_integers
 
-OUT_OF_PLACE = "ONNX Runtime leaves it in float, for a reason that the target's rules do not know"
+OUT_OF_PLACE = "ONNX Runtime leaves it in float, and no rule of the target explains why"
 SIGNED = (
-    "its activations are int8: ONNX Runtime turns some of them into uint8 on x86, and finds no kernel where "
-    "an operator's inputs and result then differ"
+    "its activations are int8: ONNX Runtime converts some of them to uint8 on x86, and has no kernel if an "
+    "operator's inputs and result then differ"
 )
-ONCE = "computed once, as the model is loaded"
+ONCE = "computed once, when the model is loaded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class OperatorProof:
     """Where an operator computes.
 
     Attributes:
-        name: the node's.
+        name: the node's name.
         op: its operator type.
         placement: ``"integer"``, ``"float"``, or ``"part"`` of another operator, which the reason names.
-        kernel: the operator type of ONNX Runtime's kernel; empty for a part, and where a target's rules alone
-            were asked.
-        multiply_accumulates: how much it computes; None where that is not known.
+        kernel: the operator type of ONNX Runtime's kernel; empty for a part, and if only the target's rules
+            were checked.
+        multiply_accumulates: how much it computes; None if that is not known.
         reason: why it is float, or what it is part of; empty for integer.
-        quantized: it reads or gives a quantized tensor.
+        quantized: whether it reads or returns a quantized tensor.
     """
 
     name: str
@@ -54,13 +54,13 @@ class OperatorProof:
 def prove_operators(
     model: ir.Model, target: Target, work: MultiplyAccumulates, kernels: Mapping[str, Kernel] | None
 ) -> tuple[OperatorProof, ...]:
-    """Return what becomes of each operator, in graph order, without pairs and what unpacks their constants.
+    """Return how each operator is computed, in graph order, without Q/DQ pairs and operators that unpack.
 
     Args:
-        model: a quantized graph; constants are initializers, nodes have names.
-        target: whose rules explain.
-        work: of each node.
-        kernels: what ONNX Runtime made of the nodes; None to go by the target's rules alone.
+        model: a quantized graph; its constants are initializers, and its nodes have names.
+        target: the target whose rules give the reasons.
+        work: the multiply-accumulates of each node.
+        kernels: the kernels that ONNX Runtime chose; None to use only the target's rules.
     """
     return tuple(
         _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
@@ -99,7 +99,7 @@ def _by_rules(node: ir.Node, target: Target) -> Placed:
 
 
 def _is_integer_form(node: ir.Node, target: Target) -> bool:
-    """Tell whether a node is an operator of integers, or moves the integers that one gives."""
+    """Return whether a node is an operator on integers, or moves integers that such an operator returns."""
     current: ir.Node | None = node
     while current is not None and not is_integer_operator(current.op_type):
         rule, source = rule_of(current, target), current.inputs[0] if current.inputs else None

@@ -1,4 +1,4 @@
-"""Proof: a quantized graph is well formed, whatever made it."""
+"""Proof: a quantized graph is well formed, whatever tool wrote it."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,16 +12,16 @@ TakesIntegers = Callable[[ir.Node], bool]
 
 
 def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
-    """Yield what is wrong with the Q/DQ structure of a model; nothing if it is right.
+    """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
-    Checked: each QuantizeLinear is read, and by DequantizeLinears of the same parameters only; each
-    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
-    are positive and finite. A model may also take and give integers.
+    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters; each
+    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales are
+    positive and finite. A model may also have integer inputs and outputs.
 
     Args:
         model: a quantized graph.
-        takes_integers: tells of an operator whether it may stand between a QuantizeLinear and a
-            DequantizeLinear, as a QLinearConv may where a runtime has one.
+        takes_integers: returns whether an operator may be between a QuantizeLinear and a DequantizeLinear,
+            as a QLinearConv may if the runtime has one.
     """
     for node in model.graph:
         if node.op_type == QUANTIZE:
@@ -33,14 +33,15 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
 def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[str]:
     readers = [reader for reader, _ in node.outputs[0].uses()]
     if not readers and not node.outputs[0].is_graph_output():
-        yield f"'{node.name}' is read by nobody"
+        yield f"'{node.name}' is not read by any node"
     for reader in readers:
         if takes_integers(reader):
             continue
         if reader.op_type != DEQUANTIZE:
-            yield f"'{node.name}' is read by {reader.op_type} '{reader.name}', not by a DequantizeLinear"
+            found = f"{reader.op_type} '{reader.name}'"
+            yield f"'{node.name}' is read by {found}, which is not a DequantizeLinear"
         elif not has_parameters_of(node, reader):
-            yield f"'{reader.name}' has other parameters than '{node.name}'"
+            yield f"'{reader.name}' does not have the parameters of '{node.name}'"
 
 
 def _is_integer(source: ir.Value, takes_integers: TakesIntegers) -> bool:
@@ -55,7 +56,7 @@ def _dequantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator
     if source is not None and not _is_integer(source, takes_integers):
         yield f"'{node.name}' reads neither a QuantizeLinear nor a constant"
     if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
-        yield f"'{node.name}' is read by nobody"
+        yield f"'{node.name}' is not read by any node"
     values = scale.const_value.numpy() if scale is not None and scale.const_value is not None else None
     if values is not None and not ((values > 0) & (values < float("inf"))).all():
         yield f"'{node.name}' has a scale that is not positive and finite"

@@ -1,4 +1,4 @@
-"""Proof: the Q/DQ of a graph are as the target's table asks, whoever placed them."""
+"""Proof: the Q/DQ of a graph follow the target's rules, whoever placed them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 @dataclass(frozen=True)
 class Fault:
-    """A rule that a graph breaks.
+    """A place where a graph breaks a rule.
 
     Attributes:
-        rule: its name.
-        text: what breaks it, with names.
+        rule: the rule's name.
+        text: what breaks it, with the names of nodes.
     """
 
     rule: str
@@ -43,8 +43,8 @@ class Rule:
     """A rule that is checked.
 
     Attributes:
-        name: for the terminal and JSON.
-        asks: what it asks, in words.
+        name: its name on the terminal and in JSON.
+        asks: what it requires, in words.
         faults: yields what breaks it.
     """
 
@@ -54,11 +54,11 @@ class Rule:
 
 
 def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
-    """Yield what of a quantized graph the target's table does not allow; nothing if it is right.
+    """Yield what the target does not allow in a quantized graph; nothing if the graph is correct.
 
     Args:
-        model: constants are initializers, nodes have names.
-        target: whose rules are asked.
+        model: the graph; its constants are initializers, and its nodes have names.
+        target: the target whose rules apply.
     """
     for rule in RULES:
         for text in rule.faults(model, target):
@@ -67,7 +67,7 @@ def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
 
 def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
     def takes_integers(node: ir.Node) -> bool:
-        # Of a file in the form of integer operators, which ONNX Runtime's own tool writes, too.
+        # A file may have integer operators, which ONNX Runtime's own tool also writes.
         rule = rule_of(node, target)
         moves = rule is not None and rule.kind == "same"
         return target.runtime == ONNXRUNTIME and (moves or is_integer_operator(node.op_type))
@@ -86,15 +86,15 @@ def _formats(model: ir.Model, target: Target) -> Iterator[str]:
     for node in _activation_quantizers(model):
         found = grid_of(node).dtype.name.lower()
         if found not in wanted:
-            yield f"'{node.name}' gives {found}, the target wants {' or '.join(wanted)}"
+            yield f"'{node.name}' is {found}, but the target expects {' or '.join(wanted)}"
         if grid_of(node).per_axis or grid_of(node).block_size:
-            yield f"'{node.name}' has several scales, the target wants one for an activation"
+            yield f"'{node.name}' has several scales, but the target expects one scale for an activation"
     if target.runtime == ONNXRUNTIME:
         return  # It has kernels for unsigned weights, too.
     for node, _, dequantize in _weighted(model, target):
         rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
         if found != rule.format and not (rule.packed and found in ("int4", "uint4")):
-            yield f"'{dequantize.name}' gives {found}, the target wants {rule.format} for a weight"
+            yield f"'{dequantize.name}' is {found}, but the target expects {rule.format} for a weight"
 
 
 def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
@@ -102,17 +102,17 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
     for node in weights.values():
         grid = grid_of(node)
         if not _is_zero_point(grid, _centre(grid.dtype)):
-            yield f"'{node.name}': a zero point of the weight is not {_centre(grid.dtype)}"
+            yield f"'{node.name}': the weight's zero point is not {_centre(grid.dtype)}"
     if not target.activation.symmetric:
         return
     for node in _activation_quantizers(model):
         grid = grid_of(node)
-        # Of a type that the target has not, what it wants of its own.
+        # For a type that the target does not have, the zero point of the target's own type.
         is_allowed = grid.dtype.name.lower() in _allowed(target)
         wanted = _centre(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
         if not _is_zero_point(grid, wanted):
             zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
-            yield f"'{node.name}': the zero point is {zero}, the target wants {wanted}"
+            yield f"'{node.name}': the zero point is {zero}, but the target expects {wanted}"
 
 
 def _is_zero_point(grid: Grid, wanted: int) -> bool:
@@ -133,29 +133,30 @@ def _weights(model: ir.Model, target: Target) -> Iterator[str]:
             continue
         axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
         if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
-            yield f"'{dequantize.name}': scales lie along axis {grid.axis}, {node.op_type} wants axis {axis}"
+            found = f"'{dequantize.name}': scales are along axis {grid.axis}"
+            yield f"{found}, but {node.op_type} expects axis {axis}"
         limit = 2 ** (bits - 1)
         stored = integers.const_value if integers is not None else None
         array = stored.numpy() if stored is not None else np.zeros(1)
         if bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
-            yield f"'{dequantize.name}': integers beyond ±{limit}, which sums of 16 bits may not hold"
+            yield f"'{dequantize.name}': integers beyond ±{limit}, for which 16-bit sums can overflow"
 
 
 def _biases(model: ir.Model, target: Target) -> Iterator[str]:
     if target.bias.format == "float":
-        return  # As which it is stored says the storage.
+        return  # The rule "storage" covers it.
     for node, rule, dequantize in _weighted(model, target):
         bias = dequantized_by(input_at(node, rule.bias))
         if bias is None:
             continue
         source = dequantized_by(input_at(node, rule.activations[0]))
         if source is None:
-            yield f"'{bias.name}': the bias of '{node.name}' is stored as integers, its input is not"
+            yield f"'{bias.name}': the bias of '{node.name}' is stored as integers, but its input is not"
             continue
         if not has_scale_of_products(bias, source, dequantize):
             yield (
-                f"'{bias.name}': the bias of '{node.name}' has other scales than its input times its "
-                "weight, which integer kernels take for granted"
+                f"'{bias.name}': the bias of '{node.name}' does not have the scale of its input times that of "
+                "its weight, which integer kernels assume"
             )
 
 
@@ -178,15 +179,25 @@ def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule
 
 RULES = (
     Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
-    Rule("formats", "activations are of the target's integers", _formats),
-    Rule("zero points", "weights are symmetric, and activations where the target is", _zero_points),
-    Rule("weights", "scales lie along the output channels, and integers in the target's bits", _weights),
+    Rule("formats", "activations have the target's integer formats", _formats),
+    Rule("zero points", "weights are symmetric, and activations if the target's are", _zero_points),
+    Rule("weights", "scales are along the output channels, and integers fit the target's bits", _weights),
     Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
-    Rule("storage", "weights are integers or floats behind a pair, as the target takes them", storage_faults),
     Rule(
-        "residuals", "of a sum behind an operator that takes it the other side is quantized", residual_faults
+        "storage",
+        "weights are stored as integers or as floats before a Q/DQ pair, as the target expects",
+        storage_faults,
     ),
-    Rule("results", "results are quantized where a kernel or an operator asks for it", result_faults),
-    Rule("ties", "what moves values, and what the target ties, has one scale on all sides", shared_faults),
-    Rule("opset", "the opset has the target's operators and the graph's integers", opset_faults),
+    Rule(
+        "residuals",
+        "if an operator fuses the sum after it, the other input of the sum is quantized",
+        residual_faults,
+    ),
+    Rule("results", "results are quantized where a kernel or an operator requires it", result_faults),
+    Rule(
+        "ties",
+        "operators that only move values, and those that the target ties, have one scale on all edges",
+        shared_faults,
+    ),
+    Rule("opset", "the opset has the target's operators and the graph's integer types", opset_faults),
 )

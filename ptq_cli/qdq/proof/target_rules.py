@@ -1,4 +1,4 @@
-"""Rules of a target that the whole graph shows: what is stored how, what is quantized, what is tied."""
+"""Rules of a target about the whole graph: how constants are stored, what is quantized, what is tied."""
 
 from collections.abc import Iterator
 
@@ -20,42 +20,42 @@ WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UIN
 
 
 def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield an opset that is older than the target, or the integers of the graph, need."""
+    """Yield a fault if the opset is older than the target or the graph's integer types require."""
     opset = model.opset_imports.get("", 0)
     if opset < target.opset:
-        yield f"the opset is {opset}, the target needs {target.opset}"
+        yield f"the opset is {opset}, but the target needs {target.opset}"
     for node in model.graph:
         if node.op_type == DEQUANTIZE and opset < WIDE_OPSET and grid_of(node).dtype in WIDE:
             yield f"'{node.name}' reads {grid_of(node).dtype.name.lower()}, which needs opset {WIDE_OPSET}"
 
 
 def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield weights that are not stored as the target takes them, and biases where it wants floats."""
+    """Yield weights that are not stored as the target expects, and integer biases if it expects floats."""
     for node in model.graph:
         source = node.inputs[0] if node.op_type == DEQUANTIZE else None
         if target.bias.format == "float" and source is not None and source.dtype == ir.DataType.INT32:
-            yield f"'{node.name}' dequantizes int32, the target takes biases as floats"
+            yield f"'{node.name}' dequantizes int32, but the target expects float biases"
         rule = Rules(target).of(node)
         if rule is None or rule.kind != "compute":
             continue
         bias = dequantized_by(input_at(node, rule.bias))
         if target.bias.format == "float" and bias is not None and grid_of(bias).dtype != ir.DataType.INT32:
-            yield f"'{bias.name}' quantizes the bias of '{node.name}', the target takes biases as floats"
+            yield f"'{bias.name}' quantizes the bias of '{node.name}', but the target expects float biases"
         value = input_at(node, rule.weight)
         dequantize = dequantized_by(value)
         if dequantize is None or grid_of(dequantize).block_size or _is_computed(dequantize):
             continue
         wanted = target.weight_rule(node.op_type).stored
         if is_constant_pair(dequantize) != (wanted == "pairs"):
-            words = "floats behind a pair" if wanted == "pairs" else "integers"
+            words = "floats before a Q/DQ pair" if wanted == "pairs" else "integers"
             yield f"the weight of '{node.name}' is not stored as {words}"
 
 
 def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose result must be quantized and is not, or is and must not be.
+    """Yield operators whose result must be quantized and is not, or must not be quantized and is.
 
-    Of a target that ONNX Runtime executes nothing: what it makes of a graph shows which operators that leaves
-    in float, and a result that is quantized for nobody it computes in integers all the same.
+    Yields nothing for a target that ONNX Runtime executes: its optimized graph shows which operators stay in
+    float, and it computes in integers even if no operator needs the quantized result.
     """
     if target.runtime == ONNXRUNTIME:
         return
@@ -68,16 +68,17 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
             behind = clamp_behind(node, rules)
             results = [item.outputs[0] for item in (node, behind) if item is not None]
             if not any(quantized_by(value) for value in results):
-                yield f"the result of '{node.name}' is not quantized, and the target wants it so"
+                yield f"the result of '{node.name}' is not quantized, but the target requires it"
         else:
             yield from _needless(node, rule, rules)
 
 
 def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield sums of a quantized result that an operator before them takes, with another side in float.
+    """Yield sums that the operator before them fuses although their other input is in float.
 
-    What no target quantizes, a constant or what a mask was added to, is no such side. A file of ptq's with
-    layers that a user keeps in float is not asked: one of them may be that side, or the sum.
+    Inputs that no target quantizes (constants, and values to which a mask was added) do not count. A file
+    that ptq wrote with layers kept in float by the user is not checked, because one of these may be the input
+    or the sum.
     """
     if has_chosen_layers(model):
         return
@@ -95,7 +96,7 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
         for value in moved_inputs(node, rule):
             if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
                 yield (
-                    f"{node.op_type} '{node.name}' goes into '{before.name}', and its other side "
+                    f"{node.op_type} '{node.name}' is fused into '{before.name}', but its other input "
                     f"'{value.name}' is not quantized"
                 )
 
@@ -113,9 +114,9 @@ def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
 
 
 def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose edges must have one scale and zero point, and have several."""
+    """Yield operators whose edges must share one scale and zero point but have several."""
     rules = Rules(target)
-    # ONNX Runtime leaves what moves values from one scale to another in float, and the operators show that.
+    # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
     moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
     for node in model.graph:
         rule = rules.of(node)
@@ -123,7 +124,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
             continue
         outputs = moved_outputs(node, rule)
         if attribute_refusal(node, rule) or (rule.kind == "same" and output_refusal(node, len(outputs))):
-            continue  # It is float, between pairs of its own.
+            continue  # It is computed in float, between Q/DQ pairs of its own.
         clamp = clamp_behind(node, rules) if rule.kind == "join" else None
         results = [*outputs, *(clamp.outputs[:1] if clamp is not None else [])]
         behind = [quantizer for value in results for quantizer in quantized_by(value)]
@@ -136,18 +137,18 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
             if not any(grid.equals(other) for other in grids):
                 grids.append(grid)
         if len(grids) > 1:
-            yield f"the edges of {node.op_type} '{node.name}' have {len(grids)} scales, and must share one"
+            yield f"the edges of {node.op_type} '{node.name}' have {len(grids)} scales, but must share one"
 
 
 def is_quantized(node: ir.Node, rule: OpRule) -> bool:
-    """Tell whether a compute operator reads quantized activations, and a quantized weight if it has one."""
+    """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
     indices = {*rule.activations, *([] if rule.weight is None else [rule.weight])}
     values = [value for index in indices if (value := input_at(node, index)) is not None]
     return bool(values) and all(dequantized_by(value) is not None for value in values)
 
 
 def _is_computed(dequantize: ir.Node) -> bool:
-    """Tell whether a pair quantizes what is computed at run time: both sides of a MatMul may be."""
+    """Return whether a pair quantizes a value computed at run time, as both sides of a MatMul may be."""
     source = dequantize.inputs[0]
     producer = source.producer() if source is not None else None
     return producer is not None and producer.op_type == QUANTIZE and not is_constant_pair(dequantize)
@@ -161,7 +162,7 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
     for quantizer in quantized_by(node.outputs[0]):
         readers = _readers(quantizer)
         if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
-            yield f"the result of '{node.name}' is quantized, and no integer operator reads it"
+            yield f"the result of '{node.name}' is quantized, but no integer operator reads it"
         pair = sole_reader(quantizer.outputs[0]) if sole_reader(node.outputs[0]) is quantizer else None
         reader = sole_reader(pair.outputs[0]) if pair is not None else None
         behind = rules.of(reader)
@@ -169,6 +170,6 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
             continue
         into = f"{reader.op_type} '{reader.name}'"
         if behind.kind == "clamp" and not clamp_refusal(reader):
-            yield f"the result of '{node.name}' is quantized before the {into} that goes into it"
+            yield f"the result of '{node.name}' is quantized before {into}, which is fused into it"
         if node.op_type in behind.fused_behind and input_fused_behind(reader, behind) is None:
-            yield f"the result of '{node.name}' is quantized before the {into} that it goes into"
+            yield f"the result of '{node.name}' is quantized before {into}, into which it is fused"

@@ -87,60 +87,60 @@ def weight(number: int, axis: int, parameters: str) -> str:
 BROKEN = {
     "zero point": (
         [(pair("", "x", "s, z"), pair("", "x", "s, z3"))],
-        "'q': the zero point is 3, the target wants 0",
+        "'q': the zero point is 3, but the target expects 0",
     ),
-    "uint8": ([(pair("", "x", "s, z"), pair("", "x", "s, u"))], "'q' gives uint8, the target wants int8"),
+    "uint8": ([(pair("", "x", "s, z"), pair("", "x", "s, u"))], "'q' is uint8, but the target expects int8"),
     "scale of channels": (
         [(pair("", "x", "s, z"), pair("", "x", "sa, za"))],
-        "'q' has several scales, the target wants one for an activation",
+        "'q' has several scales, but the target expects one scale for an activation",
     ),
     "uint8 weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, u8"))],
-        "'w1d' gives uint8, the target wants int8 for a weight",
+        "'w1d' is uint8, but the target expects int8 for a weight",
     ),
     "zero point of a weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, o8"))],
-        "'w1d': a zero point of the weight is not 0",
+        "'w1d': the weight's zero point is not 0",
     ),
     "axis of Conv": (
         [(weight(2, 0, "k8, z8"), weight(2, 1, "k8, z8"))],
-        "'w2d': scales lie along axis 1, Conv wants axis 0",
+        "'w2d': scales are along axis 1, but Conv expects axis 0",
     ),
     "axis of ConvTranspose": (
         [(weight(3, 1, "k6, z6"), weight(3, 0, "k8, z8"))],
-        "'w3d': scales lie along axis 0, ConvTranspose wants axis 1",
+        "'w3d': scales are along axis 0, but ConvTranspose expects axis 1",
     ),
     "weight as integers": (
         [(weight(3, 1, "k6, z6"), "w3d = DequantizeLinear<axis=1>(w3i, k6, z6)")],
-        "the weight of 'c3' is not stored as floats behind a pair",
+        "the weight of 'c3' is not stored as floats before a Q/DQ pair",
     ),
     "int32 bias": (
         [("c1 = ", "bd = DequantizeLinear<axis=0>(b32, k8) c1 = "), ("w1d, b1", "w1d, bd")],
-        "'bd' dequantizes int32, the target takes biases as floats",
+        "'bd' dequantizes int32, but the target expects float biases",
     ),
     "bias behind a pair": (
         [("c1 = ", pair("b", "b1", "s, z") + " c1 = "), ("w1d, b1", "w1d, db")],
-        "'db' quantizes the bias of 'c1', the target takes biases as floats",
+        "'db' quantizes the bias of 'c1', but the target expects float biases",
     ),
     "Q between Conv and Relu": (
         [("r1 = Relu(c1)", pair("c", "c1", "t, z") + " r1 = Relu(dc)")],
-        "the result of 'c1' is quantized before the Relu 'r1' that goes into it",
+        "the result of 'c1' is quantized before Relu 'r1', which is fused into it",
     ),
     "Q between Conv and Add": (
         [("a = Add(c2, d1)", pair("c", "c2", "t, z") + " a = Add(dc, d1)")],
-        "the result of 'c2' is quantized before the Add 'a' that it goes into",
+        "the result of 'c2' is quantized before Add 'a', into which it is fused",
     ),
     "Q behind the last Conv": (
         [("y = Conv(d4, w4d)", f"c4 = Conv(d4, w4d) {pair('5', 'c4', 't, z')} y = Sin(d5)")],
-        "the result of 'c4' is quantized, and no integer operator reads it",
+        "the result of 'c4' is quantized, but no integer operator reads it",
     ),
     "residual": (
         [("a = Add(c2, d1)", "a = Add(c2, r1)")],
-        "Add 'a' goes into 'c2', and its other side 'r1' is not quantized",
+        "Add 'a' is fused into 'c2', but its other input 'r1' is not quantized",
     ),
     "two scales into a Concat": (
         [(pair("3", "c3", "t, z"), pair("3", "c3", "s, z"))],
-        "the edges of Concat 'j' have 2 scales, and must share one",
+        "the edges of Concat 'j' have 2 scales, but must share one",
     ),
 }
 

@@ -62,7 +62,7 @@ def test_a_gemm_whose_input_is_float_misses_the_share(finished):
 
     found = verify(finished, spoil(finished, unquantize), share=0.5)
     (gemm,) = [item for item in found.operators if item.op == "Gemm"]
-    assert (gemm.placement, gemm.reason) == ("float", "its input 'x' is not quantized: the model's own")
+    assert (gemm.placement, gemm.reason) == ("float", "its input 'x' is not quantized: it is a model input")
     assert (found.integer_share, found.share_passes, found.verdict) == (0.0, False, "fail")
     assert verify(finished, spoil(finished, unquantize)).verdict == "pass"
 

@@ -13,17 +13,17 @@ TARGET = load_target("ort-cpu")
 
 def test_a_target_names_the_integers_that_it_computes():
     node = next(node for node in conv().graph if node.name == "c")
-    assert float_reason(node, load_target("tensorrt")) == "it reads uint8, and target tensorrt computes int8"
+    assert float_reason(node, load_target("tensorrt")) == "it reads uint8, but target tensorrt computes int8"
 
 
 NO_PAIR = ("    qr = QuantizeLinear(r, s, zero)\n    dr = DequantizeLinear(qr, s, zero)\n", "")
 CAUSES = {
     "nothing": ([], ""),
-    "a float input": ([("(dx, dw", "(x, dw")], "its input 'x' is not quantized: the model's own"),
+    "a float input": ([("(dx, dw", "(x, dw")], "its input 'x' is not quantized: it is a model input"),
     "a float weight": ([("(dx, dw", "(dx, f")], "its weight 'f' is a float constant"),
     "a grid with negative numbers": (
         [(", zero)", ", z)")],
-        "Relu 'r' stays: it cuts at 0, the grid behind it reaches -2.56",
+        "Relu 'r' is needed: it clips at 0, but the grid after it reaches -2.56",
     ),
     "a float result": (
         [NO_PAIR, ("Sigmoid(dr)", "Sigmoid(r)")],
@@ -31,7 +31,7 @@ CAUSES = {
     ),
     "a result that is read twice": (
         [("Sigmoid(dr)", "Add(dr, r)")],
-        "its result is read as floats, too: Add 'y' reads 'r'",
+        "its result is also read as floats: Add 'y' reads 'r'",
     ),
     "a bias of 8 bits": (
         [("DequantizeLinear(b, p)", "DequantizeLinear(b8, p)")],
@@ -60,7 +60,10 @@ def test_an_operator_without_a_rule_says_so():
     node = next(node for node in model.graph if node.name == "y")
     assert float_reason(node, TARGET) == "its result is not quantized: 'y' is an output of the model"
     node.op_type = "Sum"
-    assert float_reason(node, TARGET) == "is Add of floats, in a form that is not merged into a slower kernel"
+    assert (
+        float_reason(node, TARGET)
+        == "is Add of floats, written so that it is not merged into a slower kernel"
+    )
     node.op_type = "Erf"
     assert float_reason(node, TARGET) == "target ort-cpu has no rule for Erf"
 
@@ -98,4 +101,7 @@ def test_a_join_needs_all_sides(old, new, reason):
 
 def test_a_bias_of_another_scale_keeps_a_convolution_in_float():
     node = next(item for item in conv(("float k = {0.01}", "float k = {0.03}")).graph if item.name == "c")
-    assert float_reason(node, TARGET) == "its bias 'db' has another scale than its input times its weight"
+    assert (
+        float_reason(node, TARGET)
+        == "its bias 'db' does not have the scale of its input times that of its weight"
+    )

@@ -22,14 +22,14 @@ def test_a_right_graph_has_no_fault():
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("(q, s, z)", "(q, t, z)", "'d' has other parameters than 'q'"),
+        ("(q, s, z)", "(q, t, z)", "'d' does not have the parameters of 'q'"),
         (
             "y = Relu(d)",
             "e = Cast<to=1>(q)\n y = Add(d, e)",
-            "'q' is read by Cast 'e', not by a DequantizeLinear",
+            "'q' is read by Cast 'e', which is not a DequantizeLinear",
         ),
-        ("y = Relu(d)", "y = Relu(x)", "'d' is read by nobody"),
-        ("d = DequantizeLinear(q, s, z)\n    y = Relu(d)", "y = Relu(x)", "'q' is read by nobody"),
+        ("y = Relu(d)", "y = Relu(x)", "'d' is not read by any node"),
+        ("d = DequantizeLinear(q, s, z)\n    y = Relu(d)", "y = Relu(x)", "'q' is not read by any node"),
         (
             "q = QuantizeLinear(x, s, z)",
             "q = Cast<to=2>(x)",
@@ -63,13 +63,14 @@ def test_names_of_nested_graphs_are_taken():
 
 def test_a_bug_in_ptq_is_no_error_of_the_user(monkeypatch):
     monkeypatch.setattr(
-        "ptq_cli.qdq.write.quantize_graph.structure_faults", lambda model: iter(["'q' is read by nobody"])
+        "ptq_cli.qdq.write.quantize_graph.structure_faults",
+        lambda model: iter(["'q' is not read by any node"]),
     )
     from ptq_cli.plan.sites import Plan
     from ptq_cli.qdq.write.site_parameters import Parameters
 
     model: ir.Model = build("(float[N,4] x) => (float[] y) { y = Relu(x) }")
-    with pytest.raises(RuntimeError, match="the quantized graph is malformed: 'q' is read by nobody"):
+    with pytest.raises(RuntimeError, match="the quantized graph is malformed: 'q' is not read by any node"):
         quantize_model(
             model,
             Plan(target="ort-cpu", activations={}, weights=(), biases=(), layers=()),
@@ -81,7 +82,7 @@ def test_a_zero_point_of_0_may_be_left_out_behind():
     text = PAIR.replace("uint8 z = {3}", "int8 z = {0}").replace("(q, s, z)", "(q, s)")
     assert list(structure_faults(build(text))) == []
     text = PAIR.replace("uint8 z = {3}", "int8 z = {3}").replace("(q, s, z)", "(q, s)")
-    assert list(structure_faults(build(text))) == ["'d' has other parameters than 'q'"]
+    assert list(structure_faults(build(text))) == ["'d' does not have the parameters of 'q'"]
 
 
 @pytest.mark.parametrize("step", ["Identity(w)", "Add(w, w)", "Transpose(w)", "Reshape(w, k)"])

@@ -29,20 +29,24 @@ def test_a_model_by_hand_may_be_right():
         (
             [("dr = DequantizeLinear(qr, s, zero)", "dr = DequantizeLinear(qr, k, zero)")],
             "pairs",
-            "'dr' has other",
+            "'dr' does not have the parameters",
         ),
-        ([(", zero)", ", i)")], "formats", "'qr' gives int8, the target wants uint8"),
+        ([(", zero)", ", i)")], "formats", "'qr' is int8, but the target expects uint8"),
         (
             [("(w, k, i)", "(w, k, j)"), ("int8 i = {0},", "int8 i = {0}, int8 j = {3},")],
             "zero points",
-            "'dw': a zero point of the weight is not 0",
+            "'dw': the weight's zero point is not 0",
         ),
         (
             [("float k = {0.01}", "float k = {0.03}")],
             "biases",
-            "'db': the bias of 'c' has other scales than its input times its weight",
+            "'db': the bias of 'c' does not have the scale of its input times that of its weight",
         ),
-        ([("Conv(dx", "Conv(x")], "biases", "'db': the bias of 'c' is stored as integers, its input is not"),
+        (
+            [("Conv(dx", "Conv(x")],
+            "biases",
+            "'db': the bias of 'c' is stored as integers, but its input is not",
+        ),
     ],
 )
 def test_a_fault_has_the_name_of_its_rule(changes, rule, text):
@@ -59,7 +63,7 @@ def test_scales_along_another_axis_than_the_output_channels():
         ("    db = DequantizeLinear(b, p)\n", ""),
     ]
     found = faults(conv(*changes))
-    assert ("weights", "'dw': scales lie along axis 1, Conv wants axis 0") in found
+    assert ("weights", "'dw': scales are along axis 1, but Conv expects axis 0") in found
 
 
 def test_integers_of_a_model_that_takes_and_gives_them_are_no_fault():
@@ -81,7 +85,7 @@ def test_a_graph_of_integer_operators_is_right_where_a_runtime_has_them():
     )
     assert list(target_faults(model, load_target("ort-cpu"))) == []
     found = [(fault.rule, fault.text) for fault in target_faults(model, load_target("generic"))]
-    assert ("pairs", "'q' is read by Reshape 't', not by a DequantizeLinear") in found
+    assert ("pairs", "'q' is read by Reshape 't', which is not a DequantizeLinear") in found
     assert ("pairs", "'y' reads neither a QuantizeLinear nor a constant") in found
     # Of a type that the target has not, its own zero point is what it wants.
-    assert ("zero points", "'q': the zero point is 3, the target wants 0") in found
+    assert ("zero points", "'q': the zero point is 3, but the target expects 0") in found

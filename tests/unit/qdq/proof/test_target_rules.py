@@ -58,7 +58,7 @@ def test_without_that_rule_both_sides_are_quantized_and_the_fault_is_seen():
     model = result(RESIDUAL, plain)
     assert operators(model) == {"x", "c", "d", "r"}
     assert said(model, plain) == []
-    assert said(model, target) == ["the result of 'd' is quantized before the Add 's' that it goes into"]
+    assert said(model, target) == ["the result of 'd' is quantized before Add 's', into which it is fused"]
 
 
 def test_a_result_that_is_an_output_of_the_graph_goes_into_no_sum():
@@ -85,7 +85,7 @@ def test_scales_of_a_concat_that_differ_are_seen():
     target = load_target("tensorrt")
     loose = replace(target, op={**target.op, "Concat": replace(target.op["Concat"], ties=False)})
     (fault,) = said(result(CONCAT, loose), target)
-    assert fault == "the edges of Concat 'j' have 2 scales, and must share one"
+    assert fault == "the edges of Concat 'j' have 2 scales, but must share one"
 
 
 def changed(name: str, array: np.ndarray):
@@ -132,7 +132,7 @@ def test_a_result_that_must_be_quantized_is_missed():
     target = load_target("generic")
     asked = replace(target, op={**target.op, "Conv": replace(target.op["Conv"], output="asked")})
     faults = said(result(RESIDUAL, asked), target)
-    assert faults == ["the result of 'y' is not quantized, and the target wants it so"]
+    assert faults == ["the result of 'y' is not quantized, but the target requires it"]
 
 
 def test_a_sum_that_a_user_keeps_in_float_does_not_go_into_the_convolution_before_it():
