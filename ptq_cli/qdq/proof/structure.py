@@ -15,8 +15,8 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
     The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters; each
-    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales are
-    positive and finite. A model may also have integer inputs and outputs.
+    DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
+    are positive and finite. A model may also have integer inputs and outputs.
 
     Args:
         model: a quantized graph.

@@ -155,8 +155,8 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
             continue
         if not has_scale_of_products(bias, source, dequantize):
             yield (
-                f"'{bias.name}': the bias of '{node.name}' does not have the scale of its input times that of "
-                "its weight, which integer kernels assume"
+                f"'{bias.name}': the bias of '{node.name}' does not have the scale of its input times "
+                "that of its weight, which integer kernels assume"
             )
 
 
