@@ -64,6 +64,7 @@ class Session:
         save_optimized: Path | None = None,
         apart: bool = False,
         arena: bool = True,
+        prepack: bool = False,
         device: Device = HOST,
     ) -> None:
         """Open a session.
@@ -77,6 +78,8 @@ class Session:
             apart: write the large constants of that graph into a file beside it, and do not copy them into
                 the form that kernels like best: the graph is to be looked at, and not run.
             arena: keep memory for the next run; False gives it back, which takes time and saves memory.
+            prepack: copy constants outside the graph into the form that kernels like best, too: this takes
+                their memory, for a session that runs often.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
 
@@ -100,7 +103,7 @@ class Session:
         folder = model.folder if isinstance(model, StoredModel) else None
         if folder is not None:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
-        if folder is not None or apart:
+        if apart or (folder is not None and not prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
         source = (
             str(model)

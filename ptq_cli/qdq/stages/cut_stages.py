@@ -93,30 +93,30 @@ def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]
     weighted = {constant.node.name for constant in twins.constants}
     stages = []
     for nodes in _Grouping(twins, readers).groups():
-        names = tuple(node.name or "" for node in nodes)
-        floating, other = floats.form(nodes), quantized.form([kept[name] for name in names])
+        names = [node.name or "" for node in nodes]
+        twin_nodes = [kept[name] for name in names]
+        floating, other = floats.form(nodes), quantized.form(twin_nodes)
         if not floating.outputs:
             continue  # Nobody reads it.
-        differs = any(port.integers for port in (*other.inputs, *other.outputs))
-        differs = differs or any(
-            node.name in weighted or kept[node.name or ""].op_type != node.op_type for node in nodes
+        layers = [*(name for name in names if name in weighted), *(name for name in names if name in integer)]
+        differs = (
+            not weighted.isdisjoint(names)
+            or any(port.integers for port in (*other.inputs, *other.outputs))
+            or any(node.op_type != twin.op_type for node, twin in zip(nodes, twin_nodes, strict=True))
         )
-        layer = next((name for name in names if name in weighted), "") or next(
-            (name for name in names if name in integer), ""
-        )
-        inputs = tuple(dict.fromkeys(port.tensor for port in floating.inputs))
-        outputs = tuple(dict.fromkeys(port.tensor for port in floating.outputs))
-        stages.append(
-            Stage(
-                nodes=names,
-                layer=layer,
-                inputs=inputs,
-                outputs=outputs,
-                floating=floating,
-                quantized=other if differs else None,
-            )
-        )
+        stages.append(_stage(names, next(iter(layers), ""), floating, other if differs else None))
     return tuple(stages)
+
+
+def _stage(names: Sequence[str], layer: str, floating: Form, quantized: Form | None) -> Stage:
+    return Stage(
+        nodes=tuple(names),
+        layer=layer,
+        inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
+        outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
+        floating=floating,
+        quantized=quantized,
+    )
 
 
 class _Grouping:
@@ -179,10 +179,8 @@ class _FormMaker:
         """Return a stage of these nodes as a model."""
         outputs = dict(self._outgoing(own))
         inputs: dict[ir.Value, Port] = {}
-        nodes = {
-            *own,
-            *(self._of_integers[value].quantize for value in outputs if value in self._of_integers),
-        }
+        quantizers = [self._of_integers[value].quantize for value, port in outputs.items() if port.integers]
+        nodes = {*own, *quantizers}
         made = {value for node in own for value in node.outputs}
         for node in own:
             for value in values_read(node):

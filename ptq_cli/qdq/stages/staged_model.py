@@ -54,10 +54,9 @@ class StagedModel:
         self.stages = tuple(stages)
         self._pairs = pairs
         self._output = output
-        # One thread each: whole variants run side by side, which no operator has to wait for.
-        self._floating = [Session(stage.floating.model, threads=1, arena=False) for stage in stages]
+        self._floating = [_session(stage.floating) for stage in stages]
         self._quantized = [
-            Session(stage.quantized.model, threads=1, arena=False) if stage.quantized else floating
+            _session(stage.quantized) if stage.quantized else floating
             for stage, floating in zip(stages, self._floating, strict=True)
         ]
         self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}
@@ -151,6 +150,11 @@ class StagedModel:
                 indices.append(index)
                 touched |= set(self.stages[index].outputs)
         return tuple(indices)
+
+
+def _session(form: Form) -> Session:
+    # One thread each: whole variants run side by side, which no operator has to wait for.
+    return Session(form.model, threads=1, arena=False, prepack=True)
 
 
 class _Overlay(dict[str, Held]):

@@ -1,13 +1,16 @@
 """Stages: where both models are cut, and that they are the models."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.stored import store_model
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
+from ptq_cli.qdq.stages.staged_model import StagedModel
 from tests.unit.plan.graphs import build, run, sample
 from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
 
@@ -102,3 +105,17 @@ def test_a_weight_is_stored_in_the_forms_that_read_it_alone() -> None:
     twins = make_twins(CHAIN)
     stage = replace(twins.stages[0])
     assert set(stage.floating.model.load().graph.initializers) == {"w1", "b1"}
+
+
+def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 100)
+    twins, inputs = make_twins(CHAIN), sample(build(CHAIN), seed=3)
+    models = {"float": twins.graphs.float_model, "int8": twins.graphs.quantized_model}
+    stored = [store_model(model, tmp_path, f"{name}.onnx", apart=True) for name, model in models.items()]
+    graphs = TwinGraphs(*(item.load() for item in stored))
+    stages = cut_stages(graphs, {"first", "second", "third", "last"})
+    assert stages[0].floating.model.data == stored[0].data
+    staged = StagedModel(stages, graphs.pairs, "y")
+    for form in (False, True):
+        found, wanted = (item.run(inputs, quantized=form)["y"] for item in (staged, twins.staged))
+        assert np.array_equal(staged.floats("y", found), staged.floats("y", wanted))
