@@ -7,7 +7,7 @@ import numpy as np
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics, each_channel
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import IntegerFormat
@@ -148,7 +148,7 @@ def decide_channels(
         >>> [float(item.parameters.scale) for item in found]
         [0.009999999776482582, 0.019999999552965164]
     """
-    return tuple(decide(item, settings, format, symmetric=symmetric) for item in channels.each())
+    return tuple(decide(item, settings, format, symmetric=symmetric) for item in each_channel(channels))
 
 
 def _signed(format: IntegerFormat) -> IntegerFormat:

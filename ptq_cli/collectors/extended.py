@@ -1,18 +1,15 @@
 """A collector with what is kept on request only: each channel's statistics, counts of NaN and infinities."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.max_collector import as_float32
 from ptq_cli.collectors.statistics.tensor_statistics import NONE, NonFinite, TensorStatistics
 from ptq_cli.core.tensors import Array
-
-if TYPE_CHECKING:
-    from ptq_cli.collectors.collector import Collector
 
 
 class ExtendedCollector:
@@ -33,7 +30,7 @@ class ExtendedCollector:
     """
 
     def __init__(
-        self, collector: "Collector", channels: ChannelCollector | None, *, allow_nonfinite: bool
+        self, collector: Collector, channels: ChannelCollector | None, *, allow_nonfinite: bool
     ) -> None:
         self._collector = collector
         self._channels = channels

@@ -23,6 +23,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.bit_histogram import from_values
+from ptq_cli.collectors.statistics.tensor_statistics import each_channel
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
 from ptq_cli.core.formats import UINT8
 from ptq_cli.recipe.schema import AmaxSettings
@@ -195,7 +196,7 @@ def usable_channels(item):
     if item.channels is None:
         return
     assert item.channels.count.sum() == item.count and np.isfinite(item.channels.amax).all()
-    for channel in item.channels.each():
+    for channel in each_channel(item.channels):
         assert channel.low <= channel.high
         if channel.histogram is not None:
             assert channel.histogram.counts.sum() + channel.zeros == channel.count

@@ -1,7 +1,6 @@
 """What is kept of each channel of one tensor: a commutative monoid under ``merge``, as the tensor's own."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +8,6 @@ import numpy.typing as npt
 from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.kernels.host_kernels import MANTISSA_BITS
 from ptq_cli.collectors.statistics.bit_histogram import SIGN, BitHistogram, add_up, thinned_keys
-
-if TYPE_CHECKING:
-    from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 
 MOST_CHANNELS = 1 << 14
 """Their tables take 400 MB at the most."""
@@ -46,6 +42,14 @@ class ChannelHistograms:
     def channels(self) -> Counts:
         """The channel of each bin."""
         return np.repeat(np.arange(self.sizes.size), self.sizes)
+
+    def each(self) -> list[BitHistogram]:
+        """Return the histogram of each channel."""
+        ends = np.cumsum(self.sizes)
+        return [
+            BitHistogram(self.keys[end - size : end], self.counts[end - size : end], CHANNEL_BITS)
+            for size, end in zip(self.sizes, ends, strict=True)
+        ]
 
     def merge(self, other: "ChannelHistograms") -> "ChannelHistograms":
         """Return the histograms of both sets of values, of the same number of channels."""
@@ -94,34 +98,6 @@ class ChannelStatistics:
         """The largest magnitude of each channel; 0 of one without values."""
         largest = np.maximum(-self.minimum.astype(np.float64), self.maximum.astype(np.float64))
         return np.where(self.count > 0, largest, 0.0)
-
-    def each(self) -> "list[TensorStatistics]":
-        """Return the statistics of each channel, as of a tensor that has no others.
-
-        Example:
-            >>> from ptq_cli.collectors.channel_collector import ChannelCollector
-            >>> collector = ChannelCollector(1)
-            >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
-            >>> [(item.low, item.high, item.zeros) for item in collector.statistics().each()]
-            [(1.0, 3.0, 0), (-2.0, 0.0, 1)]
-        """
-        from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-
-        histograms = _each_histogram(self.histograms) if self.histograms else [None] * self.size
-        ranges = zip(self.minimum, self.maximum, strict=True)
-        return [
-            TensorStatistics(
-                count=int(count),
-                zeros=int(zeros),
-                minimum=np.asarray(low),
-                maximum=np.asarray(high),
-                channels=None,
-                histogram=histogram,
-            )
-            for count, zeros, (low, high), histogram in zip(
-                self.count, self.zeros, ranges, histograms, strict=True
-            )
-        ]
 
     def merge(self, other: "ChannelStatistics") -> "ChannelStatistics":
         """Return the statistics of both sets of values: exact, commutative, associative.
@@ -190,14 +166,6 @@ def thin_channels(
     both, summed = add_up((channels << KEY_BITS) | thinned, counts)
     sizes = np.bincount(both >> KEY_BITS, minlength=number).astype(np.int64)
     return ChannelHistograms(sizes, (both & ((1 << KEY_BITS) - 1)).astype(np.uint32), summed)
-
-
-def _each_histogram(histograms: ChannelHistograms) -> list[BitHistogram]:
-    ends = np.cumsum(histograms.sizes)
-    return [
-        BitHistogram(histograms.keys[end - size : end], histograms.counts[end - size : end], CHANNEL_BITS)
-        for size, end in zip(histograms.sizes, ends, strict=True)
-    ]
 
 
 def _same(one: object, other: object) -> bool:

@@ -122,3 +122,28 @@ class TensorStatistics:
             histogram=self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
             nonfinite=self.nonfinite.merge(other.nonfinite),
         )
+
+
+def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
+    """Return the statistics of each channel, as of a tensor that has no others.
+
+    Example:
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
+        >>> collector = ChannelCollector(1)
+        >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
+        >>> [(item.low, item.high, item.zeros) for item in each_channel(collector.statistics())]
+        [(1.0, 3.0, 0), (-2.0, 0.0, 1)]
+    """
+    histograms = channels.histograms.each() if channels.histograms else [None] * channels.size
+    kept = zip(channels.count, channels.zeros, channels.minimum, channels.maximum, histograms, strict=True)
+    return [
+        TensorStatistics(
+            count=int(count),
+            zeros=int(zeros),
+            minimum=np.asarray(low),
+            maximum=np.asarray(high),
+            channels=None,
+            histogram=histogram,
+        )
+        for count, zeros, low, high, histogram in kept
+    ]

@@ -196,9 +196,9 @@ def _types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
         if grid.scale is None or grid.zero_point is None:
             return "its scale is computed at run time"
         if _name(grid.dtype) not in _read_formats(target):
-            return (
-                f"it reads {_name(grid.dtype)}, but target {target.name} computes {_read_formats(target)[0]}"
-            )
+            # All that ONNX Runtime computes has 8 bits; of another runtime the activations tell.
+            computed = "8 bits" if target.runtime == ONNXRUNTIME else target.activation.format
+            return f"it reads {_name(grid.dtype)}, but target {target.name} computes {computed}"
     names = [_name(grid.dtype) for grid in grids]
     if target.runtime == ONNXRUNTIME and names[:2] == ["int8", "uint8"]:
         return "it reads int8 and uint8 in this order, and there is no integer kernel for that"
@@ -208,12 +208,12 @@ def _types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
     return ""
 
 
-def _read_formats(target: Target) -> list[str]:
+def _read_formats(target: Target) -> set[str]:
     """Return the integer formats that a target's kernels read, of activations and weights."""
     if target.runtime == ONNXRUNTIME:
-        return ["8 bits", "uint8", "int8"]
-    results = [rule.result.format for rule in target.op.values() if rule.result is not None]
-    return [target.activation.format, *target.activation.formats, *results, target.weight.format]
+        return {"uint8", "int8"}
+    results = {rule.result.format for rule in target.op.values() if rule.result is not None}
+    return {target.activation.format, *target.activation.formats, *results, target.weight.format}
 
 
 def _grids(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import MetricError, first_line
-from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
+from ptq_cli.report.metrics.given_values import as_number, described, raised
 from ptq_cli.report.metrics.metric_registry import make_label_metric
 from ptq_cli.report.metrics.recorder import Recorded, State
 from ptq_cli.report.metrics.spec import MetricSpec
@@ -92,7 +93,7 @@ class PlainFunction(Recorded):
             raise raised(self._name, error) from error
         if found.dtype.kind not in "biuf" or found.shape != (len(output),):
             raise MetricError(
-                f"{self._name} gave {_described(found)} for a batch of {len(output)} samples",
+                f"{self._name} gave {described(found)} for a batch of {len(output)} samples",
                 hint="a function gives one number for each sample; what is not a mean of them is a class "
                 "with update and compute",
             )
@@ -178,38 +179,6 @@ class StreamingClass:
         self._instance.load_state_dict(dict(state))
 
 
-def raised(name: str, error: Exception) -> MetricError:
-    """Return the error that says what code of the user's raised.
-
-    Example:
-        >>> raised("mine", ValueError("no")).message
-        'mine raised ValueError: no'
-    """
-    return MetricError(
-        f"{name} raised {type(error).__name__}: {first_line(error)}",
-        hint="does it fit the output and the labels? --debug shows the traceback",
-    )
-
-
-def as_number(name: str, found: Array) -> float:
-    """Return what a metric computed as a number.
-
-    Raises:
-        MetricError: it is none.
-
-    Example:
-        >>> as_number("mine", np.array([0.5]))
-        0.5
-    """
-    if found.dtype.kind not in "biuf" or found.size != 1:
-        raise MetricError(
-            f"{name} gave {_described(found)}, one number is wanted",
-            hint="of a metric with a value for each class ask for a mean, such as "
-            "arguments = { average = 'macro' } under [[metric]]",
-        )
-    return float(found.reshape(()))
-
-
 def _checked(make: Make, spec: MetricSpec) -> Make:
     try:
         make()
@@ -242,9 +211,3 @@ def _better(named: Any, higher_is_better: bool | None) -> bool:
     if higher_is_better is not None:
         return higher_is_better
     return getattr(named, "higher_is_better", True) is not False
-
-
-def _described(found: Array) -> str:
-    if found.dtype.kind not in "biuf":
-        return f"no number but {str(found.reshape(-1)[:1])[:60]}"
-    return "one number" if found.ndim == 0 else f"numbers of shape {format_shape(found.shape)}"

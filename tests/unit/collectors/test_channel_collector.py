@@ -8,6 +8,7 @@ from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS, CHANNEL_SLOTS
 from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS, no_channels
+from ptq_cli.collectors.statistics.tensor_statistics import each_channel
 from ptq_cli.core.errors import ActivationAxisError
 
 RNG = np.random.default_rng(5)
@@ -33,7 +34,7 @@ def spread(shape):
 def require_counted(statistics, columns):
     """Compare each channel with the definition."""
     assert statistics.size == len(columns)
-    for channel, values in zip(statistics.each(), columns, strict=True):
+    for channel, values in zip(each_channel(statistics), columns, strict=True):
         finite = values[np.isfinite(values)]
         assert channel.count == finite.size
         assert channel.histogram == from_values(finite, CHANNEL_BITS)

@@ -1,0 +1,50 @@
+"""What code of the user's gave, or raised, as a number or as the error that says so."""
+
+from ptq_cli.core.errors import MetricError, first_line
+from ptq_cli.core.tensors import Array, format_shape
+
+
+def raised(name: str, error: Exception) -> MetricError:
+    """Return the error that says what code of the user's raised.
+
+    Example:
+        >>> raised("mine", ValueError("no")).message
+        'mine raised ValueError: no'
+    """
+    return MetricError(
+        f"{name} raised {type(error).__name__}: {first_line(error)}",
+        hint="does it fit the output and the labels? --debug shows the traceback",
+    )
+
+
+def as_number(name: str, found: Array) -> float:
+    """Return what a metric computed as a number.
+
+    Raises:
+        MetricError: it is none.
+
+    Example:
+        >>> import numpy as np
+        >>> as_number("mine", np.array([0.5]))
+        0.5
+    """
+    if found.dtype.kind not in "biuf" or found.size != 1:
+        raise MetricError(
+            f"{name} gave {described(found)}, one number is wanted",
+            hint="of a metric with a value for each class ask for a mean, such as "
+            "arguments = { average = 'macro' } under [[metric]]",
+        )
+    return float(found.reshape(()))
+
+
+def described(found: Array) -> str:
+    """Say what was given instead of what is wanted.
+
+    Example:
+        >>> import numpy as np
+        >>> described(np.zeros((2, 3)))
+        'numbers of shape [2, 3]'
+    """
+    if found.dtype.kind not in "biuf":
+        return f"no number but {str(found.reshape(-1)[:1])[:60]}"
+    return "one number" if found.ndim == 0 else f"numbers of shape {format_shape(found.shape)}"
