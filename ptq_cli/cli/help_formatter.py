@@ -1,10 +1,11 @@
 """How help fits a terminal: lines end between words, and an example still runs when it is copied."""
 
 import re
-import textwrap
 from collections.abc import Iterable
 
 import click
+
+from ptq_cli.cli.shown.word_wrap import fill
 
 ROOMY = 70
 """From this width on, options and their texts have the columns that click gives them."""
@@ -14,10 +15,6 @@ AS_IT_IS = "\b"
 """Click's mark of a paragraph whose lines stay as they are."""
 PIECES = re.compile(r"-\S+(?: (?!-)\S+)?|\S+")
 """A flag with its value, or a word."""
-
-TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d %")
-"""What stays on one line though it has a space."""
-GLUE = "\xa0"
 
 
 class NarrowHelpFormatter(click.HelpFormatter):
@@ -53,28 +50,6 @@ class NarrowHelpFormatter(click.HelpFormatter):
 def option_columns(width: int, most: int = 30) -> int:
     """Return how many columns an option and its value may have beside their text."""
     return most if width >= ROOMY else min(most, NARROW_OPTIONS)
-
-
-def fill(text: str, width: int, indent: str) -> str:
-    r"""Wrap a paragraph between its words.
-
-    Edge case:
-        A word that is longer than a line stays whole.
-
-    Example:
-        >>> fill("see ptq-cli[plot] or --no-evaluate", 20, "  ")
-        '  see ptq-cli[plot]\n  or --no-evaluate'
-    """
-    glued = TOGETHER.sub(lambda match: match[0].replace(" ", GLUE), text)
-    lines = textwrap.fill(
-        glued,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines.replace(GLUE, " ")
 
 
 def command_line(line: str, width: int) -> str:

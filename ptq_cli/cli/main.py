@@ -170,16 +170,14 @@ def _as_input_error(error: BaseException) -> PtqError | None:
 def _report(error: PtqError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    text = printable(as_typed(str(error), Path.cwd()))
-    click.echo(f"{_coloured('error')} {text}", err=True)
+    _say_error("error", as_typed(str(error), Path.cwd()))
     return error.exit_status
 
 
 def _report_bug(error: BaseException, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    text = printable(f"{type(error).__name__}: {error}".splitlines()[0])
-    click.echo(f"{_coloured('bug in ptq')} {text}", err=True)
+    _say_error("bug in ptq", f"{type(error).__name__}: {error}".splitlines()[0])
     if not debug:
         click.echo("hint: run the command again with --debug and report what it prints", err=True)
     return BUG
@@ -197,6 +195,14 @@ def _as_usage_error(error: click.UsageError) -> UsageError:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+def _say_error(kind: str, text: str) -> None:
+    from ptq_cli.cli.shown.output import fitted
+
+    # Fitted before the colour, whose codes have no width.
+    lines = fitted(printable(f"{kind} {text}"), sys.stderr)
+    click.echo(f"{_coloured(kind)}{lines.removeprefix(kind)}", err=True)
 
 
 def _coloured(word: str) -> str:

@@ -14,7 +14,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.cli.main import COMMANDS as NAMES
 from ptq_cli.cli.main import run
+from ptq_cli.cli.shown import output
+from ptq_cli.cli.shown.table_layout import column_widths
+from ptq_cli.report.text.summary import Table
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]layer[/red]\nsecond line"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -113,6 +117,67 @@ def test_tables_fit_the_terminal(
         assert {"stages.3.2.depthwise.conv", "stages.3.2.depthwise.activation/Clip", "classifier"} <= names
 
 
+MAIN_TABLES = {
+    "inspect": "inspect model.pt",
+    "inspect --all": "inspect model.pt --all",
+    "report": "evaluate --run table --eval-samples 16 --min sqnr_db=99 --metric class_accuracy --metric top1",
+    "gate": "gate table/report.json --max-drop top1=1%",
+    "compare": "compare table/report.json table/report.json",
+    "calibration show": "calibration show --run table",
+    "explain": "explain stem.activation/Clip --run table",
+    "verify": "verify --run table --all",
+    "bench": "bench --run table --runs 4",
+    "analyze": "analyze --run table --eval-samples 16 --layers stem*",
+    "analyze --tensors": "analyze --run table --eval-samples 16 --no-sensitivity --tensors",
+    "quantizers": "quantizers",
+    "prepare": "prepare model.pt -o float.onnx",
+}
+
+
+def test_no_word_of_a_table_is_split(
+    quantized: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(quantized)
+    tables: list[tuple[str, Table, dict[str, Any]]] = []
+    for name, words in MAIN_TABLES.items():
+
+        def keep(table: Table, width: int, *, _name: str = name, **columns: Any) -> dict[int, int] | None:
+            tables.append((_name, table, columns))
+            return column_widths(table, width, **columns)
+
+        monkeypatch.setattr(output, "column_widths", keep)
+        assert ptq(words).status in (0, 3), name
+    monkeypatch.undo()
+    assert {name for name, _, _ in tables} == set(MAIN_TABLES)
+    for name, table, columns in tables:
+        known = {
+            word.strip(":;") for row in (table.header, *table.rows) for cell in row for word in cell.split()
+        }
+        for width in (60, 80, 160):
+            monkeypatch.setenv("COLUMNS", str(width))
+            output.print_table(table, **columns)
+            shown = capfd.readouterr().out
+            assert max(map(len, shown.splitlines())) <= width, (name, width)
+            words_shown = {word.strip(":;") for word in re.sub("─+", "", shown).split()}
+            assert words_shown <= known, (name, width, words_shown - known)
+            assert all(row[0].strip() in shown or len(row[0].split()) > 1 for row in table.rows), (
+                name,
+                width,
+            )
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_message_on_a_terminal_ends_its_lines_between_words(folder: Path, width: int) -> None:
+    plain = {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    lines = on_a_terminal(folder, "nonsense", width=width, **plain).replace("\r\n", "\n").splitlines()
+    assert max(map(len, lines)) <= width
+    hint = " ".join(" ".join(lines).split())
+    assert hint == (
+        "error PTQ-USAGE-001: there is no command 'nonsense' "
+        f"hint: the commands are {', '.join(NAMES)}; ptq --help describes them"
+    )
+
+
 def test_a_narrow_terminal_breaks_nothing(quantized: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(quantized)
     monkeypatch.setenv("COLUMNS", "20")
@@ -145,8 +210,8 @@ def test_a_full_disk_behind_stdout_is_an_error(folder: Path) -> None:
     assert "Traceback" not in process.stderr
 
 
-def on_a_terminal(folder: Path, words: str, **environment: str) -> str:
-    """Return what a command shows where stdout and stderr are a terminal of 80 columns."""
+def on_a_terminal(folder: Path, words: str, *, width: int = 80, **environment: str) -> str:
+    """Return what a command shows where stdout and stderr are a terminal of that width."""
     shown: list[bytes] = []
 
     def read(descriptor: int) -> bytes:
@@ -155,7 +220,7 @@ def on_a_terminal(folder: Path, words: str, **environment: str) -> str:
 
     script = f"""
 import fcntl, os, struct, sys, termios
-fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, {width}, 0, 0))
 os.chdir({str(folder)!r})
 os.environ.update({environment!r})
 os.execv(sys.executable, [sys.executable, "-m", "ptq_cli", *{words.split()!r}])

@@ -3,19 +3,25 @@
 import json
 import shutil
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import click
 
 from ptq_cli.cli.quiet_flag import is_quiet
 from ptq_cli.cli.shown.printable import printable
+from ptq_cli.cli.shown.table_layout import (
+    BELOW_NAMES,
+    PADDING,
+    column_widths,
+    name_line,
+    row_blocks,
+    widths_below_names,
+)
+from ptq_cli.cli.shown.word_wrap import fill, glue, unglue
 from ptq_cli.report.text.summary import Table
 
 PIPE_WIDTH = 120
 """Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself."""
-WRAPPED_WIDTH = 24
-"""Least width of a column whose cells wrap."""
-PADDING = 3
 PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
 """Replacements, of equal width, for characters that the terminal's encoding does not have."""
 UNKNOWN = "–"  # noqa: RUF001 - a dash
@@ -34,67 +40,89 @@ def print_table(
 ) -> list[str]:
     """Print a table that fits the terminal, and return the headers of the columns that were left out.
 
+    If the words of a table are too long for the terminal, each row is printed as a block of lines.
+
     Args:
         table: header and rows of text.
         right: columns of numbers, which are aligned to the right.
         whole: columns whose cells stay on one line; the others wrap.
         optional: columns that are left out, the last first, if the terminal is too narrow for them.
     """
+    if not table.rows:
+        return []
+    clean = Table(table.header, tuple(tuple(map(_one_line, row)) for row in table.rows))
+    width = terminal_width()
+    widths = column_widths(clean, width, right=right, whole=whole, optional=optional)
+    if widths is not None:
+        text = _drawn(clean, widths, right)
+    elif (widths := widths_below_names(clean, width, optional=optional)) is not None:
+        text = _below_names(clean, widths, right, width)
+        widths[0] = 0
+    else:
+        click.echo(_writable(f"\n{row_blocks(clean, width)}\n"))
+        return []
+    click.echo(_writable(text), nl=False)
+    return [header for index, header in enumerate(table.header) if index not in widths]
+
+
+def _below_names(table: Table, widths: dict[int, int], right: tuple[int, ...], width: int) -> str:
+    """Draw the columns but the first, and put the first cell of each row above it."""
+    _, header, rule, *lines = [
+        f"{BELOW_NAMES}{line}".rstrip() for line in _drawn(table, widths, right).split("\n")
+    ]
+    rows = [
+        line
+        for row, cells in zip(table.rows, lines, strict=False)
+        for line in (name_line(row[0], width), *([cells] if cells else []))
+    ]
+    return "\n".join(("", f"  {table.header[0]}", header, rule, *rows, "", ""))
+
+
+def _drawn(table: Table, widths: dict[int, int], right: tuple[int, ...]) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    if not table.rows:
-        return []
-    # The width is COLUMNS, or the terminal's, or PIPE_WIDTH.
-    width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
-    shown, fits = _columns_that_fit(table, width, whole, optional)
     # Text and not markup: a layer's name may hold [brackets].
     drawn = RichTable(box=box.SIMPLE_HEAD)
-    for index in shown:
+    for index, width in widths.items():
         side: Literal["left", "right"] = "right" if index in right else "left"
-        drawn.add_column(
-            Text(table.header[index]), justify=side, no_wrap=fits and index in whole, overflow="fold"
-        )
+        drawn.add_column(Text(glue(table.header[index])), justify=side, width=width, overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(_one_line(row[index]), style=_style(row[index])) for index in shown))
-    console = Console(width=width, highlight=False)
+        drawn.add_row(*(Text(glue(row[index]), style=_style(row[index])) for index in widths))
+    # As wide as the table is; what is beside it was decided above.
+    console = Console(width=sum(widths.values()) + PADDING * len(widths) + 1, highlight=False)
     # Through click: at a broken pipe (ptq inspect | head) rich would exit with status 1 by itself.
     with console.capture() as captured:
         console.print(drawn)
-    click.echo(_writable(captured.get()), nl=False)
-    return [header for index, header in enumerate(table.header) if index not in shown]
+    return "".join(f"{line.rstrip()}\n" for line in unglue(captured.get()).splitlines())
 
 
-def _columns_that_fit(
-    table: Table, width: int, whole: tuple[int, ...], optional: tuple[int, ...]
-) -> tuple[list[int], bool]:
-    """Return the columns to show, and whether those that stay on one line leave room for the others."""
-    needs = {
-        index: max(len(row[index]) for row in (table.header, *table.rows))
-        if index in whole
-        else WRAPPED_WIDTH
-        for index in range(len(table.header))
-    }
-    shown = list(needs)
-    for index in reversed(optional):
-        if sum(needs[item] + PADDING for item in shown) <= width:
-            break
-        shown.remove(index)
-    # Half the width is enough for cells that wrap; that is better than splitting a name.
-    return shown, sum(needs[item] + PADDING for item in shown) <= width + WRAPPED_WIDTH // 2
+def terminal_width() -> int:
+    """Return COLUMNS, or the terminal's width, or ``PIPE_WIDTH``."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return lines that fit the terminal behind a stream; a pipe or a file gets them as they are."""
+    if not stream.isatty():
+        return text
+    width = terminal_width()
+    return "\n".join(
+        line if len(line) <= width else fill(line, width, rest="  ") for line in text.split("\n")
+    )
 
 
 def say(text: str) -> None:
     """Print a line of the result."""
-    click.echo(_writable(printable(text)))
+    click.echo(_writable(fitted(printable(text), sys.stdout)))
 
 
 def tell(text: str) -> None:
     """Print a message that is not part of the result, on stderr."""
     if not is_quiet():
-        click.echo(printable(text), err=True)
+        click.echo(fitted(printable(text), sys.stderr), err=True)
 
 
 def _writable(text: str) -> str:
