@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from ptq_cli.cli.shown.marks import UNKNOWN
 from ptq_cli.cli.shown.word_wrap import fill, longest_word
 from ptq_cli.report.text.summary import Table
 
@@ -80,7 +79,7 @@ def _shared_out(least: dict[int, int], natural: dict[int, int], width: int) -> d
 def name_line(name: str, width: int) -> str:
     """Write the first cell of a row on lines of its own; a tree's branches keep their indentation."""
     branch = " " * (len(name) - len(name.lstrip()))
-    return fill(name.strip() or UNKNOWN, width, f"  {branch}", fold=True)
+    return fill(name.strip() or "(no name)", width, f"  {branch}", fold=True)
 
 
 def row_blocks(table: Table, width: int) -> str:
