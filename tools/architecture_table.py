@@ -57,8 +57,8 @@ def without_names(reason: str) -> str:
     """Return a reason without the names of layers and constants in it.
 
     Example:
-        >>> without_names("takes rows of the table 'words': it is large")
-        'takes rows of the table …: it is large'
+        >>> without_names("looks up rows of the table 'words': it is large")
+        'looks up rows of the table …: it is large'
         >>> without_names("bias of head.0, added to its float result")
         'bias of …, added to its float result'
     """

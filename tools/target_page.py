@@ -1,4 +1,4 @@
-"""``docs/targets.md``: what a target is, one written from scratch, and every key of its table."""
+"""``docs/targets.md``: what a target is, an example written from scratch, and every key of its table."""
 
 import inspect
 import json
@@ -15,49 +15,50 @@ from tools.tables import code, table
 INTRODUCTION = """\
 # Targets
 
-A target says what a runtime computes in integers, and what a model must look like for that. It is a table
-of rules; placement is [one algorithm](decisions/0003-targets-as-tables.md) over it.
+A target describes which operators a runtime computes in integers, and what a model must look like for that.
+It is a table of rules; [one algorithm](decisions/0003-targets-as-tables.md) applies every table to a graph.
 
 ```bash
 ptq quantize model.onnx --data images/ --target tensorrt
 ptq inspect model.onnx --target ./my-npu.toml
 ```
 
-In a recipe it is `target = "./my-npu.toml"` in `[quantization]`, relative to the recipe's folder. A name
-that ends with `.toml` or holds a `/` is a file. A calibration measures what its target
-quantizes. `ptq export --target` takes another one for it, where that quantizes nothing else: what `ort-cpu`
-measures is most often enough for `tensorrt`, and an error names what is not.
+In a recipe, write `target = "./my-npu.toml"` under `[quantization]`; the path is relative to the recipe's
+folder. A name that ends with `.toml` or contains a `/` is a file. A calibration measures the tensors that its
+target quantizes. `ptq export --target` can use it for another target that quantizes no further tensors: a
+calibration for `ort-cpu` is usually enough for `tensorrt`, and if it is not, an error names the tensor that
+was not measured.
 
-## The targets of ptq
+## Targets that come with ptq
 
 {targets}
 
-- **ort-cpu.** What it calls integer was counted in the graph that ONNX Runtime 1.31 makes of it. On such
-  CPUs (VNNI, ARM dotprod) products of bytes are added in 32 bits.
-- **ort-cpu-avx2.** Without VNNI, two products are added in 16 bits, and saturate; with weights of 7 bits
-  they cannot. `--weight-bits 8` is refused.
-- **tensorrt.** A Conv's input is quantized and its result is not. Of an Add the side that a Conv alone
-  gives stays as it is, so that Conv, Add and Relu become one kernel, and the other side, the residual, is
-  quantized. All sides of a Concat have one scale. A bias stays float. Weights are floats on the grid
-  behind a QuantizeLinear and a DequantizeLinear, which every version of TensorRT reads
-  ([0017](decisions/0017-targets-that-cannot-be-run-here.md)); so the file is as large as the float one,
-  and the engine is not.
-- **generic.** For compilers that ptq knows nothing of. ONNX Runtime runs it, a Conv before a Relu in
-  float: with a zero point of 0 the Relu does not disappear into the range.
+- **ort-cpu.** Its rules were checked against the graphs that ONNX Runtime 1.31 makes from quantized models.
+  On the CPUs that it is for (VNNI, ARM dotprod), products of bytes are added in 32 bits.
+- **ort-cpu-avx2.** Without VNNI, two products are added in 16 bits, which can saturate; with 7-bit weights
+  it cannot. `--weight-bits 8` is refused.
+- **tensorrt.** A Conv's input is quantized, and its result is not. If one side of an Add comes from a Conv
+  that nothing else reads, that side stays float, so that Conv, Add and Relu become one kernel; the other
+  side, the residual, is quantized. All inputs and the output of a Concat share one scale. A bias stays float.
+  Weights are floats with values on the grid, behind a QuantizeLinear and a DequantizeLinear, which every
+  version of TensorRT reads ([0017](decisions/0017-targets-that-cannot-be-run-here.md)). The file is therefore
+  as large as the float model, but the engine that TensorRT builds from it is not.
+- **generic.** For compilers that ptq does not know. ONNX Runtime also runs these models, but computes a Conv
+  before a Relu in float: with a zero point of 0 the Relu does not disappear into the range.
 
-Tied tensors have one scale and zero point, decided from the union of their statistics, which merge
-exactly. What only moves values (Reshape, MaxPool, Split) shares the parameters of what it moves.
+Tied tensors share one scale and zero point, decided from their merged statistics; merging is exact.
+Operators that only move values (Reshape, MaxPool, Split) use the parameters of their input for the output.
 
-`ptq verify` checks a file against the table, whoever made it. Layers are kept in float, or given other
-integers, with `--exclude`, `--include` and [`[[override]]`](recipe.md#override); what the target cannot do
-is an error that names the target and the layer.
+`ptq verify` checks any quantized model against the table, including models from other tools. To keep layers
+in float or give them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override). If
+the target cannot do what you ask for, an error names the target and the layer.
 
-## One written from scratch
+## Write a target from scratch
 
-Of an accelerator is known: activations and weights are int8 with zero points of 0, the bias is int32; it
-has Conv, Gemm, Add and Concat, the last by copying bytes; it has a table for Sigmoid that gives uint8;
-pooling and reshaping move bytes; a Relu is part of the operator before it. It adds in 32 bits, but
-multiplies with 7 bits of a weight.
+Suppose an accelerator works like this: activations and weights are int8 with zero points of 0, and the bias
+is int32. It has integer Conv, Gemm, Add and Concat, and the Concat copies bytes. It has a lookup table for
+Sigmoid that gives uint8. Pooling and reshaping move bytes. A Relu is part of the operator before it. It adds
+in 32 bits, but multiplies with 7 bits of a weight.
 
 ```toml
 {example}```
@@ -66,15 +67,15 @@ multiplies with 7 bits of a weight.
 ptq quantize model.pt --data calib --target ./my-npu.toml
 ```
 
-Where a runtime is much like one that ptq knows, `extends` takes its table, and the file holds what
-differs, key by key:
+If a runtime is similar to one that ptq knows, use `extends` to start from its table, and write only the keys
+that differ:
 
 ```toml
 {extending}```
 
-A table is read strictly: an unknown key, a value of the wrong type and a key of another kind of operator
-are errors that name the file, the key, and the nearest known one. So are an operator that ONNX does
-not have, an input that it does not take, and another axis than that of its output channels.
+A table is read strictly: an unknown key, a value of the wrong type and a key that belongs to another kind of
+operator are errors that name the file, the key and the nearest known key. So are an operator that is not in
+ONNX, an input that the operator does not have, and a `weight_axis` that is not the axis of its output channels.
 
 ## Every key
 """
@@ -94,7 +95,7 @@ bits = 7
 [bias]
 format = "int32"
 
-# What pays asks for quantized inputs; the kernel gives integers.
+# Compute operators request quantized inputs; these kernels return integers.
 [op.Conv]
 kind = "compute"
 activations = [0]
@@ -113,7 +114,7 @@ bias = 2
 output = "always"
 unit_attributes = ["alpha", "beta"]
 
-# Integer where all sides are.
+# Integer if all inputs and the output are.
 [op.Add]
 kind = "join"
 
@@ -125,7 +126,7 @@ ties = true
 kind = "join"
 result = { format = "uint8", symmetric = false }
 
-# Moves bytes.
+# These move bytes.
 [op.MaxPool]
 kind = "same"
 
@@ -195,21 +196,21 @@ def _section(title: str, kind: type) -> str:
 
 
 def _type(name: str, hint: Any) -> str:
-    if name in TABLES:
-        return "table"
     if isinstance(hint, types.UnionType):
         hint = next(item for item in typing.get_args(hint) if item is not types.NoneType)
+    if name in TABLES and hint is not int:  # an operator's weight and bias are numbers of inputs
+        return "table"
     if hint in (ActivationRule, WeightRule):
         return f"table like [{'activation' if hint is ActivationRule else 'weight'}]"
-    words = {str: "text", int: "whole number", bool: "true or false"}
+    words = {str: "string", int: "whole number", bool: "true or false"}
     if typing.get_origin(hint) is list:
-        return "list of whole numbers" if typing.get_args(hint)[0] is int else "list of texts"
-    return "table of texts" if typing.get_origin(hint) is dict else words[hint]
+        return "list of whole numbers" if typing.get_args(hint)[0] is int else "list of strings"
+    return "table of strings" if typing.get_origin(hint) is dict else words[hint]
 
 
 def _default(item: Field[Any]) -> str:
     if item.default is MISSING and item.default_factory is MISSING:
-        return "wanted"
+        return "required"
     value = item.default if item.default is not MISSING else None
     if value is None or value == "":
         return "none"

@@ -1,4 +1,4 @@
-"""What a model holds quantized already: it is kept, and nothing is quantized twice."""
+"""The parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +12,7 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
     """Return the nodes that quantize or dequantize.
 
     Raises:
-        NothingToQuantizeError: one of them is in no pair that could be kept.
+        NothingToQuantizeError: one of them does not belong to a pair that could be kept.
     """
     found = [node for node in graph if node.op_type in QUANTIZING]
     alone = next((node for node in found if not is_paired(node)), None)
@@ -24,16 +24,16 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
 def quantized_already(node: ir.Node) -> NothingToQuantizeError:
     """Return the error to raise for a model that leaves nothing to quantize."""
     return NothingToQuantizeError(
-        f"the model is quantized already: it holds {node.op_type} '{node.name}'",
-        hint="name the float model that it was made from",
+        f"the model is already quantized: it has {node.op_type} '{node.name}'",
+        hint="pass the float model that it was made from",
     )
 
 
 def is_paired(node: ir.Node) -> bool:
     """Tell whether a node is one of a pair that quantizes and dequantizes, or dequantizes a constant.
 
-    Only such a form can be kept beside new pairs: a lone QuantizeLinear, or one whose range is found at run
-    time, feeds integer operators that the target's rules know nothing of.
+    Only this form can be kept next to new pairs: a single QuantizeLinear, or one whose range is found at run
+    time, feeds integer operators that the target's rules do not cover.
     """
     if node.op_type == QUANTIZE:
         readers = [use.node for use in node.outputs[0].uses()]
@@ -48,7 +48,7 @@ def is_paired(node: ir.Node) -> bool:
 
 
 def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
-    """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point, or leaves out one of 0."""
+    """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point; a missing one is 0."""
     if list(dequantize.inputs[1:]) == list(quantize.inputs[1:]):
         return True
     zeros = input_at(quantize, 2)
@@ -60,10 +60,10 @@ def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
 def dequantized_refusal(value: ir.Value) -> str:
     """Return why a value that comes from a DequantizeLinear is left alone, or an empty string."""
     node = dequantized_by(value)
-    return f"quantized already: '{value.name}' comes from DequantizeLinear '{node.name}'" if node else ""
+    return f"already quantized: '{value.name}' comes from DequantizeLinear '{node.name}'" if node else ""
 
 
 def requantized_refusal(node: ir.Node) -> str:
-    """Return why an operator whose result is quantized already is left alone, or an empty string."""
+    """Return why an operator whose result is already quantized is left alone, or an empty string."""
     readers = quantized_by(node.outputs[0])
-    return f"quantized already: QuantizeLinear '{readers[0].name}' reads its result" if readers else ""
+    return f"already quantized: QuantizeLinear '{readers[0].name}' reads its result" if readers else ""

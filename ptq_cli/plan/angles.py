@@ -1,7 +1,7 @@
-"""Angles that encode a position, and outer products: what integers would harm, or not make faster.
+"""Angles that encode a position, and outer products: integers would harm the one and not speed up the other.
 
-Exported transformers compute rotary embeddings as a product of positions and frequencies, of which both Sin
-and Cos are taken. A scale that covers position 2000 has steps of 8, and the angle is wrong by a turn.
+Exported transformers compute rotary embeddings as a product of positions and frequencies, which Sin and Cos
+both read. A scale that covers position 2000 has steps of 8, so that the angle is wrong by a full turn.
 """
 
 import onnx_ir as ir
@@ -16,10 +16,10 @@ SCALERS = {"Add", "Div", "Mul", "Sub"}
 
 
 def angle_refusal(node: ir.Node) -> str:
-    """Return why an operator stays float whose result is an angle, or an empty string.
+    """Return why an operator whose result is an angle stays float, or an empty string.
 
     Edge case:
-        A Sin alone is an activation function of some networks, and no reason.
+        A Sin alone is the activation function of some networks, and not a reason.
     """
     found: set[str] = set()
     level = [node.outputs[0]]
@@ -29,7 +29,7 @@ def angle_refusal(node: ir.Node) -> str:
         level = [reader.outputs[0] for reader in readers if _keeps_angle(reader)]
     if not {"Sin", "Cos"} <= found:
         return ""
-    return "its result is an angle, of which Sin and Cos are taken: an error of one step may be a turn"
+    return "its result is an angle that Sin and Cos read: an error of one step could be a full turn"
 
 
 def outer_product_refusal(node: ir.Node) -> str:
@@ -39,7 +39,7 @@ def outer_product_refusal(node: ir.Node) -> str:
         return ""
     sizes = [list(value.shape or ()) for value in (first, second)]
     if all(len(size) > 1 for size in sizes) and (sizes[0][-1] == 1 or sizes[1][-2] == 1):
-        return "multiplies and sums nothing: in integers it would cost accuracy and save nothing"
+        return "multiplies without summing: in integers it would lose accuracy and not be faster"
     return ""
 
 

@@ -12,21 +12,21 @@ from ptq_cli.models.quiet import quiet_exporter
 
 ASSUMED_BATCH = 1
 ASSUMED_PIXELS = 224
-"""Height and width of an image whose size the model leaves open: ImageNet's."""
+"""Assumed height and width of an image whose size the model leaves open: ImageNet's."""
 ASSUMED_LENGTH = 128
-"""Of any other axis: a sequence's, say."""
+"""Assumed size of any other axis, such as the length of a sequence."""
 
 Shape = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class BoundShapes:
-    """Shapes with as few unknown sizes as inference leaves.
+    """Shapes, with as few unknown sizes as inference allows.
 
     Attributes:
-        shapes: by the value's name; None for a size that is not known before the model runs. A value of
-            unknown rank is not there.
-        assumed: sizes that nobody gave, by ``input[axis]``.
+        shapes: by the value's name; None for a size that is not known before the model runs. Values of
+            unknown rank are left out.
+        assumed: sizes that were not given, by ``input[axis]``.
     """
 
     shapes: Mapping[str, Shape]
@@ -36,16 +36,16 @@ class BoundShapes:
 def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
     """Return the shape of each value for inputs of these sizes.
 
-    Sizes that nobody gives are assumed, and said: 1 for the first axis, 224 for the last two of a float
-    input with four, 128 for any other. One symbol has one size, whichever input it came from.
+    Sizes that are not given are assumed and listed: 1 for the first axis, 224 for the last two axes of a
+    float input with four axes, 128 for any other. A symbol has the same size in every input.
 
     Args:
-        model: is left as it is.
-        sizes: shapes of inputs, by name; as of a batch of data.
+        model: is not changed.
+        sizes: shapes of inputs by name, such as those of a batch of data.
 
     Raises:
         DataShapeError: a given shape does not fit its input.
-        ModelInputError: a shape is given for what is no input.
+        ModelInputError: a shape is given for a name that is not an input.
 
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>
@@ -87,7 +87,7 @@ def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tup
     for name in sizes:
         if name not in names:
             raise ModelInputError(
-                f"a shape is given for '{name}', which is no input{did_you_mean(name, names)}",
+                f"a shape is given for '{name}', which is not an input{did_you_mean(name, names)}",
                 hint=f"the inputs are: {', '.join(names)}",
             )
     for value in model.graph.inputs:
@@ -101,8 +101,8 @@ def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tup
         )
         if not fits and wanted is not None:
             raise DataShapeError(
-                f"input '{name}' is {format_shape(wanted)}, and {format_shape(shape)} was given",
-                hint="give it in the model's layout",
+                f"input '{name}' has shape {format_shape(wanted)}, but {format_shape(shape)} was given",
+                hint="give the shape in the model's layout",
             )
         given[name] = shape
     return given
@@ -135,7 +135,7 @@ def _assumed_size(value: ir.Value, axis: int, rank: int) -> int:
 
 
 def _forget(value: ir.Value, symbols: Mapping[str, int]) -> None:
-    """Put numbers for known symbols, and leave what hangs on others to inference."""
+    """Replace known symbols by numbers, and leave the sizes that depend on others to inference."""
     if value.shape is None:
         return
     sizes = [

@@ -1,4 +1,4 @@
-"""A Relu or Clip that a grid does not make redundant: it is taken out of the operator before it."""
+"""A Relu or Clip that a grid does not make redundant is kept, behind the quantized operator before it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,21 +12,21 @@ from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 
 REASON = (
-    "its bounds cut values that the grid of its result has, so that it stays, on values that are quantized"
+    "its bounds cut values that its quantized range includes, so it stays and computes on quantized values"
 )
 
 
 def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> Plan:
-    """Return the plan with a site before each Relu or Clip that does not disappear into the grid behind it.
+    """Return the plan with a site before each Relu or Clip that does not disappear into the grid after it.
 
     A range is cut to a Clip's bounds, so that the runtime drops the Clip. A grid of powers of two or of a
-    given step may reach beyond them, and a symmetric one does so behind a Relu. Then the Clip stays, and the
-    operator before it, which is integer only with a quantized output, gets a site of its own, on the same
-    grid: what the Clip gives lies on it again.
+    given step may reach beyond them, and so does a symmetric one after a Relu. Then the Clip stays, and the
+    operator before it, which is integer only with a quantized output, gets its own site with the same grid:
+    the results of the Clip lie on that grid again.
 
     Args:
         model: the float model.
-        plan: made for it.
+        plan: the plan for it.
         grids: the parameters of each source whose grid is not cut to a range.
     """
     producers = {value.name: node for node in model.graph for value in node.outputs}
@@ -42,7 +42,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
         name = before.name or ""
         sites[name] = replace(site, tensor=name)
         if not any(layers[reader.name or ""].quantized for reader, _ in clip.outputs[0].uses()):
-            del sites[site.tensor]  # floats alone read what the Clip gives
+            del sites[site.tensor]  # only float operators read the Clip's result
         layers[clip.name or ""] = replace(layers[clip.name or ""], quantized=False, reason=REASON)
     order = [value.name or "" for value in model.graph.inputs]
     order += [value.name or "" for node in model.graph for value in node.outputs]
@@ -56,16 +56,16 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
 def fit_clamps(
     model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]
 ) -> dict[str, QuantParameters]:
-    """Return the parameters with zero points that keep the grid behind a Clip of a lower bound above it.
+    """Return the parameters with zero points that keep the grid after a Clip within its lower bound.
 
-    As its zero point is rounded, the grid may begin half a step below the bound. ONNX Runtime 1.31 takes the
-    Clip for redundant only if it does not, and computes the operator before it in float otherwise. (Of a Clip
-    with an upper bound it asks less: that the bounds are the grid's ends when they are rounded to it.)
+    Because the zero point is rounded, the grid may begin half a step below the bound. Then ONNX Runtime 1.31
+    does not treat the Clip as redundant, and computes the operator before it in float. (For a Clip with an
+    upper bound it requires less: that the bounds, rounded to the grid, are its ends.)
 
     Args:
         model: the float model.
-        plan: made for it.
-        parameters: of each source. A zero point that is to be in the middle stays there.
+        plan: the plan for it.
+        parameters: the parameters of each source. A zero point that must be in the middle stays there.
     """
     producers = {value.name: node for node in model.graph for value in node.outputs}
     fitted = dict(parameters)

@@ -1,4 +1,4 @@
-"""The operators that pay: their weights and biases, and what they ask for."""
+"""The operators that are faster in integers: their weights and biases, and the inputs they need quantized."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ class Computing:
     """Plans compute operators one by one.
 
     Attributes:
-        requests: where they ask.
-        in_float: layers of whose weight there is no integer kernel, with the reason.
+        requests: collects the tensors that they need quantized.
+        in_float: layers without an integer kernel for their weight, with the reason.
         weights, biases: the sites that were found.
     """
 
@@ -32,7 +32,7 @@ class Computing:
     biases: list[BiasSite] = field(default_factory=list)
 
     def plan(self, node: ir.Node, rule: OpRule) -> None:
-        """Plan an operator: it asks for its activations, or has a reason to stay float."""
+        """Plan an operator: request its activations, or note the reason why it stays float."""
         requests, name = self.requests, node.name or ""
         if refusal := next(filter(None, self._refusals(node, rule)), ""):
             requests.reasons[name] = refusal
@@ -113,8 +113,8 @@ class Computing:
         self.requests.bias_adds.add(add.name or "")
         source = node.inputs[0]
         if not self._stores_biases:
-            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target takes as floats"
-        # ONNX Runtime makes one Gemm of the two where it can make matrices of the input before it runs.
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
+        # ONNX Runtime merges the two into a Gemm if it can reshape the input to a matrix beforehand.
         elif source is not None and (rank_of(source) == 2 or has_fixed_shape(source)):
             self.requests.mark(add, f"bias of {node.name}")
         else:

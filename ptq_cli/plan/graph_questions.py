@@ -1,4 +1,4 @@
-"""What the planner asks about single tensors and nodes of a graph."""
+"""Questions of the planner about single tensors and nodes of a graph."""
 
 import onnx_ir as ir
 
@@ -8,23 +8,23 @@ from ptq_cli.plan.target.rules import OpRule
 
 
 def constant_size(value: ir.Value) -> int:
-    """Return how many elements a constant has; 0 for a value that is computed or fed."""
+    """Return how many elements a constant has; 0 for a value that is computed or an input."""
     constant = value.const_value
     return int(constant.size) if constant is not None else 0
 
 
 def parameter_size(value: ir.Value) -> int:
-    """Return how many parameters a constant holds: its elements where it is of floats, and no shape."""
+    """Return how many parameters a constant holds: its elements if they are floats; a shape has none."""
     constant = value.const_value
     return int(constant.size) if constant is not None and constant.dtype.is_floating_point() else 0
 
 
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
-    """Return the axis of a weight's output channels, or None where it has none.
+    """Return the axis of a weight's output channels, or None if it has none.
 
     Edge case:
-        A batch of matrices has no axis that is an output channel for all of them; a grouped ConvTranspose's
-        axis 1 counts the channels of one group only. Both get one scale for the whole weight.
+        A batch of matrices has no axis that is the output channel of all of them, and axis 1 of a grouped
+        ConvTranspose counts the channels of only one group. Both get one scale for the whole weight.
     """
     if node.op_type == "MatMul" and rank_of(value) != 2:
         return None
@@ -41,7 +41,7 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def is_vector(value: ir.Value) -> bool:
-    """Tell whether a value has one axis, counting no axis of size 1 before it."""
+    """Tell whether a value has one axis, not counting axes of size 1 before it."""
     return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
 
 

@@ -1,7 +1,7 @@
-"""Attention masks: an Add of a huge constant to some scores, which must never be quantized.
+"""Attention masks: an Add of a huge constant to attention scores, which must never be quantized.
 
-A scale that covers -1e4 leaves all other scores in one step. (A sentence-embedding model fell from 0.82
-to 0.43 Spearman because a tool quantized its mask.)
+A scale that covers -1e4 rounds all other scores to one value. (A sentence-embedding model fell from 0.82 to
+0.43 Spearman because a tool quantized its mask.)
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 
 SENTINEL = 1e4
-"""Magnitudes from here on are masks: -1e4 is float16 practice, -3.4e38 and -inf are float32 practice."""
+"""Magnitudes from here on are masks: -1e4 is common in float16, -3.4e38 and -inf in float32."""
 SEARCH_DEPTH = 12
 MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
 MOVERS |= {"Cast", "CastLike", "Concat", "Split", "Unsqueeze"}
 MASK_CARRIERS = {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Sub", "Trilu", "Where"}
 MASK_CARRIERS |= MOVERS
 SCALERS = {"Div", "Mul", "Neg"}
-"""A masked score times a number is a masked score."""
+"""Operators that scale scores: a masked score times a number is still a masked score."""
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 
@@ -28,8 +28,8 @@ def adds_mask(node: ir.Node) -> bool:
 
     Edge case:
         A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
-        that carry it, and ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)`` too. A
-        constant that is huge everywhere shifts, and masks nothing; one that is infinite does.
+        that pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``.
+        A constant that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
     """
     if node.op_type in _PUTS:
         return _PUTS[node.op_type](node)
@@ -39,7 +39,7 @@ def adds_mask(node: ir.Node) -> bool:
 
 
 def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
-    """Tell whether a value holds masked scores: what adds the mask, or what only moves or scales that."""
+    """Tell whether a value holds masked scores: the result of adding the mask, also when moved or scaled."""
     for item in _reached(value, _holds_scores_of, depth):
         producer = item.producer()
         if producer is not None and adds_mask(producer):
@@ -57,13 +57,13 @@ def _holds_scores_of(node: ir.Node) -> bool:
 
 
 def _carried(value: ir.Value | None) -> Iterator[ir.Value]:
-    """Yield what a value may have its mask from, itself first."""
+    """Yield the values that a mask in this value may come from, the value itself first."""
     if value is not None:
         yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS, SEARCH_DEPTH)
 
 
 def _reached(value: ir.Value, through: Callable[[ir.Node], bool], depth: int) -> Iterator[ir.Value]:
-    """Yield a value and what it is computed from by such nodes, the nearest first, each once."""
+    """Yield a value and the values that such nodes compute it from, the nearest first, each once."""
     seen, level = {value}, [value]
     for _ in range(depth + 1):
         yield from level
@@ -74,7 +74,7 @@ def _reached(value: ir.Value, through: Callable[[ir.Node], bool], depth: int) ->
 
 
 def _is_mask(value: ir.Value) -> bool:
-    """Tell whether a value is some huge numbers among others: a constant, or what first makes it so."""
+    """Tell whether some of a value's numbers are huge, in a constant or by an operator that makes a mask."""
     if value.const_value is not None:
         return _holds_sentinel(value) and _varies(value)
     producer = value.producer()
@@ -112,7 +112,7 @@ _PUTS: dict[str, Callable[[ir.Node], bool]] = {
     "ScatterElements": _padded_or_scattered,
     "ScatterND": _padded_or_scattered,
 }
-"""Operators that put a mask value in some places of the scores, each with the test for it."""
+"""Operators that put a mask value at some positions of the scores, each with the test for it."""
 _MAKES = _PUTS | {
     "Mul": _multiplied,
     "Gather": _multiplied,
@@ -120,11 +120,11 @@ _MAKES = _PUTS | {
     "Trilu": _triangle,
     "Log": _logarithm,
 }
-"""Operators that make a mask of what is none."""
+"""Operators that make a mask from values that are not one."""
 
 
 def _is_sentinel(value: ir.Value) -> bool:
-    """Tell whether a value is a huge constant, also one that takes its shape at run time."""
+    """Tell whether a value is a huge constant, including one that gets its shape at run time."""
     for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}, SEARCH_DEPTH):
         if _holds_sentinel(item):
             return True
@@ -159,7 +159,7 @@ def _holds_sentinel(value: ir.Value) -> bool:
 
 
 def _is_huge(array: Array) -> bool:
-    # Without a copy: an embedding table may be what a Gather reads.
+    # Without a copy, because the constant may be an embedding table that a Gather reads.
     return bool(array.size) and bool(array.max() >= SENTINEL or array.min() <= -SENTINEL)
 
 

@@ -9,12 +9,12 @@ import onnx_ir as ir
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
-"""Whose operators are known: what has no entry below computes no products that are summed up."""
+"""Domains whose operators are known: one without an entry below does not sum products."""
 NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class _UnknownError(Exception):
-    """A count cannot be known; the message says why."""
+    """A count is not known; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class MultiplyAccumulates:
 
     Attributes:
         counts: by the node's name; 0 for an operator without sums of products, None where it is not known.
-        unknown: why not, by the node's name.
-        assumed: sizes that nobody gave, by ``input[axis]``.
+        unknown: why a count is not known, by the node's name.
+        assumed: sizes that were not given, by ``input[axis]``.
     """
 
     counts: Mapping[str, int | None]
@@ -33,11 +33,11 @@ class MultiplyAccumulates:
 
     @property
     def total(self) -> int:
-        """The sum of what is known."""
+        """The sum of the known counts."""
         return sum(count or 0 for count in self.counts.values())
 
     def of_one(self, samples: int) -> "MultiplyAccumulates":
-        """Return the work of one sample, of what was counted for several.
+        """Return the work for one sample, given counts for a batch.
 
         Example:
             >>> MultiplyAccumulates({"dense": 240, "loop": None}, {}, {}).of_one(10).counts
@@ -54,18 +54,18 @@ def multiply_accumulates(
 ) -> MultiplyAccumulates:
     """Return how many products each node sums up, for inputs of these sizes.
 
-    Counted are convolutions, matrix products, Einsum, recurrent layers and attention, in floats and in
-    integers; a product with a bias, a scale or a gate is not. In a quantized model a DequantizeLinear has its
-    tensor's shape, so that the counts are the float model's.
+    Convolutions, matrix products, Einsum, recurrent layers and attention are counted, in floats and in
+    integers; products with a bias, a scale or a gate are not. In a quantized model a DequantizeLinear has
+    the shape of its tensor, so that the counts are the same as those of the float model.
 
     Args:
-        model: names of its nodes are unique.
-        sizes: shapes of inputs, by name. Without them sizes are assumed as ``bind_shapes`` says, and named.
-        measured: shapes of computed tensors for such inputs, where a run told them.
+        model: the model; the names of its nodes are unique.
+        sizes: shapes of inputs, by name. Without them sizes are assumed as in ``bind_shapes``, and listed.
+        measured: shapes of computed tensors for such inputs, if a run recorded them.
 
     Edge case:
-        A size that is known only when the model runs, or a graph inside a node, makes the count None, with
-        the reason.
+        If a size is known only when the model runs, or a node contains a graph, the count is None, with the
+        reason.
 
     Raises:
         DataShapeError: a given shape does not fit its input.
@@ -92,7 +92,7 @@ def multiply_accumulates(
 
 
 class _Sizes:
-    """The shapes around a node; asking for one that is not known raises."""
+    """The shapes around a node; asking for an unknown one raises an error."""
 
     def __init__(self, node: ir.Node, shapes: Mapping[str, Shape]) -> None:
         self._node = node
@@ -155,7 +155,7 @@ def _matrix_product(left: int = 0) -> Counter:
 
 
 def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
-    # W is [directions, gates * hidden, width], R likewise: each step multiplies by both.
+    # W is [directions, gates * hidden, width], R has the same layout: each step multiplies by both.
     weight, recurrence = sizes.input(1), sizes.input(2)
     return prod(sizes.input(0)[:2]) * (prod(weight) + prod(recurrence))
 

@@ -1,4 +1,4 @@
-"""What a target makes of an operator together with the ones beside it."""
+"""How a target treats an operator together with its neighbours."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.target.rules import OpRule, Target
 
 Reasons = Mapping[str, str]
-"""By the name of a layer or a tensor."""
+"""Reasons by the name of a layer or a tensor."""
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,20 @@ class Rules:
     """A target's rules for the nodes of a graph.
 
     Attributes:
-        target: whose they are.
-        excluded: layers that a user keeps in float, with the reason.
+        target: the target.
+        excluded: layers that the user keeps in float, with the reason.
     """
 
     target: Target
     excluded: Reasons = field(default_factory=dict)
 
     def of(self, node: ir.Node | None) -> OpRule | None:
-        """Return the rule for a node, or None where there is none; other domains have no rules.
+        """Return the rule for a node, or None if there is none; other domains have no rules.
 
         Edge case:
-            A layer that is kept in float stands apart where the runtime would take it for integer if both
-            its sides were; see also ``WeightRule.quantizes_floats``. A Relu or Clip goes with the operator
-            before it, and is not kept apart from it.
+            A layer that is kept in float must stay between float tensors if the runtime would compute it in
+            integers between quantized ones; see also ``WeightRule.quantizes_floats``. A Relu or Clip is
+            treated like the operator before it.
         """
         if node is None or node.domain not in ("", "ai.onnx"):
             return None
@@ -46,12 +46,12 @@ class Rules:
 
 
 def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
-    """Return the target's rule for a node, or None where it has none."""
+    """Return the target's rule for a node, or None if it has none."""
     return Rules(target).of(node)
 
 
 def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
-    """Return the Relu or Clip that alone reads a node's output, if it disappears into the node."""
+    """Return the Relu or Clip that is the only reader of a node's output, if it disappears into the node."""
     follower = sole_reader(node.outputs[0])
     rule = rules.of(follower)
     if follower is None or rule is None or rule.kind != "clamp" or clamp_refusal(follower):
@@ -60,7 +60,7 @@ def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
 
 
 def is_merged(node: ir.Node, rule: OpRule) -> bool:
-    """Tell whether the target would merge a node, in float, into the one that reads its output as floats."""
+    """Tell whether the target would merge a float node into the one that reads its output as floats."""
     follower = sole_reader(node.outputs[0])
     return (
         follower is not None
@@ -71,9 +71,9 @@ def is_merged(node: ir.Node, rule: OpRule) -> bool:
 
 
 def is_clamped(node: ir.Node, rules: Rules) -> bool:
-    """Tell whether a Relu or Clip that is read as well is the one operator that reads a node's output.
+    """Tell whether the only reader of a node's output is a Relu or Clip whose result is read.
 
-    ONNX Runtime takes it for a part of the node, also where the node's output is one of the graph's, and
+    ONNX Runtime treats it as a part of the node, even if the node's output is an output of the graph, and
     finds no integer kernel for the two if their result is read as floats.
     """
     uses = list(node.outputs[0].uses())
@@ -82,10 +82,10 @@ def is_clamped(node: ir.Node, rules: Rules) -> bool:
 
 
 def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
-    """Return the input of a join that stays float, because the operator that alone gives it takes the join.
+    """Return the input of a join that stays float because the join is merged into the operator that makes it.
 
     Edge case:
-        Where several could, it is the first: an operator takes one join, and a join goes into one operator.
+        If there are several, the first: an operator takes one join, and a join goes into one operator.
     """
     for value in dict.fromkeys(join.inputs):
         producer = value.producer() if value is not None else None
@@ -99,7 +99,7 @@ def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
 
 
 def moved_inputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
-    """Return the inputs of an operator that its quantized output depends on, as its rule says."""
+    """Return the inputs of an operator that its quantized output depends on, according to its rule."""
     indices = rule.activations or ([0] if rule.kind == "same" else range(len(node.inputs)))
     values = (input_at(node, index) for index in indices)
     return [value for value in values if value is not None]
@@ -112,9 +112,9 @@ def moved_outputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
 
 
 def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
-    """Yield a value and those it was moved from.
+    """Yield a value and the values it was moved from.
 
-    ONNX Runtime moves a DequantizeLinear down with them, also past those that a user keeps in float.
+    ONNX Runtime moves a DequantizeLinear down along with them, even past operators kept in float by a user.
     """
     current: ir.Value | None = value
     while current is not None:
@@ -127,9 +127,9 @@ def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
 
 
 def moved_from(value: ir.Value, target: Target) -> Iterator[ir.Value]:
-    """Yield a value and those that it is moved to, or that a Relu or Clip makes of it.
+    """Yield a value, the values that it is moved to, and those that a Relu or Clip makes from it.
 
-    ONNX Runtime moves a QuantizeLinear up with them, also those that a user keeps in float.
+    ONNX Runtime moves a QuantizeLinear up along with them, even past operators kept in float by a user.
     """
     waiting = [value]
     while waiting:

@@ -1,9 +1,9 @@
-"""One algorithm over a target's rules: from the operators that pay, outwards to the tensors they need.
+"""One algorithm over a target's rules: from the operators that get faster, outwards to the tensors they need.
 
-Compute operators (Conv, Gemm, MatMul) ask for quantized inputs. A request travels up: through operators
-that only move values (both sides share parameters), and into operators that are integer when all their
-sides are (Add, Concat). An Add that no compute operator reads stays float: an integer Add would cost
-accuracy and save nothing. So every quantized tensor has a reader that needs it.
+Compute operators (Conv, Gemm, MatMul) request quantized inputs. A request travels up: through operators that
+only move values (both sides share parameters), and into operators that are integer when all their sides are
+(Add, Concat). An Add that no compute operator reads stays float: in integers it would lose accuracy and not
+be faster. So every quantized tensor has a reader that needs it.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -32,27 +32,27 @@ def make_plan(
     *,
     may_be_empty: bool = False,
 ) -> Plan:
-    """Return what to quantize in ``model`` for ``target``. What is quantized already stays as it is.
+    """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
 
-    Requires: a prepared model (constants are initializers, names are unique, shapes inferred). Each tensor
-    that ``in_float`` and ``excluded`` leave quantized is also quantized without them, so that a calibration
-    for the target has measured it.
+    Requires: a prepared model (constants are initializers, names are unique, shapes are inferred). Each
+    tensor that is quantized despite ``in_float`` and ``excluded`` is also quantized without them, so that a
+    calibration for the target has measured it.
 
     Args:
         model: the float model.
         target: its rules.
-        in_float: layers of whose weight there is no integer kernel, with the reason.
-        excluded: layers that a user keeps in float, with the reason.
-        looked_up: those of ``in_float`` whose weight a runtime sees as floats.
-        may_be_empty: return a plan of reasons alone where nothing can be quantized.
+        in_float: layers without an integer kernel for their weight, with the reason.
+        excluded: layers that the user keeps in float, with the reason.
+        looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
+        may_be_empty: if nothing can be quantized, return a plan with only the reasons.
 
     Raises:
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
-            model is quantized already.
+            model is already quantized.
     """
     quantizing = quantizing_nodes(model.graph)
     plan, refused = _untrapped(model.graph, Rules(target), {}, {}, ())
-    if in_float or excluded:  # What must not be a site stays none: a calibration has measured no others.
+    if in_float or excluded:  # No new sites may appear: the calibration has not measured other tensors.
         plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {}, looked_up)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
@@ -63,10 +63,10 @@ def make_plan(
 
 def _nothing(plan: Plan, target: Target) -> NothingToQuantizeError:
     reasons = "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
-    in_float32 = "float32 alone is quantized: export the model in it; " if "not float" in reasons else ""
+    in_float32 = "only float32 is quantized: export the model in float32; " if "not float" in reasons else ""
     return NothingToQuantizeError(
-        f"target '{target.name}' can quantize nothing in this model: {reasons}",
-        hint=f"{in_float32}ptq inspect shows each layer's reason",
+        f"target '{target.name}' cannot quantize anything in this model: {reasons}",
+        hint=f"{in_float32}run `ptq inspect` to see each layer's reason",
     )
 
 

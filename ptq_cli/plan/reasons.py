@@ -1,4 +1,4 @@
-"""What a user reads of each layer: that it is computed in integers, or why not."""
+"""What a user reads about each layer: that it is computed in integers, or why not."""
 
 import onnx_ir as ir
 
@@ -13,7 +13,7 @@ NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
-    """Return what was found of a node, with a reason wherever it is not computed in integers."""
+    """Return the plan of a node, with a reason if it is not computed in integers."""
     name = node.name or ""
     sizes = [parameter_size(value) for value in node.inputs if value is not None]
     quantized = name in requests.integer
@@ -42,9 +42,9 @@ def _float_form(node: ir.Node, target: Target) -> str:
 
 def _float_reason(node: ir.Node, requests: Requests) -> str:
     if adds_mask(node):
-        return "attention mask: its huge constant leaves no step for the scores"
+        return "attention mask: with its huge constant in the range, all scores would round to one value"
     if any(attribute.type in NESTED for attribute in node.attributes.values()):
-        return "holds a graph of its own, which stays float"
+        return "contains a nested graph, which stays float"
     if reason := integers_refusal(node):
         return reason
     rule = requests.rules.of(node)
@@ -54,5 +54,5 @@ def _float_reason(node: ir.Node, requests: Requests) -> str:
         return reason
     by_kind = {"clamp": clamp_refusal(node) or "its result is not quantized", "apart": rule.note}
     return by_kind.get(
-        rule.kind, "no integer operator reads it: in integers it would cost accuracy and save nothing"
+        rule.kind, "no integer operator reads it: in integers it would lose accuracy and not be faster"
     )

@@ -7,30 +7,30 @@ from ptq_cli.models.graph_reading import input_at
 from ptq_cli.plan.graph_questions import is_constant, is_vector
 from ptq_cli.plan.target.rules import OpRule, Target
 
-FUSED = ": if ONNX Runtime's optimizer wrote it, quantize the model from before that"
+FUSED = ": if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
 
 
 def integers_refusal(node: ir.Node) -> str:
-    """Return why a node is left alone that computes no floats, such as a shape, or an empty string."""
+    """Return why a node that does not compute floats (a shape, say) is left alone, or an empty string."""
     dtypes = {value.dtype for value in node.outputs if value.dtype is not None}
     if not dtypes or any(dtype.is_floating_point() for dtype in dtypes):
         return ""
-    return f"computes {' and '.join(sorted(dtype.name.lower() for dtype in dtypes))}, and no floats"
+    return f"computes {' and '.join(sorted(dtype.name.lower() for dtype in dtypes))}, not floats"
 
 
 def table_refusal(node: ir.Node) -> str:
-    """Return why a table that a Gather takes rows of is left alone, or an empty string."""
+    """Return why a table that a Gather looks rows up in is left alone, or an empty string."""
     table = input_at(node, 0)
     if node.op_type != "Gather" or table is None or not is_constant(table):
         return ""
-    return f"takes rows of the table '{table.name}': integers would make the file smaller, and nothing faster"
+    return f"looks up rows of the table '{table.name}': integers would make the file smaller, but not faster"
 
 
 def no_rule(node: ir.Node, target: Target) -> str:
     """Return why an operator that a target has no rule for stays float."""
     if node.domain not in ("", "ai.onnx"):
         fused = FUSED if node.domain.startswith("com.microsoft") else ""
-        return f"target {target.name} has no rule for {node.op_type} of {node.domain}{fused}"
+        return f"target {target.name} has no rule for {node.op_type} of domain {node.domain}{fused}"
     if why := target.floats.get(node.op_type):
         return f"target {target.name} has no integer {node.op_type}: {why}"
     return f"target {target.name} has no rule for {node.op_type}"
@@ -39,7 +39,7 @@ def no_rule(node: ir.Node, target: Target) -> str:
 def float_refusal(value: ir.Value) -> str:
     """Return why an activation cannot be quantized, or an empty string."""
     if is_constant(value):
-        return f"reads the constant '{value.name}', and a quantized constant costs accuracy for nothing"
+        return f"reads the constant '{value.name}': quantizing it would lose accuracy and gain nothing"
     if value.dtype != ir.DataType.FLOAT:
         return f"'{value.name}' is {_dtype_name(value)}, not float"
     return ""
@@ -66,16 +66,16 @@ def output_refusal(node: ir.Node, moved: int = 1) -> str:
     """
     read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
     if any(read[moved:]):
-        return f"its second output '{node.outputs[read.index(True, moved)].name}' is read too"
+        return f"its second output '{node.outputs[read.index(True, moved)].name}' is used too"
     if not all(read[:moved]):
-        return f"its output '{node.outputs[read.index(False)].name}' is not read, so it cannot be a pair"
+        return f"its output '{node.outputs[read.index(False)].name}' is not used, so it cannot be quantized"
     return ""
 
 
 def clamp_refusal(node: ir.Node) -> str:
     """Return why a Relu or Clip does not disappear into a quantized range, or an empty string.
 
-    A quantized range holds 0, so that a Clip to positive numbers only is never redundant.
+    A quantized range always includes 0, so that a Clip to only positive numbers is never redundant.
     """
     for index, beyond in ((1, np.greater), (2, np.less)):
         bound = input_at(node, index)
@@ -84,7 +84,7 @@ def clamp_refusal(node: ir.Node) -> str:
         if bound.const_value is None:
             return f"its bound '{bound.name}' is computed at run time"
         if np.any(beyond(bound.const_value.numpy(), 0)):
-            return f"its bound '{bound.name}' leaves out 0, which a quantized range holds"
+            return f"its bound '{bound.name}' excludes 0, which every quantized range includes"
     return ""
 
 
@@ -104,7 +104,7 @@ def bias_refusal(value: ir.Value) -> str:
     if not is_constant(value):
         return f"its bias '{value.name}' is computed at run time"
     if not is_vector(value):
-        return f"its bias '{value.name}' is no vector over the output channels"
+        return f"its bias '{value.name}' is not a vector over the output channels"
     return ""
 
 

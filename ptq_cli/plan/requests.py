@@ -1,4 +1,4 @@
-"""A request travels up the graph: from an operator that pays to the tensors that it needs quantized."""
+"""A request travels up the graph: from an operator that gets faster to the tensors it needs quantized."""
 
 from collections.abc import Callable, Container
 
@@ -28,17 +28,17 @@ from ptq_cli.plan.refusals import (
 from ptq_cli.plan.target.rules import OpRule
 from ptq_cli.plan.ties import Ties
 
-MASKED = "reads an attention mask, whose huge constant no 8-bit scale can hold"
+MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
 
 
 class Requests:
-    """What was asked for so far, and what follows from it.
+    """The requests so far, and what follows from them.
 
     Attributes:
-        asked: the tensors that are to be quantized.
+        asked: the tensors to quantize.
         integer: names of the layers that are computed in integers.
         bias_adds: names of the Adds that are the bias of a MatMul.
-        reasons: by a layer's name, why it is float, or what it does instead of computing.
+        reasons: by a layer's name, why it is float, or what happens to it instead of computing.
         ties: which tensors share parameters.
     """
 
@@ -54,10 +54,10 @@ class Requests:
         self._waiting: list[ir.Value] = []
 
     def ask(self, value: ir.Value) -> None:
-        """Ask for a quantized tensor, and for all that follows from it.
+        """Request a quantized tensor, and everything that follows from it.
 
-        A chain of thousands of operators is as long as a graph: what follows waits in a list, and not in
-        calls of calls.
+        A chain of operators may be as long as the graph, so follow-up requests wait in a list instead of
+        being recursive calls.
         """
         self._waiting.append(value)
         while self._waiting:
@@ -83,7 +83,7 @@ class Requests:
             return MASKED
         producer = value.producer()
         rule = self.rules.of(producer)
-        # Between quantized tensors the runtime would take it for integer whatever this plan says of it.
+        # Between quantized tensors the runtime would compute it in integers, whatever this plan says.
         if producer is not None and rule is not None and rule.kind == "join":
             reason = attribute_refusal(producer, rule)
             if reason:
@@ -126,8 +126,8 @@ class Requests:
         if before is None or rule is None:
             return
         if clamp_behind(before, self.rules) is not clamp:
-            # Without the clamp a QuantizeLinear reads beside others what the operator gives, and ONNX Runtime
-            # takes no operator for integer whose result is read as integers and as floats.
+            # Without the clamp, the operator's result is read by a QuantizeLinear and by others, and ONNX
+            # Runtime does not compute an operator in integers if its result is also read as floats.
             needs_output = rule.output == "always" or rule.clamp_asks or rule.kind == "join"
             if needs_output and (before.name or "") in self.integer:
                 self._waiting.append(before.outputs[0])
@@ -148,16 +148,16 @@ class Requests:
             return
         self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
         if rule.ties:
-            clamp = clamp_behind(node, self.rules)  # whose result is the join's, where there is one
+            clamp = clamp_behind(node, self.rules)  # if there is one, its result is the join's
             outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
             self.ties.tie(value.name or "" for value in (*inputs, *outputs))
         self._waiting += inputs
 
     def ask_captured(self, graph: ir.Graph) -> None:
-        """Ask for what nested graphs read of integers that were moved: a pair behind them loses nothing.
+        """Request the moved integers that nested graphs read: a pair behind them loses nothing.
 
-        Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution on to a Transpose or
-        Reshape there, looks for its reader among the ordinary inputs of the If or Loop, and ends the process.
+        Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
+        Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
         """
         for node in graph:
             rule = self.rules.of(node)
@@ -167,11 +167,12 @@ class Requests:
                     self.ask(value)
 
     def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
-        """Return the sites that must not be, with the reason: behind an operator that must stay apart.
+        """Return the sites to remove, with the reason: those after an operator that must stay float.
 
         Args:
-            graph: whose operators are looked at.
-            stored: names of layers whose weight is stored as integers, so that the runtime does not do that.
+            graph: the graph to search.
+            stored: names of layers whose weight is stored as integers already, so that the runtime does not
+                quantize it.
         """
         found = {}
         for node in graph:
@@ -186,7 +187,7 @@ class Requests:
         return found
 
     def _taken_input(self, node: ir.Node) -> ir.Value | None:
-        """Return the result of an integer operator that takes a join which a user keeps in float."""
+        """Return the result of an integer operator that would take a join which the user keeps in float."""
         plain = Rules(self.rules.target).of(node)
         taken = input_fused_behind(node, plain) if plain is not None and plain.kind == "join" else None
         before = taken.producer() if taken is not None else None
@@ -207,9 +208,9 @@ class Requests:
         return self.rules.excluded.get(name) or self.reasons.get(name, "") if is_float else ""
 
     def _is_restored(self, value: ir.Value) -> bool:
-        """Tell whether a value comes out of a DequantizeLinear, perhaps moved since.
+        """Tell whether a value comes from a DequantizeLinear, possibly moved since then.
 
-        Of a float operator's result the readers read the float value, quantized or not.
+        Readers of a float operator's result read the float value, whether it is quantized or not.
         """
         for item in moved_to(value, self.rules.target):
             producer = item.producer()

@@ -1,4 +1,4 @@
-"""What a plan holds: sites, and the layers with their reasons."""
+"""The content of a plan: sites, and layers with their reasons."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,9 +13,9 @@ class ActivationSite:
     Attributes:
         tensor: the value's name.
         source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
-            Of tensors that a target ties it is the first, and the union of their statistics decides.
-        format: the integers.
-        symmetric: the zero point is that of a real 0 in the middle of the format.
+            For tensors that a target ties it is the first one; then the union of their statistics decides.
+        format: the integer format.
+        symmetric: the zero point is in the middle of the format.
     """
 
     tensor: str
@@ -31,10 +31,11 @@ class WeightSite:
     Attributes:
         tensor: the initializer's name.
         node: the node that reads it.
-        input_index: as which input.
-        format: the integers.
-        axis: of the output channels, or None for one scale.
-        as_pair: it stays a float constant on the grid, behind a QuantizeLinear and a DequantizeLinear.
+        input_index: the index of the input.
+        format: the integer format.
+        axis: axis of the output channels, or None for one scale.
+        as_pair: it stays a float constant with values on the grid, behind a QuantizeLinear and a
+            DequantizeLinear.
         block_size: how many values along the axis share a scale, or None without blocks.
     """
 
@@ -53,9 +54,9 @@ class BiasSite:
 
     Attributes:
         tensor: the initializer's name.
-        node: the node that reads it: the operator itself, or the Add behind a MatMul.
-        input_index: as which input.
-        activation: the tensor whose scale it takes.
+        node: the node that reads it: the operator itself, or the Add after a MatMul.
+        input_index: the index of the input.
+        activation: the tensor whose scale it uses.
         weight: the weight's site.
     """
 
@@ -74,11 +75,11 @@ class LayerPlan:
         name: the node's name.
         op: its operator type.
         quantized: it is computed in integers.
-        reason: why not, or what it does instead; empty for a quantized compute operator.
-        parameters: how many elements of constants of floats it reads.
-        weight: what its weight is stored as; empty for the target's own integers, or where it has none.
-        written_as: another operator that it is written as in the quantized model, and that computes the same.
-        between_pairs: it reads and gives quantized values, and is computed in float between them.
+        reason: why not, or what happens to it instead; empty for a quantized compute operator.
+        parameters: number of elements of the float constants that it reads.
+        weight: how its weight is stored; empty for the target's default integers, or if it has no weight.
+        written_as: an equivalent operator that replaces it in the quantized model.
+        between_pairs: its inputs and outputs are quantized, but it computes in float.
     """
 
     name: str
@@ -93,7 +94,7 @@ class LayerPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that is to be quantized, and every reason for what is not.
+    """Everything that is quantized, and the reasons for everything that is not.
 
     Attributes:
         target: the target's name.
@@ -101,7 +102,7 @@ class Plan:
         weights: weight sites.
         biases: bias sites.
         layers: every node, in graph order.
-        unions: by source, the tensors whose statistics decide together, where they are several.
+        unions: by source, the tensors whose statistics decide together, if there are several.
     """
 
     target: str
@@ -112,11 +113,11 @@ class Plan:
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
-        """Return the plan with the sites of its weights changed.
+        """Return the plan with changed sites of its weights.
 
         Args:
-            sites: what each weight's site becomes: another format or axis.
-            described: what the weight of a layer is stored as, by the layer's name.
+            sites: the new site of each weight, with another format or axis.
+            described: how the weight of a layer is stored, by the layer's name.
         """
         return replace(
             self,
@@ -127,7 +128,7 @@ class Plan:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The tensors that parameters are decided for, in graph order, each once."""
+        """The tensors that get their own parameters, in graph order, each once."""
         return tuple(dict.fromkeys(site.source for site in self.activations.values()))
 
     @property
@@ -137,7 +138,7 @@ class Plan:
         return tuple(name for name in self.activations if name in needed)
 
     def members(self, source: str) -> tuple[str, ...]:
-        """Return the tensors whose statistics decide a source's parameters: itself, or all that are tied."""
+        """Return the tensors whose statistics decide a source's parameters: itself, or all tied tensors."""
         return self.unions.get(source, (source,))
 
     @property

@@ -12,12 +12,12 @@ from ptq_cli.plan.sites import LayerPlan, WeightSite
 
 @dataclass(frozen=True)
 class TiedTable:
-    """A constant that Gathers take rows of, and that a layer has as its weight.
+    """A constant that Gathers look rows up in, and that is also the weight of a layer.
 
     Attributes:
-        table: the name of the Gathers' constant.
-        site: the weight.
-        turned: the weight is the table's transpose, in a constant of its own.
+        table: the name of the constant that the Gathers read.
+        site: the site of the weight.
+        turned: the weight is the transposed table, in a separate constant.
         gathers: the names of the Gathers.
     """
 
@@ -28,11 +28,11 @@ class TiedTable:
 
 
 def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[TiedTable]:
-    """Yield each table that nothing reads but Gathers of rows and, as it is or turned, a layer to quantize.
+    """Yield each table that only Gathers of rows and, as it is or transposed, a layer to quantize read.
 
     Edge case:
-        A weight with a scale for anything else than a row of the table is not tied to it: a row is taken with
-        its own scale.
+        A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
+        needs its own scale.
     """
     nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
     for table in list(graph.initializers.values()):
@@ -56,9 +56,9 @@ def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[Tied
 def tell_ties(
     graph: ir.Graph, layers: Iterable[LayerPlan], weights: Sequence[WeightSite]
 ) -> tuple[LayerPlan, ...]:
-    """Return the layers, with what is said of Gathers from tied tables."""
+    """Return the layers, with the reasons of Gathers from tied tables."""
     tied: Mapping[str, str] = {
-        name: f"takes rows of the integers that '{item.site.node}' has of the table '{item.table}'"
+        name: f"looks up rows of the table '{item.table}' in the integer weight of '{item.site.node}'"
         for item in tied_tables(graph, weights)
         for name in item.gathers
     }
@@ -78,7 +78,7 @@ def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, Weigh
 
 
 def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
-    """Return the weight that is a table's transpose."""
+    """Return the weight that is the transpose of a table."""
     if table.const_value is None or len(table.const_value.shape) != 2:
         return None
     shape = tuple(reversed(table.const_value.shape.numpy()))

@@ -1,4 +1,4 @@
-"""Which tensors have the same scale and zero point, and whose statistics decide them."""
+"""Which tensors share a scale and zero point, and whose statistics decide them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ class Groups:
     """Tensors that share parameters.
 
     Attributes:
-        sources: by tensor, the one that its group is named for: the group's first measured tensor.
-        unions: by source, the tensors whose statistics decide together, where they are several.
+        sources: by tensor, the tensor that its group is named after: the group's first measured tensor.
+        unions: by source, the tensors whose statistics decide together, if there are several.
     """
 
     sources: Mapping[str, str]
@@ -18,10 +18,10 @@ class Groups:
 
 
 class Ties:
-    """Collects what must be equal, in any order.
+    """Collects which tensors must have equal parameters, in any order.
 
-    Values that are only moved need no statistics of their own: what they were moved from has them all. Where
-    an operator ties its edges, each is measured, and the union of the values decides.
+    Values that are only moved do not need their own statistics, because their source has them. Where an
+    operator ties its inputs and outputs, each is measured, and the union of the values decides.
 
     Example:
         >>> ties = Ties()
@@ -37,15 +37,15 @@ class Ties:
         self._tied: list[tuple[str, ...]] = []
 
     def move(self, output: str, source: str) -> None:
-        """``output`` holds values of ``source`` and no others."""
+        """Note that ``output`` holds only values of ``source``."""
         self._moved[output] = source
 
     def tie(self, names: Iterable[str]) -> None:
-        """All of them that are quantized have one scale and zero point; one of them is."""
+        """Note that the quantized ones among them share one scale and zero point; one of them is."""
         self._tied.append(tuple(names))
 
     def groups(self, order: Iterable[str]) -> Groups:
-        """Return the groups of the tensors in ``order``, in which a tensor comes after what it is made of."""
+        """Return the groups of the tensors in ``order``; a tensor comes after those that it is made from."""
         roots: dict[str, str] = {}
         for name in order:
             moved_from = self._moved.get(name)
@@ -66,6 +66,6 @@ class Ties:
 
 def _top(parents: dict[str, str], name: str) -> str:
     while parents[name] != name:
-        parents[name] = parents[parents[name]]  # halves the path, so that long chains cost little
+        parents[name] = parents[parents[name]]  # halves the path, so that long chains are cheap
         name = parents[name]
     return name

@@ -73,7 +73,7 @@ def file_layer(path: Path, where: str | None = None) -> RecipeLayer:
         table = tomllib.loads(require_file(path, "recipe").read_text(encoding="utf-8"))
     # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
     except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{where} is no valid TOML: {error}", hint="see https://toml.io") from error
+        raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
     return table_layer(table, path.parent, where)
 
 

@@ -336,7 +336,7 @@ def test_an_input_shape_beside_data_must_agree_with_them(refuse: Any) -> None:
     words = "calibrate model.pt --arch model.py:build --data calib.npz --input-shape "
     refuse(words + "x=1,3,9,9", "PTQ-DATA-003", "'x' is [?, 3, 8, 8]", "[1, 3, 9, 9]")
     refuse(words + "y=1,3,8,8", "PTQ-MODEL-007", "does not name the input 'x'")
-    refuse(words + "x=1,3,8,8 --input-shape xs=1", "PTQ-MODEL-007", "'xs', which is no input")
+    refuse(words + "x=1,3,8,8 --input-shape xs=1", "PTQ-MODEL-007", "'xs', which is not an input")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -28,7 +28,7 @@ class Bad:
 
 
 TOML: dict[str, Bad] = {
-    "no TOML": Bad("[calibration", "PTQ-RECIPE-001", ("ptq.toml is no valid TOML",), "toml.io"),
+    "no TOML": Bad("[calibration", "PTQ-RECIPE-001", ("ptq.toml is not valid TOML",), "toml.io"),
     "an unknown section": Bad(
         "[calibraton]\n", "PTQ-RECIPE-002", ("(did you mean 'calibration'?)",), "top level"
     ),
@@ -118,8 +118,8 @@ def test_a_bad_recipe_is_refused(folder: Path, refuse: Any, bad: Bad, command: s
 RECIPES = {
     "missing": ("nowhere.toml", "PTQ-FILE-001", "recipe 'nowhere.toml' does not exist"),
     "a folder": ("ptq-run", "PTQ-FILE-001", "recipe 'ptq-run' is a folder"),
-    "a model": ("model.onnx", "PTQ-RECIPE-001", "model.onnx is no valid TOML"),
-    "a report": ("ptq-run/report.json", "PTQ-RECIPE-001", "ptq-run/report.json is no valid TOML"),
+    "a model": ("model.onnx", "PTQ-RECIPE-001", "model.onnx is not valid TOML"),
+    "a report": ("ptq-run/report.json", "PTQ-RECIPE-001", "ptq-run/report.json is not valid TOML"),
 }
 
 

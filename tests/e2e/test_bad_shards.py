@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str, tuple[str, ...]]] = {
         lambda folder: tar(folder, lambda index, suffix, content: (suffix, content.replace(b"<f4", b"<i4"))),
         "bad.tar",
         "PTQ-DATA-004",
-        ("found int32, wanted float32",),
+        ("found int32, expected float32",),
     ),
     "NaN in a tar": (
         replaced(4, lambda: ("x.npy", npy(with_nan()[5]))),
@@ -125,13 +125,13 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str, tuple[str, ...]]] = {
         lambda folder: parquet(folder, x=nested(X.astype(np.float64))),
         "bad.parquet",
         "PTQ-DATA-004",
-        ("found float64, wanted float32",),
+        ("found float64, expected float32",),
     ),
     "a column of another shape": (
         lambda folder: parquet(folder, x=nested(X[:, :2])),
         "bad.parquet",
         "PTQ-DATA-003",
-        ("2, 8, 8], wanted [?, 3, 8, 8]", "sample 'bad.parquet[0]'"),
+        ("2, 8, 8], expected [?, 3, 8, 8]", "sample 'bad.parquet[0]'"),
     ),
     "NaN in a column": (
         lambda folder: parquet(folder, x=nested(with_nan())),

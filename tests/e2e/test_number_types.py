@@ -163,7 +163,7 @@ REFUSED = {
         all_in(BFLOAT, 22),
         np.float32,
         "PTQ-DATA-004",
-        "found float32, wanted bfloat16",
+        "found float32, expected bfloat16",
         "export the model with inputs in float32",
     ),
 }

@@ -129,7 +129,7 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
     assert "note: 3 nodes quantize or dequantize already, and are kept as they are" in outcome.out
     operators = [node.op_type for node in onnx.load("half/model.int8.onnx").graph.node]
     assert operators.count("QuantizeLinear") == 2
-    assert "quantized already: " in ptq("inspect half.onnx --json").out
+    assert "already quantized: " in ptq("inspect half.onnx --json").out
 
 
 REFUSED = {

@@ -279,7 +279,7 @@ def test_a_run_that_lacks_a_file(folder: Path, ptq: Any, refuse: Any, name: str)
 DAMAGE = {
     "calibration.safetensors": ("PTQ-CALIB-002", "'run-2/calibration.safetensors' is damaged"),
     "model.float.onnx": ("PTQ-CALIB-003", "'run-2/model.float.onnx' is not the model that was calibrated"),
-    "recipe.toml": ("PTQ-RECIPE-001", "run-2/recipe.toml is no valid TOML"),
+    "recipe.toml": ("PTQ-RECIPE-001", "run-2/recipe.toml is not valid TOML"),
 }
 
 

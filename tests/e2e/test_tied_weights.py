@@ -33,7 +33,7 @@ def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path,
     report = json.loads((folder / "tied/report.json").read_text())
     assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 40
     told = {layer["name"]: layer["reason"] for layer in report["layers"]}
-    assert told["rows"] == "takes rows of the integers that 'y' has of the table 'table'"
+    assert told["rows"] == "looks up rows of the table 'table' in the integer weight of 'y'"
     verified = ptq("verify tied/model.int8.onnx --json")
     assert verified.status == 0, verified.err
     assert ptq("analyze --eval-data ids.npz --run tied").status == 0

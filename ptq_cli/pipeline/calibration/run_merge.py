@@ -152,7 +152,7 @@ def _read_shard(run: RunDirectory, base: Path, target: RunDirectory) -> _Shard:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     # As of any recipe: thousands of digits, thousands of brackets.
     except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{path} is no valid TOML: {error}", hint="see https://toml.io") from error
+        raise RecipeSyntaxError(f"{path} is not valid TOML: {error}", hint="see https://toml.io") from error
     recipe = merge_layers([table_layer(table, base, str(path))])
     return _Shard(run, _moved(calibration.provenance, base, target), recipe)
 

@@ -223,7 +223,8 @@ def _require_names(shapes: Shapes, names: Sequence[str]) -> None:
     for name in shapes:
         if name not in names:
             raise ModelInputError(
-                f"--input-shape names '{name}', which is no input{did_you_mean(name, list(names))}", hint=hint
+                f"--input-shape names '{name}', which is not an input{did_you_mean(name, list(names))}",
+                hint=hint,
             )
 
 

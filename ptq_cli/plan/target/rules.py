@@ -14,12 +14,12 @@ RUNTIMES = ("", ONNXRUNTIME)
 
 @dataclass(frozen=True)
 class ActivationRule:
-    """``[activation]``: the integers of activations.
+    """``[activation]``: the integer format of activations.
 
     Attributes:
         format: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``.
-        symmetric: the zero point is 0, or the middle of an unsigned format. It is a promise: an override that
-            asks for another zero point is refused.
+        symmetric: the zero point is 0, or the middle of an unsigned format. An override that asks for
+            another zero point is refused.
         simulated: further formats that an override may ask for. The target computes them in float, between
             a QuantizeLinear and a DequantizeLinear.
         formats: further formats that an override may ask for, which the target computes in integers.
@@ -32,28 +32,27 @@ class ActivationRule:
 
     @property
     def integers(self) -> IntegerFormat:
-        """The format itself."""
+        """The format as a value."""
         return BY_NAME[self.format]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightRule:
-    """``[weight]``: the integers of weights, always symmetric.
+    """``[weight]``: the integer format of weights, always symmetric.
 
     Attributes:
-        format: ``"int8"``.
-        bits: how many of a format's bits are used; fewer than 8 leave room in the sums of a kernel that
-            would saturate.
-        narrow_range: the most negative integer is left out.
-        per_axis: a scale for each output channel; otherwise one for the whole weight.
-        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) as it loads a model, so that
-            weights of 4 bits and fewer are stored two in a byte; otherwise each takes a byte.
-        stored: ``"integers"`` behind a DequantizeLinear; or ``"pairs"``: as floats that lie on the grid,
+        format: always ``"int8"``.
+        bits: how many bits of the format are used; fewer than 8 keep the sums of a kernel from saturating.
+        narrow_range: the most negative integer is not used.
+        per_axis: one scale per output channel; otherwise one scale for the whole weight.
+        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) when it loads a model, so that two
+            weights of 4 bits or fewer are stored in one byte; otherwise each takes a byte.
+        stored: ``"integers"``, behind a DequantizeLinear; or ``"pairs"``: floats with values on the grid,
             behind a QuantizeLinear and a DequantizeLinear.
-        blocks: weights of 4 bits and fewer may have a scale for each block of an axis (opset 21), which is
+        blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21); these are
             computed in float.
-        quantizes_floats: the runtime quantizes the float weight of an operator between quantized tensors by
-            itself. To keep such an operator in float, its result is not quantized.
+        quantizes_floats: the runtime itself quantizes the float weight of an operator between quantized
+            tensors. To keep such an operator in float, ptq leaves its result in float.
     """
 
     format: str = "int8"
@@ -67,7 +66,7 @@ class WeightRule:
 
     @property
     def integers(self) -> IntegerFormat:
-        """The format itself."""
+        """The format as a value."""
         base = BY_NAME[self.format]
         narrow = self.narrow_range and base.signed
         return IntegerFormat(min(base.bits, self.bits), signed=base.signed, narrow_range=narrow)
@@ -75,10 +74,10 @@ class WeightRule:
 
 @dataclass(frozen=True)
 class BiasRule:
-    """``[bias]``: what a bias is stored as.
+    """``[bias]``: how a bias is stored.
 
     Attributes:
-        format: ``"int32"`` with the scale ``s_input * s_weight``, or ``"float"``: it is left as it is.
+        format: ``"int32"`` with the scale ``s_input * s_weight``, or ``"float"`` to leave it as it is.
     """
 
     format: str = "int32"
@@ -89,35 +88,36 @@ class OpRule:
     """``[op.NAME]``: how a target treats one operator type.
 
     Attributes:
-        kind: ``"compute"`` asks for quantized inputs; ``"join"`` is integer when all its inputs and its
-            output are quantized; ``"same"`` moves values, so that input and output share parameters;
-            ``"clamp"`` disappears into the operator before it; ``"apart"`` stays float, and must not stand
-            between two quantized tensors, where the runtime would take it for integer all the same.
-        activations: which inputs are quantized. A join without it: all; a same: the first.
-        weight: which input is the weight, if it is constant.
+        kind: ``"compute"`` requests quantized inputs; ``"join"`` is integer if all its inputs and its output
+            are quantized; ``"same"`` moves values, so that input and output share parameters; ``"clamp"``
+            disappears into the operator before it; ``"apart"`` stays float, and is never put between two
+            quantized tensors, where the runtime would compute it in integers.
+        activations: which inputs are quantized. Default: all for a ``"join"``, the first for a ``"same"``.
+        weight: index of the input that is the weight, if it is constant.
         weight_axis: axis of the weight's output channels.
-        transpose_attribute: an attribute that, when 1, says that the weight is stored transposed.
-        bias: which input is the bias.
+        transpose_attribute: name of an attribute that is 1 if the weight is stored transposed.
+        bias: index of the input that is the bias.
         bias_add: a following Add of a constant vector counts as the bias.
         output: ``"always"`` quantizes the output, ``"asked"`` only if another operator asks for it.
-        outputs: ``"first"``, or ``"all"`` where each output of a same must have its parameters, as a
-            Split's.
-        ties: a join's inputs and output share one scale and zero point, from the statistics of all.
-        fused_behind: of a join: operators that it is merged into where it alone reads what they compute.
-            That one input is then left float, and the others are quantized.
+        outputs: ``"first"``, or ``"all"`` if every output of a ``"same"`` shares the parameters, as with
+            Split.
+        ties: the inputs and the output of a ``"join"`` share one scale and zero point, from the statistics of
+            all of them.
+        fused_behind: operators that a ``"join"`` is merged into if it is the only reader of their result. The
+            input from that operator then stays float, and the other inputs are quantized.
         unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
         equal_attributes: attributes that must have this value for an integer kernel.
-        merged_by: operators that the runtime merges this one into, in float, where they alone read it; a
-            quantized output keeps the two apart.
-        clamp_asks: with a Relu or Clip behind it there is an integer kernel only if its result is quantized.
-        integer_kernel: false where the weight is stored as integers and computed in float.
-        result: a format for the operator's result that is not the target's.
-        weights: a format for its weight that is not the target's.
-        note: a reason that is shown where ``integer_kernel`` is false, or ``kind`` is ``"apart"``.
-        float_form: another operator that computes the same, as which this one is written where it stays float
-            and one of ``float_form_before`` reads its result: the runtime merges it with them into a slower
-            kernel, and the other not.
-        float_form_before: those operators.
+        merged_by: operators that the runtime merges this one into, in float, if they are the only readers of
+            its result; a quantized output keeps the two separate.
+        clamp_asks: if a Relu or Clip follows, there is an integer kernel only if its result is quantized.
+        integer_kernel: false if the weight is stored as integers but computed in float.
+        result: a format for the operator's result, in place of the target's.
+        weights: a format for the operator's weight, in place of the target's.
+        note: the reason to show if ``integer_kernel`` is false or ``kind`` is ``"apart"``.
+        float_form: an equivalent operator that replaces this one if it stays float and one of
+            ``float_form_before`` reads its result. Use it if the runtime merges this operator with them into
+            a slower kernel, but not the equivalent one.
+        float_form_before: the operators that ``float_form`` is for.
     """
 
     kind: str
@@ -145,21 +145,21 @@ class OpRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A target's rules: the whole table.
+    """A target's rules: the keys of the file itself.
 
     Attributes:
-        name: what the user calls it.
-        description: one line.
-        opset: oldest ONNX opset that its Q/DQ form needs.
-        activation: the integers of activations.
-        weight: the integers of weights.
-        bias: what a bias is stored as.
-        op: a rule for each operator type that it knows; any other stays float.
-        floats: why there is no rule for an operator, for the operators of which a user may wonder.
-        runtime: ``"onnxruntime"`` where ONNX Runtime executes it on CPUs: what it makes of a model can be
-            looked at. Without a runtime the table alone says what is integer.
-        extends: the name of one of ptq's targets, whose table this one changes key by key; a list takes the
-            place of the one there.
+        name: the target's name.
+        description: one line about it.
+        opset: oldest ONNX opset that its quantized models need.
+        activation: the integer format of activations.
+        weight: the integer format of weights.
+        bias: how a bias is stored.
+        op: a rule for each operator type that can be integer; all others stay float.
+        floats: the reason to show for an operator type that has no rule.
+        runtime: ``"onnxruntime"`` if ONNX Runtime executes it on CPUs, so that ptq can check which kernels a
+            model gets. Without a runtime only the table says what is integer.
+        extends: the name of a target that comes with ptq, whose table this one changes key by key; a list
+            replaces the list there.
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
@@ -181,15 +181,15 @@ class Target:
 
     @property
     def activation_format(self) -> IntegerFormat:
-        """The integers of activations."""
+        """The integer format of activations."""
         return self.activation.integers
 
     @property
     def weight_format(self) -> IntegerFormat:
-        """The integers of weights."""
+        """The integer format of weights."""
         return self.weight.integers
 
     def weight_rule(self, op_type: str) -> WeightRule:
-        """Return what holds for the weight of an operator type."""
+        """Return the rule for the weight of an operator type."""
         rule = self.op.get(op_type)
         return rule.weights if rule is not None and rule.weights is not None else self.weight

@@ -1,4 +1,4 @@
-"""Where a target's table comes from: one of ptq's own by its name, or a user's TOML file."""
+"""Load a target's table: one that comes with ptq, by its name, or a user's TOML file."""
 
 import os
 import tomllib
@@ -30,14 +30,14 @@ TARGETS = Path(__file__).parent / "tables"
 ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
 WEIGHTS = ("int8",)
 OLDEST, WIDE = 13, 21
-"""The first opset with scales for each channel, and the first with integers of 16 bits."""
+"""The first opset with a scale per channel, and the first with 16-bit integers."""
 
 Said = Iterator[tuple[bool, str, str]]
-"""Whether something is right, what is said where it is not, and what to do."""
+"""Whether a check passed, the message if it did not, and the hint."""
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names of ptq's own targets.
+    """Return the names of the targets that come with ptq.
 
     Example:
         >>> target_names()
@@ -47,17 +47,17 @@ def target_names() -> tuple[str, ...]:
 
 
 def load_target(name: str) -> Target:
-    """Return the target of that name, or the one that a TOML file describes.
+    """Return the target with this name, or the one that a TOML file describes.
 
     Args:
         name: one of ``target_names()``; or a path that ends with ``.toml`` or names a folder.
 
     Raises:
-        UnknownNameError: there is none; the message lists those there are.
+        UnknownNameError: there is no such target; the hint lists all of them.
         InputFileError: there is no such file.
-        RecipeSyntaxError: it is no TOML.
+        RecipeSyntaxError: it is not TOML.
         RecipeKeyError: its table has an unknown key.
-        RecipeValueError: a value in it makes no sense.
+        RecipeValueError: a value in it is not valid.
     """
     if is_target_file(name):
         return _checked_by_onnx(_read_target(Path(name), os.path.relpath(name)), os.path.relpath(name))
@@ -67,7 +67,7 @@ def load_target(name: str) -> Target:
 
 @cache
 def _own_target(path: Path) -> Target:
-    # Several stages of one command ask for it, and reading it takes longer than placing a small graph.
+    # Several stages of a command load it, and reading it takes longer than planning a small graph.
     return _read_target(path, path.name)
 
 
@@ -81,7 +81,7 @@ def _read_target(path: Path, where: str) -> Target:
 
 def _checked_by_onnx(target: Target, where: str) -> Target:
     from ptq_cli.plan.target.onnx_operators import (
-        operator_mistakes,  # onnx takes long to import, and knows ptq's own.
+        operator_mistakes,  # onnx takes long to import, and ptq's own tables are tested
     )
 
     for message, hint in operator_mistakes(target):
@@ -94,7 +94,7 @@ def _whole_table(path: Path, where: str) -> dict[str, Any]:
         table = tomllib.loads(require_file(path, "target").read_text(encoding="utf-8"))
     # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
     except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{where} is no valid TOML: {error}", hint="see https://toml.io") from error
+        raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
     base = table.get("extends")
     if not base or not isinstance(base, str):
         return table
@@ -115,7 +115,7 @@ def _checks(target: Target) -> Said:
     yield (
         any(rule.kind == "compute" for rule in target.op.values()),
         "no [op.…] has kind 'compute'",
-        ("nothing asks for integers then; see docs/targets.md"),
+        ("without one nothing is quantized; see docs/targets.md"),
     )
 
 
@@ -129,7 +129,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         ("name the inputs that are quantized, such as [0]"),
     )
     numbers = [*rule.activations, rule.weight or 0, rule.bias or 0]
-    yield min(numbers) >= 0, f"'{where}' counts an input below 0", "inputs are counted from 0"
+    yield min(numbers) >= 0, f"'{where}' names an input below 0", "inputs are counted from 0"
     for key, kinds in (
         ("ties", ("join",)),
         ("fused_behind", ("join",)),
@@ -139,8 +139,8 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         ("merged_by", ("compute",)),
     ):
         is_set = getattr(rule, key) not in (None, False, [], "first")
-        message = f"'{where}.{key}' is for kind '{kinds[0]}', and this is '{rule.kind}'"
-        yield not is_set or rule.kind in kinds, message, f"leave '{key}' out"
+        message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"
+        yield not is_set or rule.kind in kinds, message, f"remove '{key}'"
     needs_note = rule.kind == "apart" or not rule.integer_kernel
     yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
     if rule.result is not None:
@@ -169,10 +169,15 @@ def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
 def _weight(where: str, rule: WeightRule) -> Said:
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
-    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "correct it"
-    yield rule.packed or not rule.blocks, f"'{where}.blocks' needs packed = true", "blocks are of 4 bits"
+    yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "write a number from 2 to 8"
+    yield (
+        rule.packed or not rule.blocks,
+        f"'{where}.blocks' needs packed = true",
+        "set packed = true, or remove 'blocks'",
+    )
     pairs = rule.stored == "pairs"
-    yield not (pairs and rule.packed), f"'{where}.packed' is of stored 'integers'", "leave one of them out"
+    message = f"'{where}.packed' has no effect with stored = 'pairs'"
+    yield not (pairs and rule.packed), message, "remove 'packed' or 'stored'"
 
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> Said:

@@ -37,7 +37,7 @@ def graph(inputs: str, constants: str, *nodes: str, outputs: str = "float[] y") 
     return f"({inputs}) => ({outputs}){declared} {{ {chr(10).join(nodes)} }}"
 
 
-COST = "no integer operator reads it: in integers it would cost accuracy and save nothing"
+COST = "no integer operator reads it: in integers it would lose accuracy and not be faster"
 DISAPPEARS = "disappears into the quantized range of its result"
-CONV_TRANSPOSE = "no integer ConvTranspose on CPUs: its weight is stored as int8 and computed in float"
+CONV_TRANSPOSE = "no integer ConvTranspose on CPUs: its weight is stored as int8 but computed in float"
 SOFTMAX = "integer Softmax turns probabilities above the calibrated range into 0"

@@ -23,13 +23,13 @@ ELEMENTWISE = {
     "add_constant": OpCase(
         graph=after("Add(c, k)", ", float[4,8,8] k").replace("Conv(x, w)", "Conv<pads=[1,1,1,1]>(x, w)"),
         integer="c y",
-        floats={"a": "reads the constant 'k', and a quantized constant costs accuracy for nothing"},
+        floats={"a": "reads the constant 'k': quantizing it would lose accuracy and gain nothing"},
         kernels={"QLinearConv": 2},
     ),
     "sub": OpCase(
         graph=both("Sub(c, d)"),
         integer="c d y",
-        floats={"a": "no integer Sub: ONNX Runtime adds and multiplies integers"},
+        floats={"a": "no integer Sub: ONNX Runtime adds and multiplies in integers"},
         kernels={"QLinearConv": 3},
     ),
     "mul": OpCase(
@@ -41,8 +41,8 @@ ELEMENTWISE = {
         ),
         integer="y",
         floats={
-            "t": "no integer Tanh: of the activation functions",
-            "a": "reads the constant 'k', and a quantized constant costs accuracy for nothing",
+            "t": "no integer Tanh: Sigmoid and LeakyRelu are",
+            "a": "reads the constant 'k': quantizing it would lose accuracy and gain nothing",
         },
         kernels={"QLinearConv": 1},
     ),
@@ -59,7 +59,7 @@ ELEMENTWISE = {
         integer="c d y",
         floats={
             "e": "target ort-cpu has no rule for Exp",
-            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+            "a": "no integer Div: ONNX Runtime adds and multiplies in integers",
         },
         kernels={"QLinearConv": 3},
         least_db=21,
@@ -70,8 +70,8 @@ ELEMENTWISE = {
         ),
         integer="y",
         floats={
-            "t": "no integer Tanh: of the activation functions",
-            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+            "t": "no integer Tanh: Sigmoid and LeakyRelu are",
+            "a": "no integer Div: ONNX Runtime adds and multiplies in integers",
         },
         kernels={"QLinearConv": 1},
     ),
@@ -84,7 +84,7 @@ ELEMENTWISE = {
     "clip_above_0": OpCase(
         graph=after("Clip(c, low)", ", float low = {0.1}"),
         integer="c y",
-        floats={"a": "its bound 'low' leaves out 0, which a quantized range holds"},
+        floats={"a": "its bound 'low' excludes 0, which every quantized range includes"},
         kernels={"QLinearConv": 2},
     ),
     "leaky_relu": OpCase(
@@ -95,7 +95,7 @@ ELEMENTWISE = {
     "prelu": OpCase(
         graph=after("PRelu(c, k)", ", float[4,1,1] k"),
         integer="c y",
-        floats={"a": "no integer PRelu: of the activation functions"},
+        floats={"a": "no integer PRelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "sigmoid": OpCase(
@@ -104,37 +104,37 @@ ELEMENTWISE = {
     "hard_sigmoid": OpCase(
         graph=after("HardSigmoid<alpha=0.16666667>(c)"),
         integer="c y",
-        floats={"a": "no integer HardSigmoid: of the activation functions"},
+        floats={"a": "no integer HardSigmoid: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "hard_swish": OpCase(
         graph=after("HardSwish(c)"),
         integer="c y",
-        floats={"a": "no integer HardSwish: of the activation functions"},
+        floats={"a": "no integer HardSwish: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "tanh": OpCase(
         graph=after("Tanh(c)"),
         integer="c y",
-        floats={"a": "no integer Tanh: of the activation functions"},
+        floats={"a": "no integer Tanh: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "elu": OpCase(
         graph=after("Elu(c)"),
         integer="c y",
-        floats={"a": "no integer Elu: of the activation functions"},
+        floats={"a": "no integer Elu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "gelu": OpCase(
         graph=after("Gelu(c)"),
         integer="c y",
-        floats={"a": "no integer Gelu: of the activation functions"},
+        floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "gelu_tanh": OpCase(
         graph=after('Gelu<approximate="tanh">(c)'),
         integer="c y",
-        floats={"a": "no integer Gelu: of the activation functions"},
+        floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "gelu_written_out": OpCase(
@@ -150,7 +150,7 @@ ELEMENTWISE = {
             "y = Conv(a, u)",
         ),
         integer="c y",
-        floats={"a": "no integer Gelu: of the activation functions"},
+        floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "silu": OpCase(
@@ -176,7 +176,7 @@ ELEMENTWISE = {
         ),
         opset=24,
         integer="c y",
-        floats={"a": "no integer Swish: of the activation functions"},
+        floats={"a": "no integer Swish: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "squeeze_excite": OpCase(

@@ -33,7 +33,7 @@ MATRICES = {
     ),
     "gemm_weight_left": OpCase(
         graph=graph("float[8,6] x", "float[5,8] w", "y = Gemm(w, x)"),
-        refused="reads the constant 'w', and a quantized constant costs accuracy for nothing",
+        refused="reads the constant 'w': quantizing it would lose accuracy and gain nothing",
     ),
     "gemm_computed_bias": OpCase(
         graph=graph(f"{ROW}, float[N,6] z", "float[8,6] w", "y = Gemm(x, w, z)"),

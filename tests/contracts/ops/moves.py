@@ -60,7 +60,7 @@ MOVES = {
     "pad_reflect": OpCase(
         graph=plane('a = Pad<mode="reflect">(c, p)', ", int64[8] p = {0,0,1,1,0,0,1,1}"),
         integer="c y",
-        floats={"a": "no integer Pad: ONNX Runtime keeps the pairs around it"},
+        floats={"a": "no integer Pad: ONNX Runtime computes it in float"},
         kernels={"QLinearConv": 2},
     ),
     "resize_nearest": OpCase(
@@ -104,7 +104,7 @@ MOVES = {
         ),
         integer="m",
         floats={
-            "e": "takes rows of the table 't': integers would make the file smaller",
+            "e": "looks up rows of the table 't': integers would make the file smaller",
             "y": "bias of m, added to its float result",
         },
         kernels={"MatMulIntegerToFloat": 1},
@@ -179,7 +179,7 @@ MOVES = {
     "global_max_pool": OpCase(
         graph=plane("a = GlobalMaxPool(c)"),
         integer="c y",
-        floats={"a": "no integer GlobalMaxPool: ONNX Runtime's is float"},
+        floats={"a": "no integer GlobalMaxPool: ONNX Runtime computes it in float"},
         kernels={"QLinearConv": 2},
     ),
     "reduce_mean_spatial": OpCase(
@@ -190,7 +190,7 @@ MOVES = {
     "reduce_mean_sequence": OpCase(
         graph=rows("a = ReduceMean<keepdims=0>(g, k)", ", int64[1] k = {1}"),
         integer="g y",
-        floats={"a": "no integer ReduceMean: ONNX Runtime's is float"},
+        floats={"a": "no integer ReduceMean: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "depth_to_space": OpCase(

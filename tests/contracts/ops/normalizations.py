@@ -39,13 +39,13 @@ NORMALIZATIONS = {
     "log_softmax": OpCase(
         graph=rows("a = LogSoftmax(g)"),
         integer="g y",
-        floats={"a": "no integer LogSoftmax: ONNX Runtime's is float"},
+        floats={"a": "no integer LogSoftmax: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "layer_normalization": OpCase(
         graph=rows("a = LayerNormalization(g, s, t)", ", float[8] s, float[8] t"),
         integer="g y",
-        floats={"a": "no integer LayerNormalization: ONNX Runtime's is float"},
+        floats={"a": "no integer LayerNormalization: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "layer_norm_written_out": OpCase(
@@ -55,14 +55,14 @@ NORMALIZATIONS = {
             ", float[8] s, float[8] t, float two = {2}, float e = {0.00001}, int64[1] k = {-1}",
         ),
         integer="g y",
-        floats={"a": "no integer LayerNormalization: ONNX Runtime's is float"},
+        floats={"a": "no integer LayerNormalization: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "rms_normalization": OpCase(
         graph=rows("a = RMSNormalization(g, s)", ", float[8] s"),
         opset=23,
         integer="g y",
-        floats={"a": "no integer RMSNormalization: ONNX Runtime's is float"},
+        floats={"a": "no integer RMSNormalization: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "rms_norm_written_out": OpCase(
@@ -74,11 +74,11 @@ NORMALIZATIONS = {
         integer="g y",
         floats={
             "q": COST,
-            "m": "no integer ReduceMean: ONNX Runtime's is float",
+            "m": "no integer ReduceMean: ONNX Runtime computes it in float",
             "f": COST,
             "r": "target ort-cpu has no rule for Sqrt",
-            "n": "no integer Div: ONNX Runtime adds and multiplies integers",
-            "a": "reads the constant 's', and a quantized constant costs accuracy for nothing",
+            "n": "no integer Div: ONNX Runtime adds and multiplies in integers",
+            "a": "reads the constant 's': quantizing it would lose accuracy and gain nothing",
         },
         kernels={"MatMulIntegerToFloat": 2},
     ),
@@ -92,24 +92,24 @@ NORMALIZATIONS = {
         floats={
             "t": "no rule for Exp",
             "q": COST,
-            "m": "no integer ReduceMean: ONNX Runtime's is float",
+            "m": "no integer ReduceMean: ONNX Runtime computes it in float",
             "f": COST,
             "r": "no rule for Sqrt",
-            "a": "no integer Div: ONNX Runtime adds and multiplies integers",
+            "a": "no integer Div: ONNX Runtime adds and multiplies in integers",
         },
         kernels={"MatMulIntegerToFloat": 2},
     ),
     "instance_normalization": OpCase(
         graph=plane("a = InstanceNormalization(c, s, t)", ", float[4] s, float[4] t"),
         integer="c y",
-        floats={"a": "no integer InstanceNormalization: ONNX Runtime's is float"},
+        floats={"a": "no integer InstanceNormalization: ONNX Runtime computes it in float"},
         kernels={"QLinearConv": 2},
     ),
     "group_normalization": OpCase(
         graph=plane("a = GroupNormalization<num_groups=2>(c, s, t)", ", float[4] s, float[4] t"),
         opset=21,
         integer="c y",
-        floats={"a": "no integer GroupNormalization: ONNX Runtime's is float"},
+        floats={"a": "no integer GroupNormalization: ONNX Runtime computes it in float"},
         kernels={"QLinearConv": 2},
     ),
     "batch_normalization_alone": OpCase(
@@ -119,8 +119,8 @@ NORMALIZATIONS = {
         ),
         integer="c y",
         floats={
-            "r": "no integer Tanh: of the activation functions",
-            "a": "no integer BatchNormalization: it is folded into the Conv",
+            "r": "no integer Tanh: Sigmoid and LeakyRelu are",
+            "a": "no integer BatchNormalization: ptq folds it into a Conv",
         },
         kernels={"QLinearConv": 2},
     ),
@@ -134,7 +134,7 @@ NORMALIZATIONS = {
         ),
         opset=23,
         integer="q k v y",
-        floats={"a": "no integer Attention: ONNX Runtime's is float"},
+        floats={"a": "no integer Attention: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 4},
     ),
     "attention_with_mask": OpCase(
@@ -148,7 +148,7 @@ NORMALIZATIONS = {
         opset=23,
         constants={"mask": CAUSAL},
         integer="q k v y",
-        floats={"a": "no integer Attention: ONNX Runtime's is float"},
+        floats={"a": "no integer Attention: ONNX Runtime computes it in float"},
         kernels={"MatMulIntegerToFloat": 4},
     ),
     "attention_alone": OpCase(
@@ -158,7 +158,7 @@ NORMALIZATIONS = {
             "y = Attention<q_num_heads=2, kv_num_heads=2>(q, k, v)",
         ),
         opset=23,
-        refused="no integer Attention: ONNX Runtime's is float",
+        refused="no integer Attention: ONNX Runtime computes it in float",
     ),
     "attention_written_out": OpCase(
         graph=graph(

@@ -14,7 +14,7 @@ RECURRENT = {
             "y = MatMul(s, v)",
         ),
         integer="s y",
-        floats={"o": "no integer LSTM: ONNX Runtime's finds its ranges anew at each run"},
+        floats={"o": "no integer LSTM: ONNX Runtime's integer LSTM finds its ranges at each run"},
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "lstm_bidirectional": OpCase(
@@ -25,12 +25,12 @@ RECURRENT = {
             "y = MatMul(o, v)",
         ),
         integer="y",
-        floats={"o": "no integer LSTM: ONNX Runtime's finds its ranges anew at each run"},
+        floats={"o": "no integer LSTM: ONNX Runtime's integer LSTM finds its ranges at each run"},
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "lstm_alone": OpCase(
         graph=graph(SEQUENCE, "float[1,20,4] w, float[1,20,5] r", "y = LSTM<hidden_size=5>(x, w, r)"),
-        refused="no integer LSTM: ONNX Runtime's finds its ranges anew at each run",
+        refused="no integer LSTM: ONNX Runtime's integer LSTM finds its ranges at each run",
     ),
     "gru": OpCase(
         graph=graph(
@@ -40,7 +40,7 @@ RECURRENT = {
             "y = MatMul(o, v)",
         ),
         integer="y",
-        floats={"o": "no integer GRU: ONNX Runtime computes it in float alone"},
+        floats={"o": "no integer GRU: ONNX Runtime computes it only in float"},
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "rnn": OpCase(
@@ -51,7 +51,7 @@ RECURRENT = {
             "y = MatMul(o, v)",
         ),
         integer="y",
-        floats={"o": "no integer RNN: ONNX Runtime computes it in float alone"},
+        floats={"o": "no integer RNN: ONNX Runtime computes it only in float"},
         kernels={"MatMulIntegerToFloat": 1},
     ),
 }

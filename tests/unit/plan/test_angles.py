@@ -34,12 +34,12 @@ ACTIVATION = """(float[N,5,2] x) => (float[N,5,3] y) <float[2,8] g, float[8,3] v
 OUTER = """(float[N,4,1] x, float[N,1,5] z) => (float[N,4,3] y) <float[5,3] v> {
     a = MatMul(x, z)
     y = MatMul(a, v) }"""
-ANGLE = "its result is an angle, of which Sin and Cos are taken: an error of one step may be a turn"
+ANGLE = "its result is an angle that Sin and Cos read: an error of one step could be a full turn"
 REASONS = {
     "rotary": (ROTARY, ANGLE),
     "fourier": (FOURIER, ANGLE),
     "activation": (ACTIVATION, ""),
-    "outer": (OUTER, "multiplies and sums nothing: in integers it would cost accuracy and save nothing"),
+    "outer": (OUTER, "multiplies without summing: in integers it would lose accuracy and not be faster"),
 }
 
 

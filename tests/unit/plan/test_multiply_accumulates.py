@@ -172,7 +172,7 @@ def test_counting_leaves_the_model_as_it_is():
 
 
 def test_a_shape_that_does_not_fit_is_refused():
-    with pytest.raises(DataShapeError, match=r"input 'x' is \[\?, 4\], and \[3, 5\] was given"):
+    with pytest.raises(DataShapeError, match=r"input 'x' has shape \[\?, 4\], but \[3, 5\] was given"):
         of("(float[n,4] x) => (float[n,4] y) { y = Relu(x) }", {"x": (3, 5)})
 
 

@@ -88,10 +88,10 @@ def test_layers_count_the_constants_that_they_read(target):
 def test_nothing_to_quantize_says_why(graph, reason, target):
     with pytest.raises(NothingToQuantizeError) as caught:
         make_plan(build(graph), target)
-    assert caught.value.message == f"target 'ort-cpu' can quantize nothing in this model: {reason}"
+    assert caught.value.message == f"target 'ort-cpu' cannot quantize anything in this model: {reason}"
     assert caught.value.code == "PTQ-PLAN-001"
-    in_float32 = "float32 alone is quantized: export the model in it; " if "float16" in reason else ""
-    assert caught.value.hint == f"{in_float32}ptq inspect shows each layer's reason"
+    in_float32 = "only float32 is quantized: export the model in float32; " if "float16" in reason else ""
+    assert caught.value.hint == f"{in_float32}run `ptq inspect` to see each layer's reason"
 
 
 SOFTMAX_BETWEEN = """(float[b,3,8,8] x) => (float[] y)

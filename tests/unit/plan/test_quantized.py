@@ -35,7 +35,7 @@ def test_the_rest_is_quantized_and_what_is_there_is_kept(target):
     model = prepare(build(FIRST_QUANTIZED, constants=CONSTANTS), "m.onnx")
     plan = make_plan(model, target)
     reasons = {layer.name: layer.reason for layer in plan.layers}
-    assert reasons["h"] == "quantized already: 'd' comes from DequantizeLinear 'd'"
+    assert reasons["h"] == "already quantized: 'd' comes from DequantizeLinear 'd'"
     assert [site.node for site in plan.weights] == ["y"]
     assert list(plan.activations) == ["r"]
 
@@ -55,7 +55,7 @@ def test_a_result_that_is_quantized_already_is_not_quantized_again(target):
     model = prepare(build(OUTPUT_QUANTIZED, constants=CONSTANTS), "m.onnx")
     plan = make_plan(model, target)
     reasons = {layer.name: layer.reason for layer in plan.layers}
-    assert reasons["h"] == "quantized already: QuantizeLinear 'q' reads its result"
+    assert reasons["h"] == "already quantized: QuantizeLinear 'q' reads its result"
     assert "h" not in plan.activations and "d" not in plan.activations
     assert list(plan.activations) == ["r"]
     assert operators(quantized(model, plan)).count("QuantizeLinear") == 2
@@ -76,13 +76,13 @@ NOTHING_LEFT = {
 @pytest.mark.parametrize("name", NOTHING_LEFT)
 def test_what_cannot_be_kept_beside_new_pairs_is_refused(name, target):
     model = prepare(build(NOTHING_LEFT[name], constants=CONSTANTS), "m.onnx")
-    with pytest.raises(NothingToQuantizeError, match="the model is quantized already: it holds") as caught:
+    with pytest.raises(NothingToQuantizeError, match="the model is already quantized: it has") as caught:
         make_plan(model, target)
-    assert caught.value.hint == "name the float model that it was made from"
+    assert caught.value.hint == "pass the float model that it was made from"
 
 
 def test_a_quantized_model_of_ours_is_refused(target):
     model = build("(float[N,8] x) => (float[] y) <float[8,8] w> { y = MatMul(x, w) }")
     once = prepare(quantized(model, make_plan(model, target)), "m.onnx")
-    with pytest.raises(NothingToQuantizeError, match="the model is quantized already"):
+    with pytest.raises(NothingToQuantizeError, match="the model is already quantized"):
         make_plan(once, target)

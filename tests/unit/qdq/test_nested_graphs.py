@@ -103,7 +103,7 @@ def test_the_reason_is_told_and_nothing_inside_is_touched(case: str) -> None:
     prepared = prepare(model_of(case)[0], "m.onnx")
     plan = make_plan(prepared, load_target("ort-cpu"))
     reasons = {layer.op: layer.reason for layer in plan.layers if layer.op in ("If", "Loop", "Scan")}
-    assert set(reasons.values()) == {"holds a graph of its own, which stays float"}
+    assert set(reasons.values()) == {"contains a nested graph, which stays float"}
     nested = [
         node for node in quantized(prepared).graph.all_nodes() if node.graph is not None and node.graph.name
     ]

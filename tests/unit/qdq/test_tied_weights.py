@@ -103,7 +103,7 @@ def test_rows_are_to_the_bit_what_the_layer_reads(case: str) -> None:
 def test_what_is_said_of_the_gather() -> None:
     prepared = prepare(build(TIED["a table, turned for a MatMul"][0]), "m.onnx")
     layers = {layer.name: layer for layer in make_plan(prepared, load_target("ort-cpu")).layers}
-    assert layers["g"].reason == "takes rows of the integers that 'y' has of the table 'e'"
+    assert layers["g"].reason == "looks up rows of the table 'e' in the integer weight of 'y'"
     assert not layers["g"].quantized
 
 

@@ -144,7 +144,7 @@ def test_file_that_is_no_toml_is_refused(save, text):
         file_layer(path)
 
     assert caught.value.code == "PTQ-RECIPE-001"
-    assert caught.value.message.startswith(f"{path} is no valid TOML: ")
+    assert caught.value.message.startswith(f"{path} is not valid TOML: ")
     assert caught.value.hint == "see https://toml.io"
 
 

@@ -27,8 +27,8 @@ def test_what_reads_a_fused_operator_is_integer():
     layers = {layer.op: layer for layer in make_plan(prepare(model, "m.onnx"), load_target("ort-cpu")).layers}
     assert layers["MatMul"].quantized
     assert layers["SkipLayerNormalization"].reason == (
-        "target ort-cpu has no rule for SkipLayerNormalization of com.microsoft: if ONNX Runtime's optimizer "
-        "wrote it, quantize the model from before that"
+        "target ort-cpu has no rule for SkipLayerNormalization of domain com.microsoft: "
+        "if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
     )
 
 

@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[dict[str, list[int]], str]] = {
     "of another name": ({"x": [1, 4]}, "--input-shape does not name the input 'input'"),
     "one too many": (
         {"input": [1, 4], "inputs": [1]},
-        r"'inputs', which is no input \(did you mean 'input'\?\)",
+        r"'inputs', which is not an input \(did you mean 'input'\?\)",
     ),
     "that the model does not take": ({"input": [1, 5]}, "'m.pt' does not take"),
 }

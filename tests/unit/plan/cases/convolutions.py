@@ -98,12 +98,12 @@ CONV = {
     "conv_transpose": Case(
         graph=layer("float[N,3,8,8] x", "float[3,4,3,3] w, float[4] b", "y = ConvTranspose(x, w, b)"),
         integer="",
-        floats={"y": "its weight is stored as int8 and computed in float"},
+        floats={"y": "its weight is stored as int8 but computed in float"},
     ),
     "conv_transpose_grouped": Case(
         graph=layer("float[N,4,8,8] x", "float[4,2,3,3] w", "y = ConvTranspose<group=2>(x, w)"),
         integer="",
-        floats={"y": "its weight is stored as int8 and computed in float"},
+        floats={"y": "its weight is stored as int8 but computed in float"},
     ),
     "two_convs_of_one_input": Case(
         graph="(float[N,3,8,8] x) => (float[] y, float[] z) <float[3,3,1,1] w, float[4,3,1,1] v> "

@@ -63,7 +63,7 @@ MATRIX = {
             "y = MatMul(h, v)",
         ),
         integer="y",
-        floats={"h": "its bias 'b' is no vector over the output channels"},
+        floats={"h": "its bias 'b' is not a vector over the output channels"},
     ),
     "gemm_transpose": Case(
         graph=layer("float[N,8] x", "float[8,4] w", "h = Gemm(x, w)", "y = Transpose<perm=[1,0]>(h)"),
@@ -202,6 +202,6 @@ MATRIX = {
     "embedding": Case(
         graph=layer("int64[N,4] i", "float[4,8] e, float[8,8] w", "g = Gather(e, i)", "y = MatMul(g, w)"),
         integer="y",
-        floats={"g": "takes rows of the table 'e'"},
+        floats={"g": "looks up rows of the table 'e'"},
     ),
 }

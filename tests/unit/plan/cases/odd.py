@@ -106,7 +106,7 @@ ODD = {
                             q = Conv(s, w) }>
             y = Conv(z, w) }""",
         integer="c y",
-        floats={"r": "its result is not quantized", "z": "holds a graph of its own, which stays float"},
+        floats={"r": "its result is not quantized", "z": "contains a nested graph, which stays float"},
     ),
     "loop_reads_a_weight": Case(
         graph="""(float[2,4] x, int64 n, bool k) => (float[2,4] y) <float[4,4] w> { h = MatMul(x, w)
@@ -114,6 +114,6 @@ ODD = {
                 more = Identity(going)
                 t = MatMul(s, w) }> }""",
         integer="h",
-        floats={"y": "holds a graph of its own, which stays float"},
+        floats={"y": "contains a nested graph, which stays float"},
     ),
 }

@@ -115,11 +115,11 @@ FILE = TABLE.replace('name = "own"', 'name = "mine"')
         ('format = "int8"', 'format = "int8"\nbits = 9', RecipeValueError, "bits' is 9, expected 2 to 8"),
         ('format = "int8"', 'format = "int8"\nblocks = true', RecipeValueError, "blocks' needs packed"),
         ("activations = [0]", "", RecipeValueError, "'op.Conv.activations' is missing"),
-        ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' is for kind 'join'"),
-        ("weight = 1", "weight = -1", RecipeValueError, "counts an input below 0"),
+        ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' belongs to kind 'join'"),
+        ("weight = 1", "weight = -1", RecipeValueError, "names an input below 0"),
         ("weight = 1", "integer_kernel = false", RecipeValueError, "'op.Conv.note' is missing"),
         ("opset = 13", 'opset = 13\nextends = "ort-cqu"', UnknownNameError, "did you mean 'ort-cpu'"),
-        ("opset = 13", "opset = [", RecipeSyntaxError, "is no valid TOML"),
+        ("opset = 13", "opset = [", RecipeSyntaxError, "is not valid TOML"),
         ("opset = 13", "opset = 13\n[bias]\nformat = 'int16'", RecipeValueError, "'bias.format' is 'int16'"),
     ],
 )  # fmt: skip
@@ -150,16 +150,16 @@ def test_a_table_that_extends_another_has_its_keys_but_those_it_changes(tmp_path
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("op.Conv", "op.Cnov", r"'op.Cnov' is no operator of ONNX \(did you mean 'Conv'\?\)"),
+        ("op.Conv", "op.Cnov", r"'op.Cnov' is not an ONNX operator \(did you mean 'Conv'\?\)"),
         (
             "[weight]",
             "[floats]\nsoftmax = 'why'\n[weight]",
             r"'floats.softmax' .* \(did you mean 'Softmax'\?\)",
         ),
-        ("opset = 13", "opset = 99", r"'opset' is 99, ONNX [0-9.]+ has [0-9]+"),
-        ("[0]", "[3]", "'op.Conv.activations' counts input 3, Conv has 3"),
-        ("weight = 1", "weight = 1\nbias = 5", "'op.Conv.bias' counts input 5, Conv has 3"),
-        ("weight = 1", "weight = 1\nweight_axis = 1", "is 1, Conv has its output channels along 0"),
+        ("opset = 13", "opset = 99", r"'opset' is 99, but the newest opset of ONNX [0-9.]+ is [0-9]+"),
+        ("[0]", "[3]", "'op.Conv.activations' names input 3, but Conv has 3 inputs"),
+        ("weight = 1", "weight = 1\nbias = 5", "'op.Conv.bias' names input 5, but Conv has 3 inputs"),
+        ("weight = 1", "weight = 1\nweight_axis = 1", "is 1, expected 0: the output channels"),
     ],
 )
 def test_a_users_table_is_held_against_onnx(tmp_path, old, new, message):
