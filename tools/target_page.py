@@ -50,8 +50,8 @@ Tied tensors share one scale and zero point, decided from their merged statistic
 Operators that only move values (Reshape, MaxPool, Split) use the parameters of their input for the output.
 
 `ptq verify` checks any quantized model against the table, including models from other tools. To keep layers
-in float or give them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override). If
-the target cannot do what you ask for, an error names the target and the layer.
+in float or give them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override).
+If the target cannot do what you ask for, an error names the target and the layer.
 
 ## Write a target from scratch
 
@@ -75,7 +75,8 @@ that differ:
 
 A table is read strictly: an unknown key, a value of the wrong type and a key that belongs to another kind of
 operator are errors that name the file, the key and the nearest known key. So are an operator that is not in
-ONNX, an input that the operator does not have, and a `weight_axis` that is not the axis of its output channels.
+ONNX, an input that the operator does not have, and a `weight_axis` that is not the axis of its output
+channels.
 
 ## Every key
 """

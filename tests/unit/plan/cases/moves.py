@@ -123,7 +123,7 @@ MOVE = {
     "split_with_an_output_of_no_use": Case(
         graph=image("a, b = Split<axis=3, num_outputs=2>(c)"),
         integer="c y",
-        floats={"a": "its output 'b' is not read, so it cannot be a pair"},
+        floats={"a": "its output 'b' is not used, so it cannot be quantized"},
     ),
     "split_of_an_input": Case(
         graph=layer(
