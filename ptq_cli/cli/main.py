@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import click
 
+from ptq_cli import __version__
 from ptq_cli.cli.global_options import DEBUG, QUIET
 from ptq_cli.cli.help_sections import SectionGroup
 from ptq_cli.cli.shown.printable import as_typed, printable
@@ -77,7 +78,7 @@ Example:
 
 Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
 )
-@click.version_option(package_name="ptq-cli", prog_name="ptq")
+@click.version_option(__version__, prog_name="ptq")
 @QUIET
 @DEBUG
 def cli() -> None:

@@ -2,7 +2,10 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-DISTRIBUTIONS = ("ptq-cli", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
+from ptq_cli import __version__
+
+OWN = "ptq-cli"
+DISTRIBUTIONS = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
 IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
 """What may be installed instead, under another name."""
 
@@ -14,7 +17,8 @@ def library_versions() -> dict[str, str]:
         >>> "onnxruntime" in library_versions()
         True
     """
-    return {name: _version(name) for name in DISTRIBUTIONS}
+    # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
+    return {OWN: __version__} | {name: _version(name) for name in DISTRIBUTIONS}
 
 
 def _version(name: str) -> str:

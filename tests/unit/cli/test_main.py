@@ -1,7 +1,6 @@
 """The command finds a subcommand, and turns what goes wrong into a status and a line."""
 
 import errno
-import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import ptq_cli
 from ptq_cli.cli.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
 from ptq_cli.cli.main import COMMANDS, cli, main, run
 
@@ -120,7 +120,7 @@ def test_no_word_shows_the_help_and_is_an_error(capsys: pytest.CaptureFixture[st
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"ptq, version {importlib.metadata.version('ptq-cli')}\n"
+    assert capsys.readouterr().out == f"ptq, version {ptq_cli.__version__}\n"
 
 
 USAGE: dict[str, tuple[list[str], str]] = {

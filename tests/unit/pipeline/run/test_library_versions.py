@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
+import ptq_cli
 from ptq_cli.pipeline.run import library_versions as versions
 from ptq_cli.pipeline.run.library_versions import DISTRIBUTIONS, library_versions
 
@@ -22,8 +23,8 @@ def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
 
     found = library_versions()
 
-    assert found["onnxruntime"] == "1.31.0" and set(found) == set(DISTRIBUTIONS)
-    assert found["torch"] == version("torch")
+    assert found["onnxruntime"] == "1.31.0" and list(found) == ["ptq-cli", *DISTRIBUTIONS]
+    assert found["torch"] == version("torch") and found["ptq-cli"] == ptq_cli.__version__
 
 
 def test_a_library_that_is_not_installed_is_no_version(monkeypatch):

@@ -1,0 +1,70 @@
+"""The pages on stability and security, the workflow and the package's metadata say what the code says."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ptq_cli
+from ptq_cli.cli.main import BUG, DONE, INTERRUPTED
+from ptq_cli.collectors.artifact import calibration_file
+from ptq_cli.core import errors
+from ptq_cli.report.analysis import analysis_document
+from ptq_cli.report.document import details, report_document
+
+ROOT = Path(__file__).parents[2]
+STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("document", [report_document, analysis_document, details, calibration_file])
+def test_every_format_has_its_version(document: object) -> None:
+    name, version = document.FORMAT, document.FORMAT_VERSION
+    assert re.search(rf"^\| `[\w.]+` \| `{re.escape(name)}` \| {version} \|", STABILITY, re.MULTILINE)
+
+
+def test_every_public_name_is_promised() -> None:
+    promised = set(re.findall(r"`(\w+)`", STABILITY.partition("## Python")[2]))
+    assert set(ptq_cli.__all__) <= promised
+
+
+def test_the_exit_statuses_are_those_of_the_commands() -> None:
+    assert f"{DONE} done, {BUG} a bug in ptq, {errors.PtqError.exit_status} input" in STABILITY
+    assert f"{INTERRUPTED} interrupted" in STABILITY
+
+
+def test_every_code_exists() -> None:
+    codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
+    named = set(re.findall(r"PTQ-[A-Z]+-\d{3}", STABILITY + SECURITY))
+    assert named and named <= codes
+
+
+def test_the_version_has_one_source() -> None:
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+
+
+def test_the_workflow_runs_what_make_runs() -> None:
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8").split("\n\n")
+    rules = [part for part in targets if re.match(r"(test|lint|docs-check):", part)]
+    commands = [line.strip().removeprefix("$(BIN)/") for part in rules for line in part.splitlines()[1:]]
+    assert len(commands) == 7
+    assert set(commands) <= set(re.findall(r"- run: (.+)$", WORKFLOW, re.MULTILINE))
+
+
+def test_the_workflow_covers_every_supported_python_and_system() -> None:
+    (line,) = re.findall(r"^ +python: (\[.*\])$", WORKFLOW, re.MULTILINE)
+    versions = re.findall(r"\d\.\d+", line)
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    assert PROJECT["requires-python"] == f">={versions[0]}"
+    claimed = {item.rpartition(" ")[2] for item in PROJECT["classifiers"] if re.search(r"3\.\d+$", item)}
+    assert claimed <= set(versions)
+    assert re.search(r"^ +os: \[ubuntu-latest, macos-latest, windows-latest\]$", WORKFLOW, re.MULTILINE)
+    assert "has not been run" in WORKFLOW.partition("name:")[0]
+
+
+def test_the_workflow_is_indented_by_spaces_in_twos() -> None:
+    assert "\t" not in WORKFLOW
+    assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in WORKFLOW.splitlines())
