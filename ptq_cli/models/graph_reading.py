@@ -17,3 +17,14 @@ def sole_reader(value: ir.Value) -> ir.Node | None:
     """Return the node that alone reads a value, or None where several do or it is an output of the graph."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def nested_graphs(node: ir.Node) -> list[ir.Graph]:
+    """Return the graphs inside a node, as an If has; not those inside their nodes."""
+    graphs: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs += attribute.as_graphs()
+    return graphs

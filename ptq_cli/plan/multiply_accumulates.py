@@ -6,11 +6,11 @@ from math import prod
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
 """Domains whose operators are known: one without an entry below does not sum products."""
-NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 class _UnknownError(Exception):
@@ -124,12 +124,10 @@ Counter = Callable[[ir.Node, _Sizes], int]
 def _count(node: ir.Node, sizes: _Sizes) -> int:
     if node.domain not in ONNX_DOMAINS:
         raise _UnknownError(f"what {node.op_type} of domain '{node.domain}' computes is not known")
-    for attribute in node.attributes.values():
-        if attribute.type in NESTED:
-            graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.value
-            inner = next((n for g in graphs for n in g.all_nodes() if n.op_type in COUNTERS), None)
-            if inner is not None:
-                raise _UnknownError(f"how often it runs {inner.op_type} '{inner.name}' is not known")
+    for graph in nested_graphs(node):
+        inner = next((item for item in graph.all_nodes() if item.op_type in COUNTERS), None)
+        if inner is not None:
+            raise _UnknownError(f"how often it runs {inner.op_type} '{inner.name}' is not known")
     counter = COUNTERS.get(node.op_type)
     return counter(node, sizes) if counter is not None else 0
 

@@ -2,14 +2,13 @@
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.plan.graph_questions import is_constant, parameter_size
 from ptq_cli.plan.masks import adds_mask
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.rules import Target
-
-NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
@@ -43,7 +42,7 @@ def _float_form(node: ir.Node, target: Target) -> str:
 def _float_reason(node: ir.Node, requests: Requests) -> str:
     if adds_mask(node):
         return "attention mask: with its huge constant in the range, all scores would round to one value"
-    if any(attribute.type in NESTED for attribute in node.attributes.values()):
+    if nested_graphs(node):
         return "contains a nested graph, which stays float"
     if reason := integers_refusal(node):
         return reason

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.plan.graph_questions import is_constant
-
-NESTED = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def part_of(
@@ -44,11 +43,5 @@ def readers_by_value(graph: ir.Graph) -> Mapping[ir.Value, Sequence[ir.Node]]:
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node reads, those that graphs inside it take from around it among them."""
     yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type not in NESTED:
-            continue
-        graphs = (
-            attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else [attribute.as_graph()]
-        )
-        read = (value for graph in graphs for inner in graph.all_nodes() for value in inner.inputs)
-        yield from (value for value in read if value is not None and value.graph is node.graph)
+    inside = (value for graph in nested_graphs(node) for inner in graph.all_nodes() for value in inner.inputs)
+    yield from (value for value in inside if value is not None and value.graph is node.graph)
