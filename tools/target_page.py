@@ -73,6 +73,8 @@ that differ:
 ```toml
 {extending}```
 
+[`configs/targets`](../configs/README.md#targets) has such a file to copy, made from `ort-cpu`.
+
 A table is read strictly: an unknown key, a value of the wrong type and a key that belongs to another kind of
 operator are errors that name the file, the key and the nearest known key. So are an operator that is not in
 ONNX, an input that the operator does not have, and a `weight_axis` that is not the axis of its output
