@@ -235,8 +235,8 @@ def _listed(names: Iterable[str]) -> str:
 def _presets() -> str:
     parts = [
         "## Presets\n",
-        "Each is a file in [`configs/presets`](../configs/presets). Whole recipes to copy, with the reason for each\n"
-        "setting, are in [`configs/recipes`](../configs/README.md#recipes).\n",
+        "Each is a file in [`configs/presets`](../configs/presets). Whole recipes to copy, with the reason\n"
+        "for each setting, are in [`configs/recipes`](../configs/README.md#recipes).\n",
     ]
     for name in preset_names():
         text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").strip()
