@@ -150,7 +150,7 @@ def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:
         )
     if not axis % rank:
         raise ActivationAxisError(
-            f"axis {axis} of tensor '{name}' is that of its samples, which are no channels",
+            f"axis {axis} of tensor '{name}' holds its samples, not its channels",
             hint=f"name one from 1 to {rank - 1}" if rank > 1 else "leave this tensor out",
         )
     return axis % rank

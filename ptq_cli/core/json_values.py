@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from ptq_cli.core.errors import ReportError
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_HINT = "write the report again with ptq evaluate"
+_HINT = "run ptq evaluate again"
 
 
 @dataclass(frozen=True)

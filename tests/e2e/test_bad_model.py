@@ -382,7 +382,7 @@ def test_an_operator_that_onnx_runtime_does_not_have(folder: Path, refuse: Any, 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_model_at_all(refuse: Any, command: str) -> None:
-    refuse(f"{command}{DATA}", "PTQ-USAGE-001", "no model was named", hint="under [model] in ptq.toml")
+    refuse(f"{command}{DATA}", "PTQ-USAGE-001", "no model was given", hint="under [model] in ptq.toml")
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root reads everything")

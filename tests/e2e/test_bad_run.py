@@ -193,7 +193,7 @@ def test_a_damaged_report_is_refused(
 NO_REPORT = {
     "missing": ("nowhere.json", "PTQ-FILE-001", "report 'nowhere.json' does not exist"),
     "a folder": ("ptq-run", "PTQ-FILE-001", "report 'ptq-run' is a folder"),
-    "a model": ("model.onnx", "PTQ-REPORT-001", "no valid JSON"),
+    "a model": ("model.onnx", "PTQ-REPORT-001", "not valid JSON"),
 }
 
 
@@ -219,7 +219,7 @@ OUTPUTS = {
     "run: a file": (
         f"{CALIBRATE} --run model.py",
         "PTQ-FILE-002",
-        "'model.py' is a file, a folder is wanted",
+        "'model.py' is a file, expected a folder",
     ),
     "run: below a file": (f"{CALIBRATE} --run model.py/run", "PTQ-FILE-002", "'model.py' is a file"),
     "run: quantize": (f"{QUANTIZE} --run model.py", "PTQ-FILE-002", "'model.py' is a file"),

@@ -91,7 +91,7 @@ TOML: dict[str, Bad] = {
         "[gate.max_drop]\ntop1 = 'much'\n", "PTQ-GATE-001", ("'much' is a text",), "top1=0.01"
     ),
     "a size that is none": Bad(
-        "[gate]\nmax_size = '1 cow'\n", "PTQ-GATE-001", ("'1 cow' is no size",), "900KiB"
+        "[gate]\nmax_size = '1 cow'\n", "PTQ-GATE-001", ("'1 cow' is not a valid size",), "900KiB"
     ),
     "a regression on an unknown metric": Bad(
         "[gate]\nbaseline = 'old.json'\nmax_regression = { top = 0.1 }\n",
@@ -185,19 +185,19 @@ FLAGS = {
     "a limit in percent": (
         "evaluate --min top1=1%",
         "PTQ-GATE-001",
-        "is no plain number",
+        "is not a plain number",
         "the metric's own unit",
     ),
     "a percentage of no number": (
         "evaluate --max-drop top1=abc%",
         "PTQ-GATE-001",
-        "'abc' is no number",
+        "'abc' is not a number",
         "top1=0.01",
     ),
     "a size that is none": (
         "evaluate --max-size big",
         "PTQ-GATE-001",
-        "--max-size 'big' is no size",
+        "--max-size 'big' is not a valid size",
         "1MB",
     ),
     "a regression from nothing": (

@@ -191,7 +191,7 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         ("rel.*=1", "PTQ-RECIPE-003", "activation_axis 'rel.*' matches no activation that is quantized"),
         ("relu=4", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis 4"),
         ("relu=-5", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis -5"),
-        ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' is that of its samples, which are no channels"),
+        ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' holds its samples, not its channels"),
         ("relu", "PTQ-USAGE-001", "--activation-axis 'relu' is not of the form NAME=AXIS"),
         ("relu=one", "PTQ-USAGE-001", "--activation-axis 'relu=one' is not of the form NAME=AXIS"),
         ("=1", "PTQ-USAGE-001", "--activation-axis '=1' is not of the form NAME=AXIS"),

@@ -182,7 +182,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         ("--metric top7", "PTQ-METRIC-001", "top7 needs an output with 7 classes or more, got 5", None),
         ("--metric mean_iou", "PTQ-METRIC-001", "mean_iou needs an output of shape", "mean_iou[OUTPUT]"),
         ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
-        ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is no number", "top1=0.01"),
+        ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is not a number", "top1=0.01"),
         ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is no ratio", "0.8"),
         ("--with-pytorch", "PTQ-USAGE-001", "--with-pytorch needs a model that PyTorch loads", None),
         (

@@ -95,9 +95,9 @@ def test_strict_alone_decides_the_report_s_own_limits(folder: Path, ptq: Any) ->
     [
         (
             {"model": {"source": "other.pt", "float": "f" * 64}},
-            "the baseline is of another model: 'other.pt'",
+            "the baseline is for a different model: 'other.pt'",
         ),
-        ({"data": "e" * 64}, "the baseline was measured on other data: 20 samples"),
+        ({"data": "e" * 64}, "the baseline was measured on different data: 20 samples"),
     ],
     ids=["model", "data"],
 )

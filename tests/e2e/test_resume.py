@@ -56,7 +56,7 @@ def test_it_continues_after_the_last_checkpoint(
     assert seen.samples == samples - 2
     outcome = ptq(f"{WORDS} --run run")
     assert outcome.status == 0
-    said = f"note: continuing an earlier calibration after {samples - 2} samples; --restart begins anew\n"
+    said = f"note: continuing an earlier calibration after {samples - 2} samples; --restart starts again\n"
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
@@ -134,8 +134,8 @@ def damage(folder: Path) -> None:
 OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "another method": (f"{WORDS} --method max", lambda _: None, "'calibration.method' has changed since"),
     "fewer samples": (f"{WORDS} --samples 11", lambda _: None, "'calibration.samples' has changed since"),
-    "another batch size": (WORDS.replace("size 2", "size 3"), lambda _: None, "it is of batches of 2"),
-    "a shard": (f"{WORDS} --shard 1/2", lambda _: None, "it is of shard 1 of 1"),
+    "another batch size": (WORDS.replace("size 2", "size 3"), lambda _: None, "it has batches of 2"),
+    "a shard": (f"{WORDS} --shard 1/2", lambda _: None, "it is for shard 1 of 1"),
     "another model": (
         WORDS.replace("model.onnx", "model.pt --arch model.py:build"),
         lambda _: None,
@@ -154,7 +154,7 @@ def test_a_checkpoint_of_another_calibration_is_passed_over(
     change(folder)
     outcome = ptq(f"{words} --run run")
     assert outcome.status == 0
-    beginning = f"note: not continuing the earlier calibration in 'run/{CHECKPOINT}', but beginning anew: "
+    beginning = f"note: not continuing the earlier calibration in 'run/{CHECKPOINT}', but starting again: "
     assert outcome.err.startswith(beginning + reason)
     assert ptq(f"{words} --run fresh").status == 0
     assert read(folder / "run") == read(folder / "fresh")
@@ -186,10 +186,8 @@ def test_a_full_disk_ends_no_calibration(folder: Path, ptq: Any, whole: dict[str
     assert outcome.status == 0
     first, second = (line for line in outcome.err.splitlines() if line.startswith("note: "))
     reason = f"cannot write 'run/{CHECKPOINT}': no space left on device"
-    assert first == f"note: no checkpoint was written, and calibration goes on: {reason}"
-    assert (
-        second == f"note: no checkpoint was written; the last one is kept, and calibration goes on: {reason}"
-    )
+    assert first == f"note: no checkpoint was written, calibration continues: {reason}"
+    assert second == f"note: no checkpoint was written; the last one is kept, calibration continues: {reason}"
     assert read(folder / "run") == whole
 
 

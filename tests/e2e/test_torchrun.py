@@ -162,7 +162,7 @@ def test_other_commands_are_the_work_of_one(
 ) -> None:
     for name, value in RANK.items():
         monkeypatch.setenv(name, value)
-    says = f"torchrun started 3 processes, and ptq {command.split(maxsplit=1)[0]} is the work of one"
+    says = f"torchrun started 3 processes, and ptq {command.split(maxsplit=1)[0]} runs as a single process"
     refuse(command, "PTQ-USAGE-001", says, hint="without it")
 
 
@@ -170,7 +170,9 @@ def test_a_shard_is_the_work_of_one(refuse: Any, monkeypatch: pytest.MonkeyPatch
     for name, value in RANK.items():
         monkeypatch.setenv(name, value)
     refuse(
-        "calibrate model.onnx --data calib.npz --shard 1/2", "PTQ-USAGE-001", "one shard is the work of one"
+        "calibrate model.onnx --data calib.npz --shard 1/2",
+        "PTQ-USAGE-001",
+        "one shard runs as a single process",
     )
 
 

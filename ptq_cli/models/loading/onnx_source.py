@@ -56,7 +56,7 @@ def load_onnx(path: Path) -> ir.Model:
         proto = onnx.load(path, load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as error:
         raise ModelFormatError(
-            f"model '{path.name}' is no ONNX file, or damaged", hint="copy or export it again"
+            f"model '{path.name}' is not an ONNX file, or is damaged", hint="copy or export it again"
         ) from error
     if not proto.HasField("graph"):
         raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")

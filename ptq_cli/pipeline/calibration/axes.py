@@ -42,7 +42,7 @@ def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> d
             one, other = sorted(asked, key=lambda key: asked[key])[:: len(asked) - 1]
             raise ActivationAxisError(
                 f"'{one}' asks for axis {asked[one]} of tensor '{source}', '{other}' for axis {asked[other]}",
-                hint=f"name '{source}' itself: a name counts more than a pattern",
+                hint=f"name '{source}' itself: a name takes precedence over a pattern",
             )
         if asked:
             axes[source] = _checked(values[source], next(iter(asked.values())), model)
@@ -87,7 +87,7 @@ def _checked(value: ir.Value, axis: int, model: ir.Model) -> int:
     size = sizes[found]
     if isinstance(size, ir.SymbolicDim) and size.value is not None and size in batch:
         raise ActivationAxisError(
-            f"axis {axis} of tensor '{name}' is that of its samples, which are no channels",
-            hint="name the axis of its channels",
+            f"axis {axis} of tensor '{name}' holds its samples, not its channels",
+            hint="give the axis of its channels",
         )
     return found

@@ -60,7 +60,7 @@ class CheckpointWriter:
                 save_calibration(Calibration(advance(self._begun, batches, samples), snapshot()), self._path)
             except OutputFileError as error:
                 kept = "; the last one is kept" if self._path.is_file() else ""
-                self._tell(f"no checkpoint was written{kept}, and calibration goes on: {error.message}")
+                self._tell(f"no checkpoint was written{kept}, calibration continues: {error.message}")
 
 
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
@@ -74,7 +74,7 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
     """
     share = begun.share
     if share is None or len(share.batches) != 1:
-        raise ValueError("only one shard at a time goes on")
+        raise ValueError("only one shard at a time can continue")
     seen = {number: before + batches for number, before in share.batches.items()}
     share = replace(share, batches=seen, finished=finished)
     return replace(begun, samples=begun.samples + samples, share=None if share.is_whole else share)
@@ -101,7 +101,7 @@ def load_checkpoint(
         reason = _difference(found, wanted, tensors)
         if not reason:
             return found
-    tell(f"not continuing the earlier calibration in '{path}', but beginning anew: {reason}")
+    tell(f"not continuing the earlier calibration in '{path}', but starting again: {reason}")
     return None
 
 
@@ -124,19 +124,19 @@ def _difference(found: Calibration, wanted: Provenance, tensors: Collection[str]
         if has.settings.get(key) != wanted.settings.get(key):
             return f"'{key}' has changed since"
     if (has.model, has.source) != (wanted.model, wanted.source):
-        return "it is of another model"
+        return "it is for a different model"
     if has.data != wanted.data:
         return "the calibration data have changed since"
     return _share_difference(has.share, wanted.share) or (
-        "" if set(found.statistics) == set(tensors) else "it has measured other tensors"
+        "" if set(found.statistics) == set(tensors) else "it measured different tensors"
     )
 
 
 def _share_difference(has: Share | None, wanted: Share | None) -> str:
     if has is None or wanted is None or has.finished:
-        return "it is no checkpoint"
+        return "it is not a checkpoint"
     if has.batch_size != wanted.batch_size:
-        return f"it is of batches of {has.batch_size}"
+        return f"it has batches of {has.batch_size}"
     if (has.count, has.batches.keys()) != (wanted.count, wanted.batches.keys()):
-        return f"it is of {has.describe()}"
+        return f"it is for {has.describe()}"
     return ""

@@ -57,7 +57,7 @@ def open_subject(
         output: where the float model will be written.
 
     Raises:
-        PtqError: one of them cannot be used, or they do not fit each other.
+        PtqError: one of them cannot be used, or they do not fit together.
     """
     recipe, threads = resolved.recipe, resolved.machine.threads
     if recipe.model.path is not None:  # or else the next line says so
@@ -92,7 +92,7 @@ def open_data(
     """
     if settings.data is None:
         raise EmptyDataError(
-            f"no {section} data was named",
+            f"no {section} data was given",
             hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
         )
     return open_dataset(settings.data, image, samples=settings.samples)

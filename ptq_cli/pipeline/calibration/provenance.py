@@ -106,7 +106,7 @@ def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict
             hashes[f"{HASH_PREFIX}{os.path.relpath(path, run.path)}"] = sha256_file(path)
         except OSError as error:
             raise InputFileError(
-                f"'{path}' cannot be read: {error.strerror}", hint="was it moved?"
+                f"'{path}' cannot be read: {error.strerror}", hint="check whether it was moved"
             ) from error
     return hashes
 
@@ -212,11 +212,11 @@ def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
     if not share.finished:
         return IncompleteCalibrationError(
             f"'{run.calibration}' is a checkpoint of {share.describe()}, which is not finished",
-            hint="run its ptq calibrate again: it continues from calibration.partial.safetensors",
+            hint="run ptq calibrate for it again; it continues from calibration.partial.safetensors",
         )
     return IncompleteCalibrationError(
         f"'{run.calibration}' holds {share.describe()}, missing: {share.describe_missing()}",
-        hint="ptq merge puts the shards together",
+        hint="run ptq merge to combine the shards",
     )
 
 

@@ -184,7 +184,7 @@ def make_calibration(
     earlier = load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell)
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart begins anew")
+        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
     writer = CheckpointWriter(run.checkpoint, begun, settings.checkpoint_every, tell)
     initial = earlier.statistics if earlier is not None else None
     calibration = measure_part(
@@ -277,7 +277,7 @@ def require_samples_seen(provenance: Provenance) -> None:
     """
     if provenance.share is None and not provenance.samples:
         raise EmptyDataError(
-            "the calibration set has no samples", hint="name a set that has some with --data"
+            "the calibration set has no samples", hint="pass a set that has samples with --data"
         )
 
 

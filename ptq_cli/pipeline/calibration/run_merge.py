@@ -78,7 +78,7 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
         partial: allow shards to be missing; what is written is then a part as well.
 
     Raises:
-        UsageError: no run was named, or the result would overwrite one.
+        UsageError: no run was given, or the result would overwrite one.
         MissingStageError: a run has no calibration.
         CalibrationFileError: a calibration is damaged.
         StaleCalibrationError: a float model is not the one that was calibrated.
@@ -118,12 +118,12 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
 
 def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
     if not runs:
-        raise UsageError("no run was named", hint="ptq merge run-1 run-2 --run all")
+        raise UsageError("no run was given", hint="ptq merge run-1 run-2 --run all")
     for shard in runs:
         if os.path.realpath(shard.path) == os.path.realpath(run.path):
             raise UsageError(
                 f"'{run.path}' would overwrite one of the runs that it is made from",
-                hint="name another run directory with --run",
+                hint="pass another run directory with --run",
             )
 
 
@@ -185,7 +185,7 @@ def _location(key: str, text: str) -> str:
     # What a text that was made to do harm raises: no literal, too deep, too large.
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise CalibrationFileError(
-            f"a calibration's '{key}' is no text: {text[:40]}", hint="calibrate again"
+            f"a calibration's '{key}' is not a string: {text[:40]}", hint="run ptq calibrate again"
         ) from error
 
 

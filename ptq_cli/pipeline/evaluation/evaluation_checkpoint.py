@@ -53,7 +53,7 @@ class EvaluationCheckpoints:
             try:
                 write_together({self._path: _content(evaluator, self._identity)})
             except OutputFileError as error:
-                self._tell(f"no checkpoint was written, and the evaluation goes on: {error.message}")
+                self._tell(f"no checkpoint was written, the evaluation continues: {error.message}")
 
 
 def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tell: Tell) -> Evaluator:
@@ -90,9 +90,9 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
     ) as error:
         reason = f"it is damaged ({type(error).__name__})"
     if not reason:
-        tell(f"continuing an earlier evaluation after {evaluator.samples} samples; --restart begins anew")
+        tell(f"continuing an earlier evaluation after {evaluator.samples} samples; --restart starts again")
         return evaluator
-    tell(f"not continuing the earlier evaluation in '{path}', but beginning anew: {reason}")
+    tell(f"not continuing the earlier evaluation in '{path}', but starting again: {reason}")
     return make()
 
 
@@ -121,7 +121,7 @@ def _content(evaluator: Evaluator, identity: Identity) -> bytes:
 def _difference(header: Mapping[str, str], identity: Identity) -> str:
     """Say why a checkpoint is not of the evaluation at hand; an empty text if it is."""
     if (header.get("format"), header.get("format_version")) != (FORMAT, FORMAT_VERSION):
-        return "it is no checkpoint of this ptq"
+        return "it is not a checkpoint of this version of ptq"
     found = json.loads(header.get("identity", "{}"))
     changed = [key for key in identity if found.get(key) != identity[key]]
     return f"{changed[0]} changed since" if changed else ""

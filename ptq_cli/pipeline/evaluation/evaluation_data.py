@@ -99,7 +99,7 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterabl
         if name not in known and split_output(name)[0] not in PAIR_METRICS:
             raise GateError(
                 f"there is a limit on '{name}', which is not measured{did_you_mean(name, known)}",
-                hint=f"measured are: {', '.join(known)}; --metric names others",
+                hint=f"the measured metrics are {', '.join(known)}; add others with --metric",
             )
 
 
@@ -116,6 +116,6 @@ def class_counts(model: ir.Model) -> Mapping[str, int]:
 def _require_pytorch(model: str | None) -> None:
     if model is None or detect_kind(Path(model)) is ModelKind.ONNX:
         raise UsageError(
-            "--with-pytorch needs a model that PyTorch loads, and the run's is ONNX",
-            hint="leave --with-pytorch out, or name the PyTorch model under [model] in ptq.toml",
+            "--with-pytorch needs a PyTorch model, but the run's model is ONNX",
+            hint="leave --with-pytorch out, or set the PyTorch model under [model] in ptq.toml",
         )

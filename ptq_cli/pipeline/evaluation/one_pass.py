@@ -79,8 +79,8 @@ def evaluate_pass(
     checkpoints = None
     if evaluator.not_resumable:
         tell(
-            f"no checkpoints are written: {' and '.join(evaluator.not_resumable)} cannot go on from one, "
-            "having no state_dict and load_state_dict"
+            f"no checkpoints are written: {' and '.join(evaluator.not_resumable)} cannot continue from one, "
+            "because it has no state_dict and load_state_dict"
         )
     else:
         checkpoints = EvaluationCheckpoints(

@@ -72,7 +72,7 @@ def gather(
     tensors = tuple(_tensor(name, statistics[name], stored[name], views.get(name)) for name in sources)
     left_out = len(sources) - len(drawn)
     notes = (
-        (f"{left_out} more tensors are left out: these {MOST_DRAWN} have the lowest expected SQNR",)
+        (f"{left_out} more tensors are not shown; these {MOST_DRAWN} have the lowest expected SQNR",)
         if left_out
         else ()
     )

@@ -271,7 +271,7 @@ def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
-                f"two of the models are called '{name}', and their reports would lie in one folder",
+                f"two of the models have the name '{name}', so their reports would be in the same folder",
                 hint="give one of the files another name",
             )
     runs = [run.of_model(path) for path in paths]

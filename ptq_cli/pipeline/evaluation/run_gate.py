@@ -27,7 +27,9 @@ def run_gate(report: Path, gate: GateSettings) -> Report:
     if gate.has_limits or gate.baseline is not None:
         return decide(found, gate, read_baseline(gate))
     if not found.gates:
-        raise UsageError(f"no limit: '{report}' holds none either", hint="for example: --max-drop top1=0.01")
+        raise UsageError(
+            f"no limit was set, and '{report}' has none either", hint="for example: --max-drop top1=0.01"
+        )
     gates = tuple(replace(result, strict=result.strict or gate.strict) for result in found.gates)
     return replace(found, gates=gates)
 

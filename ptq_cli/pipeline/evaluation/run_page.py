@@ -26,7 +26,8 @@ from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
 Found = TypeVar("Found")
 
 STALE_ANALYSIS = (
-    "The run's analysis.json is of another quantized model. This makes it anew and writes this page again:"
+    "The run's analysis.json is for a different quantized model. This command analyzes this one and writes "
+    "this page again:"
 )
 
 
@@ -112,7 +113,7 @@ def read_material(report: Report, run: RunDirectory) -> Material:
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
     calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:
-        raise StaleCalibrationError("the run's calibration is of another model than the report")
+        raise StaleCalibrationError("the run's calibration is for a different model than the report")
     models = report.model.float_model, report.model.quantized_model
     contents = [_read_model(_at_hand(run, model.name), model) for model in models]
     float_model, quantized_model = (content.load() for content in contents)
@@ -136,7 +137,9 @@ def _at_hand(run: RunDirectory, name: str) -> Path:
 def _read_model(path: Path, model: ModelEntry) -> StoredModel:
     found = read_model(path) if path.is_file() else StoredModel(content=b"")
     if found.sha256 != model.sha256:
-        raise InputFileError(f"'{path.name}' of the report is not in the run directory, or has changed since")
+        raise InputFileError(
+            f"'{path.name}' of the report is not in the run directory, or it has changed since"
+        )
     return found
 
 

@@ -61,7 +61,7 @@ def _float_reason(
     if simulated:
         return f"its edges are {' and '.join(names)}: target {target.name} computes {simulated[0]} in float"
     if len(names) > 1:
-        return f"its edges are {' and '.join(names)}: an integer kernel takes one type, so it is in float"
+        return f"its edges are {' and '.join(names)}: an integer kernel supports one type, so it is in float"
     if layer.reason.startswith(FOLLOWERS):
         before = [value.producer() for value in node.inputs if value is not None]
         moved = [item.name or "" for item in before if item is not None]

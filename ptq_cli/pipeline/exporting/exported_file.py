@@ -66,7 +66,7 @@ def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
         proto = onnx.load_model_from_string(model.content)
     except DecodeError as error:
         raise InputFileError(
-            f"quantized model '{path}' is no ONNX file, or damaged", hint="run ptq export again"
+            f"quantized model '{path}' is not an ONNX file, or is damaged", hint="run ptq export again"
         ) from error
     return {item.key: item.value for item in proto.metadata_props}
 
@@ -80,7 +80,7 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
     """
     if FLOAT_SHA256 not in origin:
         raise InputFileError(
-            f"'{path}' was not written by ptq export", hint="name a model that was, or none at all"
+            f"'{path}' was not written by ptq export", hint="pass a model that was, or no model"
         )
     if origin[FLOAT_SHA256] != calibration.provenance.model:
         raise StaleCalibrationError(
@@ -89,8 +89,8 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
     # The report names the calibration; it must not name another one than the scales come from.
     if origin.get(STATISTICS_SHA256) != statistics_digest(calibration.statistics):
         raise StaleCalibrationError(
-            f"'{path}' was made from an earlier calibration than the one at hand",
-            hint="run ptq export again, or name the model that was made from it: ptq evaluate FILE",
+            f"'{path}' was made from an earlier calibration than this run's",
+            hint="run ptq export again, or pass the model that was made from it: ptq evaluate FILE",
         )
 
 
@@ -108,7 +108,7 @@ def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Re
     named = resolved.recipe.quantization.target
     raise StaleCalibrationError(
         f"'{path}' was exported for target '{noted}', and the recipe names '{named}'",
-        hint="run ptq export again, or name its file in the recipe: [quantization] target",
+        hint="run ptq export again, or set target under [quantization] in the recipe to its file",
     )
 
 

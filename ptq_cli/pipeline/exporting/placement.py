@@ -140,7 +140,7 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 def _float_reason(family: WeightFamily, target: Target) -> str:
     """Return why a layer with such a weight is computed in float, or an empty string where it is not."""
     if isinstance(family, CenterWeights):
-        return f"its weight is looked up in {family.centers} centers: there is no integer kernel for that"
+        return f"its weight is looked up in {family.centers} centers, and there is no integer kernel for that"
     if isinstance(family, ScaledWeights) and family.block_size is not None:
         return (
             f"its weight is {family.bits} bits in blocks of {family.block_size}, which target {target.name} "

@@ -34,7 +34,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
 
     for tensor, scale in found:
         if scale is None or scale.const_value is None:
-            raise RuntimeError(f"'{tensor}' is in fixed point, and has no scale in the quantized graph")
+            raise RuntimeError(f"'{tensor}' is in fixed point, but has no scale in the quantized graph")
         try:
             require_power_of_two(torch.tensor(scale.const_value.numpy()))
         except QuantizerValueError as error:

@@ -251,8 +251,8 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
     if opset_of(model) >= opset:
         return model
     names = [node.name for node in model.graph]
-    hint = "ask for 5 to 8 bits and no blocks, or export the model again with that opset"
-    needs = "(the target needs it, or integers of 4 and 16 bits and blocks)"
+    hint = "use 5 to 8 bits without blocks, or export the model again with that opset"
+    needs = "(which the target, 4-bit or 16-bit integers, or blocks need)"
     try:
         raised = raise_opset(model, opset, what)
     except InvalidOnnxError as error:

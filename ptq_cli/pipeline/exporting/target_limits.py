@@ -48,23 +48,23 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
     most = rule.bits - isinstance(family, DorefaWeights)
     if family.bits > most:
         raise TargetOverrideError(
-            f"target '{target.name}' has weights of up to {rule.bits} bits, and '{site.node}' asks for "
+            f"target '{target.name}' supports weights of up to {rule.bits} bits, and '{site.node}' asks for "
             f"{describe_weights(family)}",
-            hint=f"ask for {most} bits or fewer, or name another target",
+            hint=f"ask for {most} bits or fewer, or choose another target",
         )
     if not isinstance(family, ScaledWeights):
         return
     if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
         raise TargetOverrideError(
-            f"target '{target.name}' has blocks for weights of up to {HALF_BYTE} bits, and '{site.node}' "
+            f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
             f"asks for {describe_weights(family)}",
             hint=f"ask for {HALF_BYTE} bits or fewer, or leave block_size out",
         )
     if family.block_size is not None and not rule.blocks:
         raise TargetOverrideError(
-            f"target '{target.name}' has no weights in blocks, and '{site.node}' asks for blocks of "
+            f"target '{target.name}' has no weights in blocks, but '{site.node}' asks for blocks of "
             f"{family.block_size}",
-            hint="leave block_size out, or name another target",
+            hint="leave block_size out, or choose another target",
         )
     is_other = family.axis is not None and family.axis != site.axis
     if is_other and family.block_size is None:
@@ -72,7 +72,7 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
         raise TargetOverrideError(
             f"target '{target.name}' reads the weight of '{site.node}' with {has}, and axis {family.axis} is "
             "asked for",
-            hint="leave axis out, or give it with block_size: of blocks it is the axis that they divide",
+            hint="leave axis out, or set block_size too: then it is the axis that the blocks divide",
         )
 
 
@@ -96,11 +96,11 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
         raise TargetOverrideError(
             f"target '{target.name}' has activations of {', '.join(allowed)}, and '{site.tensor}' asks for "
             f"{family.dtype}",
-            hint=f"ask for {' or '.join(allowed)}, or name another target",
+            hint=f"ask for {' or '.join(allowed)}, or choose another target",
         )
     if family.symmetric is False and rule.symmetric:
         raise TargetOverrideError(
-            f"target '{target.name}' has zero points of 0, and '{site.tensor}' asks for another "
+            f"target '{target.name}' requires zero points of 0, but '{site.tensor}' asks for another "
             "(symmetric = false)",
-            hint="leave symmetric out, or name another target",
+            hint="leave symmetric out, or choose another target",
         )

@@ -63,7 +63,7 @@ def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorSt
     missing = next((name for name in members if name not in calibration.statistics), None)
     if missing is not None:
         raise StaleCalibrationError(
-            f"the calibration has no statistics of '{missing}'", hint="run ptq calibrate again"
+            f"the calibration has no statistics for '{missing}'", hint="run ptq calibrate again"
         )
     first, *others = (calibration.statistics[name] for name in members)
     if not others:
@@ -95,14 +95,14 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
         shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
         more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
         raise StaleCalibrationError(
-            f"target '{plan.target}' quantizes what the calibration did not measure: {shown}{more}",
+            f"target '{plan.target}' quantizes tensors that the calibration did not measure: {shown}{more}",
             hint=f"run ptq calibrate again with --target {plan.target}, or with its file",
         )
     for source in plan.sources:
         if statistics_of(plan, source, calibration).rangeless:
             raise NonFiniteActivationError(
-                f"tensor '{source}' had no finite value in any sample: there is no range to decide",
-                hint="mend the float model, or calibrate on other samples; ptq explain shows the counts",
+                f"tensor '{source}' had no finite value in any sample, so it has no range",
+                hint="fix the float model, or calibrate on other samples; ptq explain shows the counts",
             )
 
 

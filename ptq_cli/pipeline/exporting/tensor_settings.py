@@ -167,7 +167,7 @@ def _excluded(
         if last is not None and not last.quantize:
             found[name] = f"kept in float: {described(last)}"
         elif last is None and asks and rule is not None and rule.kind == "compute":
-            found[name] = "kept in float: others were asked for (include), and this was not"
+            found[name] = "kept in float: it is not one of the layers to include"
     return found
 
 

@@ -86,8 +86,8 @@ def make_subject(
     }
     if yardstick.output_name in constants:
         raise MetricError(
-            f"the output '{yardstick.output_name}' is a constant, and tells no layer from another",
-            hint="name another output: --metric sqnr_db[OUTPUT]",
+            f"the output '{yardstick.output_name}' is a constant, so it does not distinguish layers",
+            hint="choose another output: --metric sqnr_db[OUTPUT]",
         )
     staged = StagedModel(stages, twins.pairs, yardstick.output_name)
     return LayerSubject(
@@ -157,7 +157,7 @@ def _chosen(staged: StagedModel, question: Question) -> list[str]:
     for pattern in question.layers:
         if not any(matches(pattern, [name]) for name in known):
             raise UnknownNameError(
-                f"no quantized layer is called '{pattern}'{nearest_match(pattern, known)}",
+                f"there is no quantized layer '{pattern}'{nearest_match(pattern, known)}",
                 hint="ptq inspect lists the layers; *, ? and […] match as in a shell",
             )
     if not question.layers:

@@ -75,7 +75,7 @@ def run_bench(
 
     Raises:
         ModelInputError: the models have different inputs.
-        MissingStageError: no model was named, and the run has none.
+        MissingStageError: no model was given, and the run has none.
         PtqError: a model or the data cannot be used.
     """
     resolved = resolve(request)
@@ -113,8 +113,8 @@ def _load(path: Path) -> ir.Model:
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:
         raise ModelFormatError(
-            f"model '{path.name}' is a {kind.value}, ONNX is wanted",
-            hint="ptq prepare writes a model of any kind as ONNX",
+            f"model '{path.name}' is a {kind.value}, expected ONNX",
+            hint="ptq prepare converts every kind of model to ONNX",
         )
     return load_onnx(path)
 
@@ -159,10 +159,10 @@ def _described(spec: TensorSpec | None, name: str) -> str:
 
 def _batch_size(asked: int | None, fixed: int | None) -> int:
     if asked is not None and asked < 1:
-        raise RecipeValueError(f"--batch must be at least 1, got {asked}", hint="1 is usual")
+        raise RecipeValueError(f"--batch must be at least 1, got {asked}", hint="the usual size is 1")
     if None not in (asked, fixed) and asked != fixed:
         raise RecipeValueError(
-            f"--batch is {asked}, and the model takes batches of {fixed}",
+            f"--batch is {asked}, but the model takes batches of {fixed}",
             hint="leave --batch out, or export the model with a dynamic batch axis",
         )
     return asked or fixed or 1
@@ -172,7 +172,7 @@ def _require_one_batch(asked: int | None, shapes: Mapping[str, Sequence[int]]) -
     for name, shape in shapes.items():
         if asked is not None and shape and shape[0] != asked:
             raise RecipeValueError(
-                f"--batch is {asked}, and --input-shape says {shape[0]} samples for '{name}'",
+                f"--batch is {asked}, but --input-shape says {shape[0]} samples for '{name}'",
                 hint="leave one of them out",
             )
 

@@ -70,14 +70,17 @@ def run_verify(
 
     Raises:
         UsageError: the share is not between 0 and 1.
-        MissingStageError: no model was named, and the run has none.
+        MissingStageError: no model was given, and the run has none.
         NotQuantizedError: the model holds no Q/DQ.
         InvalidOnnxError: its opset is older than the target's Q/DQ needs.
         PtqError: the model, the recipe or the data cannot be used.
     """
     share = options.min_integer_share
     if share is not None and not 0 <= share <= 1:
-        raise UsageError(f"--min-integer-share is {share:g}, a share from 0 to 1 is wanted", hint="0.95, say")
+        raise UsageError(
+            f"--min-integer-share is {share:g}, expected a share from 0 to 1",
+            hint="for example: --min-integer-share 0.95",
+        )
     path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
     beside = RunDirectory(path.parent).recipe
     resolved = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
@@ -112,7 +115,7 @@ def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
     if opset < target.opset:
         raise InvalidOnnxError(
             f"model '{path.name}' has opset {opset}, target '{target.name}' needs {target.opset} or later",
-            hint="quantize a float model of a newer opset",
+            hint="quantize a float model with a newer opset",
         )
 
 

@@ -28,7 +28,7 @@ def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
         return resolved.for_target(noted).target
     if target.name != noted:
         raise UsageError(
-            f"the model was made for target '{noted}', which is none of ptq's own",
-            hint=f"name its table with --target FILE.toml; --target {target.name} asks for other rules",
+            f"the model was made for target '{noted}', which is not one of ptq's own",
+            hint=f"pass its file with --target FILE.toml; --target {target.name} asks for other rules",
         )
     return target

@@ -83,8 +83,8 @@ def open_source(settings: ModelSettings) -> ModelSource:
     """
     if settings.path is None:
         raise UsageError(
-            "no model was named",
-            hint="name its file after the command, or write path = 'model.pt' under [model] in ptq.toml",
+            "no model was given",
+            hint="pass its file after the command, or set path = 'model.pt' under [model] in ptq.toml",
         )
     return open_model(Path(settings.path), settings)
 
@@ -210,8 +210,8 @@ def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None) -> Ex
             for spec in source.example_specs
         }
     raise ModelInputError(
-        f"what the inputs of '{source.file.path.name}' look like is not known ({', '.join(names)})",
-        hint=f"name data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
+        f"the input shapes of '{source.file.path.name}' are not known ({', '.join(names)})",
+        hint=f"pass data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
     )
 
 
@@ -235,7 +235,7 @@ def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
             raise DataShapeError(
                 f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --input-shape says "
                 f"{format_shape(tuple(shape))}",
-                hint="leave --input-shape out: data tell the shape",
+                hint="leave --input-shape out: the data determine the shape",
             )
 
 

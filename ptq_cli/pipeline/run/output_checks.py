@@ -28,7 +28,7 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
     evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis)
     for path in (*calibrated, *evaluated, output or run.quantized_model):
-        _require_free(path, taken, "name another file with --output, or another run directory with --run")
+        _require_free(path, taken, "pass another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path
 
 
@@ -60,7 +60,7 @@ def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) ->
         >>> require_free_outputs([Path("no-such-folder/report.json")], {})
     """
     for output in outputs:
-        _require_free(output, inputs, "name another run directory with --run")
+        _require_free(output, inputs, "pass another run directory with --run")
 
 
 def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
@@ -73,7 +73,7 @@ def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
     Example:
         >>> require_output(Path("no-such-folder/float.onnx"), {})
     """
-    _require_free(output, inputs, "name another file with --output")
+    _require_free(output, inputs, "pass another file with --output")
 
 
 def require_data_output(output: Path, model: Path) -> None:
@@ -95,7 +95,7 @@ def require_data_output(output: Path, model: Path) -> None:
     if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(model).data}:
         raise UsageError(
             f"'{target}' would overwrite data of the model that it is made from",
-            hint="name another file with --output",
+            hint="pass another file with --output",
         )
 
 
@@ -120,7 +120,7 @@ def _require_writable(output: Path) -> None:
         raise OutputFileError(f"cannot write '{output}': {reason}", hint="name another folder") from error
     if not is_folder:
         raise OutputFileError(
-            f"cannot write '{output}': '{folder}' is a file, a folder is wanted", hint="name another folder"
+            f"cannot write '{output}': '{folder}' is a file, expected a folder", hint="name another folder"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputFileError(

@@ -165,12 +165,16 @@ def _check_sides(drops: list[str], minima: list[str]) -> None:
     for name in drops:
         if name in PAIR_METRICS:
             hint = (
-                f"--min {name}=…" if PAIR_METRICS[name].higher_is_better else "gate sqnr_db or cosine instead"
+                f"--min {name}=…"
+                if PAIR_METRICS[name].higher_is_better
+                else "set a limit on sqnr_db or cosine instead"
             )
-            raise GateError(f"{name} has no drop: it compares the two models and has one value", hint=hint)
+            raise GateError(
+                f"{name} has no drop, because it compares the two models and has one value", hint=hint
+            )
     for name in minima:
         if name in PAIR_METRICS and not PAIR_METRICS[name].higher_is_better:
             raise GateError(
                 f"a minimum of {name} would pass the worse model: it is better when smaller",
-                hint="gate sqnr_db or cosine instead, such as --min sqnr_db=25",
+                hint="set a limit on sqnr_db or cosine instead, such as --min sqnr_db=25",
             )

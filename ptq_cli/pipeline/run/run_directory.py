@@ -102,6 +102,6 @@ class RunDirectory:
         if not file.is_file():
             raise MissingStageError(
                 f"'{file}' does not exist: nothing was made in '{self.path}' with {command}",
-                hint=f"run {command} first, or name another run directory with --run",
+                hint=f"run {command} first, or pass another run directory with --run",
             )
         return file

@@ -110,8 +110,8 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
         return meant[name]
     if name in _values(model) or name in {node.name for node in model.graph}:
         raise UnknownNameError(
-            f"'{name}' is in the model, but was not measured: it is not quantized for {plan.target}",
-            hint="ptq inspect says why; ptq calibration show lists the tensors that are",
+            f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
+            hint="ptq inspect says why; ptq calibration show lists the measured tensors",
         )
     raise UnknownNameError(
         f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",

@@ -43,12 +43,13 @@ def require_plot(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"a plot is a .png or an .svg, and '{path}' is neither", hint="for example: --plot tensor.svg"
+            f"expected a .png or .svg file for the plot, got '{path}' is neither",
+            hint="for example: --plot tensor.svg",
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             "--plot needs matplotlib, which is not installed",
-            hint="pip install 'ptq-cli[plot]'; without --plot it is drawn on the terminal",
+            hint="pip install 'ptq-cli[plot]'; without --plot, the drawing is on the terminal",
         )
 
 
@@ -107,7 +108,9 @@ def _draw(figure: "Figure", tensor: TensorView) -> None:
     names = [f"{name} *" if name == tensor.chosen else name for name in tensor.methods]
     beneath.set_yticks([-row for row in range(len(names))], names)
     beneath.set_ylim(0.5 - lines, 0.5)
-    beneath.set_xlabel("value (* what ptq export uses; on the right SQNR, expected from the histogram)")
+    beneath.set_xlabel(
+        "value (* marks what ptq export uses; on the right, the SQNR estimated from the histogram)"
+    )
 
 
 def _draw_counts(axes: "Axes", tensor: TensorView) -> None:

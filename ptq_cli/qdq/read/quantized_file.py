@@ -28,14 +28,14 @@ def open_quantized(path: Path) -> ir.Model:
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:
         raise ModelFormatError(
-            f"model '{path.name}' is a {kind.value}, a quantized ONNX model is wanted",
-            hint="ptq export writes one; ptq inspect reads models of any kind",
+            f"model '{path.name}' is a {kind.value}, expected a quantized ONNX model",
+            hint="ptq export writes one; ptq inspect supports every kind of model",
         )
     model = named(load_onnx(path))
     if not is_quantized(model):
         raise NotQuantizedError(
-            f"model '{path.name}' holds no QuantizeLinear and no DequantizeLinear",
-            hint="name the quantized model, such as ptq-run/model.int8.onnx",
+            f"model '{path.name}' contains no QuantizeLinear and no DequantizeLinear",
+            hint="pass the quantized model, such as ptq-run/model.int8.onnx",
         )
     return model
 

@@ -123,7 +123,7 @@ class TwinGraphs:
             if parameters is None:
                 raise InvalidOnnxError(
                     f"'{node.name}' of the quantized model has no single scale and zero point",
-                    hint="run ptq export again, and name the model that it wrote",
+                    hint="run ptq export again, and pass the model that it wrote",
                 )
             # Where the tensor is an output of the model, its name went to what stands behind the pair.
             behind = (reader.outputs[0] for reader, _ in node.outputs[0].uses())

@@ -84,8 +84,8 @@ def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]
     kept = {node.name or "": node for node in graph if node not in twins.inserted}
     if list(kept) != [node.name for node in float_graph]:
         raise InvalidOnnxError(
-            "the quantized model has not the operators of the float model",
-            hint="run ptq export again, and name the model that it wrote",
+            "the quantized model does not have the operators of the float model",
+            hint="run ptq export again, and pass the model that it wrote",
         )
     readers = readers_by_value(float_graph)
     floats = _FormMaker(twins.float_model, readers)

@@ -135,8 +135,8 @@ def require_finite(array: FloatArray, name: str) -> None:
 def _require(is_finite: bool, name: str) -> None:
     if not is_finite:
         raise InvalidOnnxError(
-            f"the constant '{name}' holds NaN or Inf, which no integer stands for",
-            hint="was the model trained to the end? look at this parameter where it was made",
+            f"the constant '{name}' holds NaN or Inf, which no integer represents",
+            hint="check this parameter in the trained model: the training may have diverged",
         )
 
 

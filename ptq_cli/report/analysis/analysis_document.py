@@ -18,7 +18,7 @@ from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.analysis"
 FORMAT_VERSION = 1
-HINT = "write the analysis again with ptq analyze"
+HINT = "run ptq analyze again"
 
 Order = Literal["sqnr", "metric"]
 """What layers are ranked by: the SQNR of the output, or the drop of the metric."""
@@ -201,15 +201,16 @@ def parse_analysis(content: bytes) -> Analysis:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 2, this ptq reads 1
-        hint: write the analysis again with ptq analyze
+        hint: run ptq analyze again
     """
     try:
         value = strict_json(content)
     except (ValueError, RecursionError) as error:
-        raise AnalysisError(f"it is no valid JSON: {error}", hint=HINT) from error
+        raise AnalysisError(f"it is not valid JSON: {error}", hint=HINT) from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise AnalysisError(
-            f'it is JSON, but no analysis: it has no "format": "{FORMAT}"', hint="name a run's analysis.json"
+            f'it is JSON but not an analysis: it has no "format": "{FORMAT}"',
+            hint="pass the analysis.json of a run",
         )
     version = value.get("format_version")
     if isinstance(version, bool) or version != FORMAT_VERSION:

@@ -90,7 +90,7 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values lie outside the range, and make most of the noise"
+        text = f"{percent(use.clipped)} of the values are outside the range and cause most of the noise"
         return Finding("clipping", text, _range_remedy(use, histograms=histograms))
     if use.used is not None and use.used < MOST:
         text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
@@ -116,13 +116,13 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     if widened:  # Before the steps: it is why they are few.
-        text = f"the scale of {percent(widened)} of the channels was widened, so that an int32 bias holds"
+        text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
         return Finding("bias overflow", text, exclude(use.readers))
     few = _few_steps(use, quantizer)
     if few is not None:
         return few
     if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values lie outside the range"
+        text = f"{percent(use.clipped)} of the values are outside the range"
         return Finding("clipping", text, _weight_remedy(use))
     if use.used is not None and use.used < MOST:
         text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
@@ -144,17 +144,19 @@ def layer_finding(
     Example:
         >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
         >>> found.finding, found.remedy
-        ("left float, the output's SQNR is 3.0 dB higher", '--exclude fc')
+        ("with this layer in float, the output's SQNR is 3.0 dB higher", '--exclude fc')
     """
     if not_fused:
         return Finding(
-            "not fused", f"its weight is quantized, but it computes on floats: {not_fused}", exclude([name])
+            "not fused", f"its weight is quantized, but it computes in floats: {not_fused}", exclude([name])
         )
     for _, tensor, found in sorted(tensors, key=lambda item: item[0]):
         if found.cause:
             return Finding(found.cause, f"'{tensor}': {found.finding}", found.remedy)
     if gain_db is not None and gain_db >= GAIN_DB:
-        return Finding("", f"left float, the output's SQNR is {gain_db:.1f} dB higher", exclude([name]))
+        return Finding(
+            "", f"with this layer in float, the output's SQNR is {gain_db:.1f} dB higher", exclude([name])
+        )
     return Finding()
 
 
@@ -195,12 +197,12 @@ def _few_steps(use: Use, quantizer: str) -> Finding | None:
     if use.levels == 0:
         return Finding("few steps", f"its values are {quantizer}", "--weight-quantizer scaled")
     if use.levels < FEW:
-        return Finding("few steps", f"its integers have {use.levels} values", "--weight-bits 8")
+        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
     return None
 
 
 def _common(use: Use) -> Finding:
     if use.imbalance is not None and use.imbalance >= IMBALANCED:
-        text = f"the widest channel's values are {use.imbalance:.1f} times the median channel's"
+        text = f"the widest channel's values are {use.imbalance:.1f} times as large as the median channel's"
         return Finding("channel imbalance", text, exclude(use.readers))
     return Finding()

@@ -75,7 +75,7 @@ class Judge:
         if not np.isfinite(found).all():
             raise MetricError(
                 f"the output of {what} holds NaN or Inf at {place.whole()}",
-                hint="look at the layer's arithmetic, or leave it out with --layers",
+                hint="check the layer's arithmetic, or leave the layer out with --layers",
             )
         samples = place.batch.size
         self._noise.update(wanted, found, samples)
@@ -101,8 +101,8 @@ class Judge:
     def _require_fit(self, metric: PairMetric, output: Array, samples: int) -> None:
         if not metric.accepts(output, samples):
             raise MetricError(
-                f"{self._yardstick.name} has no meaning for output '{self._yardstick.output_name}'",
-                hint="--metric sqnr_db has one for every output",
+                f"{self._yardstick.name} cannot be computed for output '{self._yardstick.output_name}'",
+                hint="--metric sqnr_db works for every output",
             )
 
 

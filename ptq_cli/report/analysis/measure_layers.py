@@ -255,5 +255,5 @@ def _require_finite(name: str, values: Array, place: Place) -> None:
     where = place.sample(index) if on_samples else place.whole()
     raise NonFiniteActivationError(
         f"tensor '{name}' of the float model holds NaN or Inf at {where}",
-        hint="look at that sample, or leave it out: no integer stands for such a value",
+        hint="check that sample, or leave it out: no integer represents such a value",
     )

@@ -21,9 +21,9 @@ def require_comparable_baseline(report: Report, baseline: Report) -> None:
     require_same_model(report.model, baseline.model)
     if baseline.evaluation.data_digest != report.evaluation.data_digest:
         raise BaselineError(
-            f"the baseline was measured on other data: {baseline.evaluation.samples} samples of "
+            f"the baseline was measured on different data: {baseline.evaluation.samples} samples of "
             f"'{baseline.evaluation.source}' whose digest differs",
-            hint="evaluate the baseline's model again on the data at hand",
+            hint="evaluate the baseline's model again on this data",
         )
 
 
@@ -36,8 +36,8 @@ def require_same_model(model: ModelSummary, earlier: ModelSummary) -> None:
     name, other = PurePath(model.source).name, PurePath(earlier.source).name
     if name != other and model.float_model.sha256 != earlier.float_model.sha256:
         raise BaselineError(
-            f"the baseline is of another model: '{other}', not '{name}', and another float graph",
-            hint="name a report of the same model, or make one",
+            f"the baseline is for a different model: '{other}', not '{name}', and its float graph differs",
+            hint="pass a report of the same model, or make one",
         )
 
 

@@ -171,7 +171,7 @@ def _metrics(before: Report, after: Report, *, same_samples: bool) -> Iterator[M
 def _metric(old: Measurement | None, new: Measurement | None, samples: int | None) -> MetricChange:
     known = new if new is not None else old
     if known is None:
-        raise ValueError("a metric of one of the reports is wanted")
+        raise ValueError("expected a metric of one of the reports")
     paired = regression(old, new, samples) if old and new and samples is not None else None
     return MetricChange(
         name=known.name,

@@ -73,4 +73,4 @@ def _require_classes(measurement: Measurement, where: str) -> None:
 
 
 def _contradiction(where: str, what: str) -> ReportError:
-    return ReportError(f"'{where}' {what}", hint="write the report again with ptq evaluate")
+    return ReportError(f"'{where}' {what}", hint="run ptq evaluate again")

@@ -18,7 +18,7 @@ from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.details"
 FORMAT_VERSION = 1
-HINT = "write it again with ptq evaluate"
+HINT = "run ptq evaluate again"
 
 Count = Annotated[int, AtLeast(0)]
 Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
@@ -121,12 +121,12 @@ def parse_details(content: bytes) -> Details:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 2, this ptq reads 1
-        hint: write it again with ptq evaluate
+        hint: run ptq evaluate again
     """
     try:
         value = strict_json(content)
     except (ValueError, RecursionError) as error:
-        raise ReportError(f"it is no valid JSON: {error}", hint=HINT) from error
+        raise ReportError(f"it is not valid JSON: {error}", hint=HINT) from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ReportError(f'it is JSON, but has no "format": "{FORMAT}"', hint=HINT)
     version = value.get("format_version")

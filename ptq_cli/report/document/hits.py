@@ -41,7 +41,7 @@ def require_hits(text: str, samples: int, share: float, where: str) -> None:
     if len(text) != digits or bits % 2**spare or abs(bits.bit_count() / samples - share) > 1e-9:
         raise ReportError(
             f"'{where}' does not fit the report's samples and value",
-            hint="write the report again with ptq evaluate",
+            hint="run ptq evaluate again",
         )
 
 

@@ -230,25 +230,23 @@ def parse_report(content: bytes) -> Report:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2 and 3
-        hint: upgrade ptq, or write the report again with this one
+        hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:
         value = strict_json(content)
     except (ValueError, RecursionError) as error:
-        raise ReportError(
-            f"it is no valid JSON: {error}", hint="write the report again with ptq evaluate"
-        ) from error
+        raise ReportError(f"it is not valid JSON: {error}", hint="run ptq evaluate again") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ReportError(
-            f'it is JSON, but no ptq report: it has no "format": "{FORMAT}"',
-            hint="name the report.json of a run",
+            f'it is JSON but not a ptq report: it has no "format": "{FORMAT}"',
+            hint="pass the report.json of a run",
         )
     version = value.get("format_version")
     if isinstance(version, bool) or version not in READABLE_VERSIONS:
         raise ReportError(
             f"it has format version {str(version)[:40]}, "
             f"this ptq reads {', '.join(map(str, READABLE_VERSIONS[:-1]))} and {FORMAT_VERSION}",
-            hint="upgrade ptq, or write the report again with this one",
+            hint="upgrade ptq, or run ptq evaluate again with this one",
         )
     body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
     report: Report = decode(Report, upgrade(body, version), "")

@@ -197,7 +197,7 @@ class Evaluator:
         if not self.samples:
             raise EmptyDataError(
                 "the evaluation data has no sample",
-                hint="name evaluation data that is not empty: [evaluation] data in the recipe",
+                hint="set data under [evaluation] in the recipe to a data set that has samples",
             )
         if self._nonfinite:
             raise self._nonfinite.refusal(self.samples)

@@ -39,14 +39,14 @@ def fitting_targets(metric: LabelMetric, name: str, output: Array, place: Place)
     labels = place.batch.labels
     if labels is None:
         raise LabelError(
-            f"{name} needs labels, and the evaluation data has none at {place.whole()}",
-            hint="name data with labels, or leave the metric out: label-free ones are always computed",
+            f"{name} needs labels, but the evaluation data has none at {place.whole()}",
+            hint="pass data with labels, or leave the metric out: metrics without labels are always computed",
         )
     if output.shape[:1] != (place.batch.size,):
         raise MetricError(
-            f"{name} needs an output with a row for each sample, and it has shape "
+            f"{name} needs an output with one row per sample, but it has shape "
             f"{format_shape(output.shape)} for a batch of {place.batch.size} samples, at {place.whole()}",
-            hint="a metric that needs labels needs an output whose first axis is that of the samples",
+            hint="a metric with labels needs an output whose first axis is the samples",
         )
     check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
     return check[metric.targets](metric, name, output, labels, place)
@@ -58,9 +58,9 @@ def _classes(
     del metric
     if not is_class_index(labels):
         raise LabelError(
-            f"{name} needs one class index a sample, and labels have shape {format_shape(labels.shape)} and "
-            f"dtype {labels.dtype} at {place.whole()}",
-            hint="from one-hot rows take argmax over the last axis; numbers as targets are for mse and r2",
+            f"{name} needs one class index per sample, but labels have shape "
+            f"{format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
+            hint="for one-hot rows, take argmax over the last axis; for numbers as targets, use mse or r2",
         )
     if output.ndim <= 2:
         _require_range(labels, max(2, output.shape[1]) if output.ndim == 2 else 2, place)
@@ -73,13 +73,13 @@ def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
         raise MetricError(
             f"{name} needs an output of shape [samples, classes, height, width], got "
             f"{format_shape(output.shape)}",
-            hint=f"leave the metric out, or name the output that has the masks: {name}[OUTPUT]",
+            hint=f"leave the metric out, or give the output that has the masks: {name}[OUTPUT]",
         )
     if labels.dtype.kind not in "iu" or labels.shape != wanted:
         raise LabelError(
-            f"{name} needs a class index for each pixel, of shape {format_shape(wanted)}, and labels have "
+            f"{name} needs a class index for each pixel, of shape {format_shape(wanted)}, but labels have "
             f"shape {format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
-            hint="resize the masks to the output's size, by the nearest pixel",
+            hint="resize the masks to the output's size, with nearest-neighbor sampling",
         )
     ignored = getattr(metric, "ignore_index", None)
     _require_range(labels, output.shape[1], place, ignored)
@@ -95,7 +95,7 @@ def _values(
     ]
     if shapes[0] != shapes[1]:
         raise LabelError(
-            f"{name} needs labels of the output's shape {format_shape(output.shape)}, and they have shape "
+            f"{name} needs labels of the output's shape {format_shape(output.shape)}, but they have shape "
             f"{format_shape(labels.shape)} at {place.whole()}",
             hint="for classes use top1 or f1",
         )
@@ -106,9 +106,9 @@ def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
     del metric
     if output.ndim < 2 or labels.ndim != 1:
         raise MetricError(
-            f"{name} needs embeddings [samples, features] and one label a sample, got "
+            f"{name} needs embeddings [samples, features] and one label per sample, got "
             f"{format_shape(output.shape)} and {format_shape(labels.shape)} at {place.whole()}",
-            hint=f"name the output that has the embeddings: {name}[OUTPUT]",
+            hint=f"give the output that has the embeddings: {name}[OUTPUT]",
         )
     return output, labels
 
@@ -126,9 +126,7 @@ def _require_range(labels: Labels, class_count: int, place: Place, ignored: int 
         index = np.argwhere(outside)[0]
         hint = "labels are class indices that start at 0, in the order of the model's outputs"
         if labels.ndim > 1:
-            hint += (
-                "; a label that does not count is named under [[metric]]: arguments = { ignore_index = 255 }"
-            )
+            hint += "; to ignore a label, set arguments = { ignore_index = 255 } under [[metric]]"
         raise LabelError(
             f"the label {labels[tuple(index)]} of {place.sample(int(index[0]))} is outside the {class_count} "
             f"classes 0 to {class_count - 1}",

@@ -9,7 +9,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array
 
-OWN_MODEL = "compare a float model with its own quantized model"
+OWN_MODEL = "compare a float model with the model quantized from it"
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) 
     """
     if len(outputs) != len(names):
         raise MetricError(
-            f"the {model} gave {len(outputs)} outputs, {len(names)} are wanted: {', '.join(names)}",
+            f"the {model} returned {len(outputs)} outputs, expected {len(names)}: {', '.join(names)}",
             hint=OWN_MODEL,
         )
     for name, output in zip(names, outputs, strict=True):
         found = f"has dtype {output.dtype}" if is_array(output) else "is a sequence"
         if not is_array(output) or output.dtype.kind not in "biuf":
             raise MetricError(
-                f"the {model}'s output '{name}' {found}, numbers are wanted",
-                hint="export the model with its scores as output",
+                f"the {model}'s output '{name}' {found}, expected numbers",
+                hint="export the model so that its output is the scores",
             )
 
 
@@ -124,8 +124,8 @@ class NonfiniteSamples:
         have = "has" if self._bad == 1 else "have"
         return MetricError(
             f"{self._first}; {self._bad:,} of {seen:,} samples {have} NaN or Inf",
-            hint="look at the model's arithmetic or at that sample; a metric of "
-            f"{self._kind} would mean nothing",
+            hint="check the model's arithmetic and that sample; a metric of "
+            f"{self._kind} would be meaningless",
         )
 
     def _count(self, samples: list[int], first: int) -> None:

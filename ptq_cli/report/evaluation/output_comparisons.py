@@ -40,8 +40,8 @@ class Comparisons:
             for metric in metrics.values():
                 if not metric.accepts(expected, samples):
                     raise MetricError(
-                        f"output '{name}' has another layout at {place.whole()} than in the first batch",
-                        hint="an output must keep its rank and have the samples on axis 0 in every batch",
+                        f"output '{name}' has a different shape at {place.whole()} than in the first batch",
+                        hint="in every batch, an output must have the same rank, with the samples on axis 0",
                     )
                 metric.update(expected, found)
 

@@ -25,8 +25,8 @@ RESAMPLES_OF_BLOCKS = 1000
 FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
 
-TOO_MUCH = "drawing samples again would take too long for so many scores"
-NOT_FINITE = "the samples are too few, or the metric has no finite value for some draws of them"
+TOO_MUCH = "resampling so many scores would take too long"
+NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
 Intervals = tuple[Interval | None, Interval | None]
 """Of the quantized model's value, and of the drop."""
@@ -87,7 +87,7 @@ def with_paired_intervals(
         if _is_hits(measurement.unit, of_float) and _is_hits(measurement.unit, of_quantized):
             return _with_flips(measurement, of_float, of_quantized)
         if of_float.blocks and len(of_float.rows) < FEWEST_BLOCKS:
-            return replace(measurement, no_interval=f"{FEWEST_BLOCKS} blocks of samples or more are wanted")
+            return replace(measurement, no_interval=f"{FEWEST_BLOCKS} or more blocks of samples are needed")
         return _with(measurement, _of_sums(of_float, of_quantized, sign))
     if isinstance(of_float, Reweighed) and isinstance(of_quantized, Reweighed):
         resamples = resamples_within(of_float.cost + of_quantized.cost)

@@ -75,7 +75,7 @@ def _find(name: str, metrics: Measurements, what: str = "report") -> Measurement
     if name not in metrics:
         raise GateError(
             f"the {what} has no metric '{name}'{did_you_mean(name, list(metrics))}",
-            hint=f"it has: {', '.join(metrics) or 'none'}; evaluate with the metric, or gate one of these",
+            hint=f"it has {', '.join(metrics) or 'none'}; evaluate with the metric, or gate one of these",
         )
     return metrics[name]
 
@@ -85,9 +85,13 @@ def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
     if drop is None or before is None:
         value = f"{measurement.quantized_value:.4g}"
         hint = (
-            f"use {MIN_FLAG} {name}=…" if measurement.higher_is_better else "gate sqnr_db or cosine instead"
+            f"use {MIN_FLAG} {name}=…"
+            if measurement.higher_is_better
+            else "set a limit on sqnr_db or cosine instead"
         )
-        raise GateError(f"{name} has no drop: it compares the models and has one value, {value}", hint=hint)
+        raise GateError(
+            f"{name} has no drop, because it compares the models and has one value, {value}", hint=hint
+        )
     allowed = absolute_limit(limit, before)
     needed = samples_for_drop(measurement, allowed, report.evaluation.samples)
     return GateResult(
@@ -106,7 +110,7 @@ def _minimum(measurement: Measurement, limit: float, report: Report) -> GateResu
     if not measurement.higher_is_better:
         raise GateError(
             f"{MIN_FLAG} {name}={limit:g} would pass the worse model: {name} is better when smaller",
-            hint=f"gate sqnr_db or cosine instead, such as {MIN_FLAG} sqnr_db=25",
+            hint=f"set a limit on sqnr_db or cosine instead, such as {MIN_FLAG} sqnr_db=25",
         )
     needed = samples_for_minimum(measurement, limit, report.evaluation.samples)
     value, interval = measurement.quantized_value, measurement.quantized_interval
@@ -120,7 +124,7 @@ def _latency(report: Report, limit: float) -> GateResult:
     if latency is None:
         raise GateError(
             "the report has no latency",
-            hint=f"ptq evaluate measures it where there is a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
+            hint=f"ptq evaluate measures it if it has a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
         )
     return GateResult(
         metric=LATENCY,

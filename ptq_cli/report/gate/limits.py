@@ -72,8 +72,8 @@ def check_limits(gate: GateSettings) -> None:
     ratio = gate.max_latency_ratio
     if ratio is not None and not 0 < ratio < math.inf:
         raise GateError(
-            f"{MAX_LATENCY_RATIO_FLAG} {ratio:g} is no ratio",
-            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 wants int8 in at most 0.8 of the float model's time",
+            f"{MAX_LATENCY_RATIO_FLAG} {ratio:g} is not a valid ratio",
+            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 allows int8 at most 0.8 times the float model's latency",
         )
     if gate.max_regression and gate.baseline is None:
         raise GateError(
@@ -82,7 +82,7 @@ def check_limits(gate: GateSettings) -> None:
         )
     if gate.baseline is not None and not gate.max_regression:
         raise GateError(
-            "a baseline decides nothing without a limit",
+            "a baseline has no effect without a limit",
             hint=f"{MAX_REGRESSION_FLAG} top1=0.002, or leave --baseline out; ptq compare shows what changed",
         )
 
@@ -102,7 +102,9 @@ def size_limit(text: str) -> int:
     """
     size = parse_size(text)
     if not size:
-        raise GateError(f"{MAX_SIZE_FLAG} '{text}' is no size", hint="for example: --max-size 1MB, or 900KiB")
+        raise GateError(
+            f"{MAX_SIZE_FLAG} '{text}' is not a valid size", hint="for example: --max-size 1MB, or 900KiB"
+        )
     return size
 
 
@@ -137,7 +139,7 @@ def _number(text: str, what: str, flag: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise GateError(f"{what}: '{text}' is no number", hint=_example(flag)) from None
+        raise GateError(f"{what}: '{text}' is not a number", hint=_example(flag)) from None
 
 
 def _require_limit(metric: str, limit: Limit, flag: str) -> None:
@@ -147,7 +149,7 @@ def _require_limit(metric: str, limit: Limit, flag: str) -> None:
     # A model better than its float one is a surprise, not a requirement: the sign is a slip.
     if flag != MIN_FLAG and number < 0:
         raise GateError(
-            f"{flag} {metric}={limit} is negative: only a model that gained would pass",
+            f"{flag} {metric}={limit} is negative: only a model that got better would pass",
             hint=f"write the limit without a sign: {flag} {metric}={str(limit).lstrip('-')}",
         )
 
@@ -155,12 +157,12 @@ def _require_limit(metric: str, limit: Limit, flag: str) -> None:
 def _percents(metric: str, limit: str, flag: str) -> float:
     if flag == MIN_FLAG:
         raise GateError(
-            f"{flag} {metric}={limit} is no plain number",
+            f"{flag} {metric}={limit} is not a plain number",
             hint="a minimum is in the metric's own unit: top1=0.8 is 80 %",
         )
     if not limit.endswith("%"):
         raise GateError(
-            f"{flag} {metric}='{limit}' is a text, a number or a percentage is wanted", hint=_example(flag)
+            f"{flag} {metric}='{limit}' is a string, expected a number or a percentage", hint=_example(flag)
         )
     return _number(limit.removesuffix("%").strip(), f"{flag} '{metric}={limit}'", flag)
 

@@ -54,7 +54,7 @@ class Auroc:
         if output.ndim > 2:
             raise MetricError(
                 f"auroc needs an output of shape [samples, classes] or [samples], got rank {output.ndim}",
-                hint="leave the metric out, or name another output: auroc[OUTPUT]",
+                hint="leave the metric out, or give another output: auroc[OUTPUT]",
             )
         self._scores.add(output.reshape(len(output), -1).astype(np.float32))
         self._labels.add(labels)
@@ -65,8 +65,8 @@ class Auroc:
         value = _mean_area(self._curves(), np.ones(len(self._labels)))
         if np.isnan(value):
             raise MetricError(
-                "auroc needs samples of two classes, and all are of one",
-                hint="evaluate on samples of several",
+                "auroc needs samples of two classes, but all are of one",
+                hint="evaluate on samples of several classes",
             )
         return value
 

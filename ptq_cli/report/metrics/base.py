@@ -156,10 +156,10 @@ def require_rows(recorder: Recorder, name: str) -> Rows:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.MetricError: PTQ-METRIC-001: cosine has seen no sample
-        hint: evaluate on data that is not empty
+        hint: evaluate on data that has samples
     """
     if not len(recorder):
-        raise MetricError(f"{name} has seen no sample", hint="evaluate on data that is not empty")
+        raise MetricError(f"{name} has seen no sample", hint="evaluate on data that has samples")
     return recorder.rows
 
 

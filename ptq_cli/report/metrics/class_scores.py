@@ -26,12 +26,12 @@ def require_scores(output: Array, name: str, least: int = MIN_CLASSES) -> None:
     if output.ndim != 2:
         raise MetricError(
             f"{name} needs an output of shape [samples, classes], got {format_shape(output.shape)}",
-            hint=f"leave the metric out, or name the output that has the class scores: {name}[OUTPUT]",
+            hint=f"leave the metric out, or give the output that has the class scores: {name}[OUTPUT]",
         )
     if output.shape[1] < least:
         raise MetricError(
             f"{name} needs an output with {least} classes or more, got {output.shape[1]}",
-            hint="leave the metric out: every model would reach the same value",
+            hint="leave the metric out: it would be the same for every model",
         )
 
 

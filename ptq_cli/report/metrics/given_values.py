@@ -13,7 +13,7 @@ def raised(name: str, error: Exception) -> MetricError:
     """
     return MetricError(
         f"{name} raised {type(error).__name__}: {first_line(error)}",
-        hint="does it fit the output and the labels? --debug shows the traceback",
+        hint="check that it accepts the output and the labels; --debug shows the traceback",
     )
 
 
@@ -31,7 +31,7 @@ def as_number(name: str, found: Array) -> float:
     if found.dtype.kind not in "biuf" or found.size != 1:
         raise MetricError(
             f"{name} gave {described(found)}, one number is wanted",
-            hint="of a metric with a value for each class ask for a mean, such as "
+            hint="if the metric has a value for each class, ask for a mean, such as "
             "arguments = { average = 'macro' } under [[metric]]",
         )
     return float(found.reshape(()))
@@ -46,5 +46,5 @@ def described(found: Array) -> str:
         'numbers of shape [2, 3]'
     """
     if found.dtype.kind not in "biuf":
-        return f"no number but {str(found.reshape(-1)[:1])[:60]}"
+        return str(found.reshape(-1)[:1])[:60]
     return "one number" if found.ndim == 0 else f"numbers of shape {format_shape(found.shape)}"

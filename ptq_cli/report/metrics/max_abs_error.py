@@ -54,7 +54,7 @@ class MaxAbsError:
 
     def resampling(self) -> str:
         """None: no drawing of samples tells how much larger one of those not drawn is."""
-        return "the largest error of the samples says nothing of those that were not drawn"
+        return "the largest error of these samples does not bound that of other samples"
 
     def state(self) -> State:
         """Return what a checkpoint holds."""

@@ -62,7 +62,7 @@ class MeanIou(Recorded):
         """The mean over classes so far."""
         value = float(_mean_iou(require_rows(self._recorder, "mean_iou").sum(axis=0)))
         if np.isnan(value):
-            raise MetricError("mean_iou has seen no pixel that counts", hint="every label is ignore_index")
+            raise MetricError("mean_iou has no pixel to count", hint="every label is ignore_index")
         return value
 
     def resampling(self) -> SampleSums:

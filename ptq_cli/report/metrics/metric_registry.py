@@ -73,7 +73,7 @@ def require_metric(name: str, more: Iterable[str] = ()) -> None:
         >>> require_metric("tpo1")
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: no metric is called 'tpo1' (did you mean \
+        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: there is no metric 'tpo1' (did you mean \
 'top1'?)
         hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, sqnr_db, \
 cosine, top1_agreement, kl_divergence, max_abs_error; or torchmetrics.classification:MulticlassF1Score, \
@@ -83,7 +83,7 @@ file.py:callable
         return
     known = [*LABEL_METRICS, *PAIR_METRICS, *more]
     raise UnknownNameError(
-        f"no metric is called '{name}'{did_you_mean(name, known)}",
+        f"there is no metric '{name}'{did_you_mean(name, known)}",
         hint=f"known: {', '.join(known)}; or torchmetrics.classification:MulticlassF1Score, file.py:callable",
     )
 

@@ -94,8 +94,8 @@ class PlainFunction(Recorded):
         if found.dtype.kind not in "biuf" or found.shape != (len(output),):
             raise MetricError(
                 f"{self._name} gave {described(found)} for a batch of {len(output)} samples",
-                hint="a function gives one number for each sample; what is not a mean of them is a class "
-                "with update and compute",
+                hint="a function returns one number per sample; a metric that is not their mean needs a "
+                "class with update and compute",
             )
         self._recorder.add(found.astype(np.float64)[:, None])
 
@@ -132,7 +132,7 @@ class StreamingClass:
         for method in ("update", "compute"):
             if not callable(getattr(instance, method, None)):
                 raise MetricError(
-                    f"{name} is a class without '{method}'",
+                    f"{name} is a class that does not have '{method}'",
                     hint="a class needs update(output, labels) and compute(); or name a function that gives "
                     "one number for each sample",
                 )
@@ -168,7 +168,7 @@ class StreamingClass:
 
     def resampling(self) -> Resampling:
         """Say why there is none."""
-        return "a class with update and compute does not say what each sample adds"
+        return "a class with update and compute does not tell what each sample contributes"
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
@@ -189,7 +189,7 @@ def _checked(make: Make, spec: MetricSpec) -> Make:
         raise MetricError(
             f"{spec.metric} cannot be made {f'with {given}' if given else 'without arguments'}: "
             f"{type(error).__name__}: {first_line(error)}",
-            hint=f"its constructor's arguments stand in ptq.toml: [[metric]] metric = '{spec.metric}' "
+            hint=f"put its constructor's arguments into ptq.toml: [[metric]] metric = '{spec.metric}' "
             "arguments = { NAME = VALUE }",
         ) from error
     return make

@@ -64,9 +64,9 @@ class PairSpearman:
         if (first != second).any():
             pair = int(np.argmax(first != second)) + len(self._pairs)
             raise LabelError(
-                f"samples {2 * pair} and {2 * pair + 1} are a pair, and have the labels "
+                f"samples {2 * pair} and {2 * pair + 1} are a pair, but have the labels "
                 f"{first[pair - len(self._pairs)]} and {second[pair - len(self._pairs)]}",
-                hint="pair_spearman takes pairs in turn: both samples have the label of their pair",
+                hint="pair_spearman reads samples in pairs, and both samples of a pair have the pair's label",
             )
         start = 0
         for one, other in paired_rows(output[:whole:2], output[1:whole:2]):
@@ -78,15 +78,15 @@ class PairSpearman:
         """The correlation over all pairs so far."""
         if self._waiting:
             raise MetricError(
-                f"pair_spearman needs pairs, and there are {2 * len(self._pairs) + 1} samples",
-                hint="samples 0 and 1 are a pair, 2 and 3, and so on",
+                f"pair_spearman needs pairs, but there are {2 * len(self._pairs) + 1} samples",
+                hint="samples 0 and 1 are a pair, samples 2 and 3 the next",
             )
         rows = require_rows(self._pairs, "pair_spearman")
         value = _Ranks.of(rows).correlation(np.ones(len(rows)))
         if np.isnan(value):
             raise MetricError(
                 f"pair_spearman has no value for {len(rows)} pairs: all similarities or all labels are equal",
-                hint="evaluate on pairs of different similarity",
+                hint="evaluate on pairs that differ in similarity",
             )
         return value
 

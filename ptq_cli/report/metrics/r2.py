@@ -48,8 +48,8 @@ class R2(Recorded):
         columns = output.reshape(len(output), -1).shape[1]
         if columns > MOST_COLUMNS:
             raise MetricError(
-                f"r2 takes up to {MOST_COLUMNS} numbers a sample, the output has {columns}",
-                hint="mse and mae take any number",
+                f"r2 supports up to {MOST_COLUMNS} numbers per sample, but the output has {columns}",
+                hint="mse and mae support any number",
             )
         both = [array.reshape(len(output), -1).astype(np.float64) for array in (labels, output)]
         self._recorder.add(np.concatenate(both, axis=1))
@@ -58,7 +58,7 @@ class R2(Recorded):
         """The mean over columns so far."""
         if len(self._recorder) < 2:
             raise MetricError(
-                f"r2 needs two samples or more, it has seen {len(require_rows(self._recorder, 'r2'))}",
+                f"r2 needs two samples or more, got {len(require_rows(self._recorder, 'r2'))}",
                 hint="evaluate on more data",
             )
         found = self.resampling()

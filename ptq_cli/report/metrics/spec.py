@@ -82,7 +82,7 @@ def metric_specs(
         other = found.setdefault(spec.name, spec)
         if other != spec and spec not in asked:
             raise RecipeValueError(
-                f"two metrics are called '{spec.name}': {_written(other)} and {_written(spec)}",
+                f"two metrics have the name '{spec.name}': {_written(other)} and {_written(spec)}",
                 hint="give one of them another name under [[metric]] in ptq.toml",
             )
     return tuple(found.values())
@@ -107,8 +107,8 @@ def _defined(settings: MetricSettings) -> MetricSpec:
         require_metric(metric)
         if metric in PAIR_METRICS:
             raise RecipeValueError(
-                f"'metric.metric' is '{metric}', which is computed anyway and takes no arguments",
-                hint="remove this [[metric]]",
+                f"'metric.metric' is '{metric}', which is always computed and has no arguments",
+                hint="remove this [[metric]] table",
             )
     return MetricSpec(
         name=settings.name or _default_name(metric, output),

@@ -26,8 +26,8 @@ MOST_BLOCKS = 256
 BLOCK_MEMORY = 64 << 20
 SEED = 0
 
-NO_SUMS = "its state in torchmetrics is not made of sums over samples"
-TOO_LARGE = "its state in torchmetrics is too large to be kept for blocks of samples"
+NO_SUMS = "its state in torchmetrics does not consist of sums over samples"
+TOO_LARGE = "its state in torchmetrics is too large to keep for blocks of samples"
 
 
 class TorchMetric:
@@ -110,7 +110,7 @@ class TorchMetric:
             MetricError: there was no sample, torchmetrics fails, or its value is not one number.
         """
         if not self._seen:
-            raise MetricError(f"{self._name} has seen no sample", hint="evaluate on data that is not empty")
+            raise MetricError(f"{self._name} has seen no sample", hint="evaluate on data that has samples")
         if self._blocks and self._sums is not None:
             return self._of_sums(self._sums.sum(axis=0))
         with _quietly(self._name):
@@ -205,7 +205,7 @@ def _better(name: str, metric: Metric, given: bool | None) -> bool:
     better = given if given is not None else metric.higher_is_better
     if better is None:
         raise MetricError(
-            f"{name}: torchmetrics does not say whether more of it is better",
-            hint="higher_is_better = true, or false for an error, under [[metric]] in ptq.toml",
+            f"{name}: torchmetrics does not say whether higher is better",
+            hint="set higher_is_better = true, or false for an error, under [[metric]] in ptq.toml",
         )
     return better

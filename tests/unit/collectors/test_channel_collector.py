@@ -136,8 +136,8 @@ def test_changed_number_of_channels_is_refused(first, second):
         (2, (2, 3), "tensor 'conv' of shape (2, 3) has no axis 2"),
         (-3, (2, 3), "tensor 'conv' of shape (2, 3) has no axis -3"),
         (1, (2,), "tensor 'conv' of shape (2) has no axis 1"),
-        (0, (2, 3), "axis 0 of tensor 'conv' is that of its samples, which are no channels"),
-        (-2, (2, 3), "axis -2 of tensor 'conv' is that of its samples, which are no channels"),
+        (0, (2, 3), "axis 0 of tensor 'conv' holds its samples, not its channels"),
+        (-2, (2, 3), "axis -2 of tensor 'conv' holds its samples, not its channels"),
         (
             1,
             (1, MOST_CHANNELS + 1),

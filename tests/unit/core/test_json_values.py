@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_its_place(value: Any, message: str) -
     with pytest.raises(ReportError) as caught:
         decode(Tree, value, "")
     assert caught.value.message == message
-    assert caught.value.hint == "write the report again with ptq evaluate"
+    assert caught.value.hint == "run ptq evaluate again"
 
 
 def test_true_is_not_the_derived_number_one() -> None:

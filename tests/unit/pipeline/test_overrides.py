@@ -96,7 +96,7 @@ def test_what_is_excluded_is_float_and_the_rest_integer(tmp_path, settings, inte
 def test_a_float_layer_says_which_setting_keeps_it(tmp_path):
     _, placement, _ = exported(tmp_path, exclude=["stem"], include_op=["Conv"])
     assert floats(placement)["stem"] == "kept in float: exclude match = 'stem'"
-    assert floats(placement)["fc"] == "kept in float: others were asked for (include), and this was not"
+    assert floats(placement)["fc"] == "kept in float: it is not one of the layers to include"
 
 
 def test_the_tensors_that_are_measured_are_among_those_of_the_target_alone(tmp_path):
@@ -240,23 +240,23 @@ CANNOT = {
     "zero point for generic": (
         "generic",
         {"match": "body", "activations": {"symmetric": False}},
-        "target 'generic' has zero points of 0, and 'd' asks for another (symmetric = false)",
+        "target 'generic' requires zero points of 0, but 'd' asks for others (symmetric = false)",
     ),
     "8 bits for avx2": (
         "ort-cpu-avx2",
         {"match": "fc", "weights": {"bits": 8}},
-        "target 'ort-cpu-avx2' has weights of up to 7 bits, and 'fc' asks for scaled, 8 bits",
+        "target 'ort-cpu-avx2' supports weights of up to 7 bits, and 'fc' asks for scaled, 8 bits",
     ),
     "blocks for tensorrt": (
         "tensorrt",
         {"match": "fc", "weights": {"block_size": 32}},
-        "target 'tensorrt' has no weights in blocks, and 'fc' asks for blocks of 32",
+        "target 'tensorrt' has no weights in blocks, but 'fc' asks for blocks of 32",
     ),
     "blocks of 8 bits": (
         "ort-cpu",
         {"match": "fc", "weights": {"block_size": 32}},
-        "target 'ort-cpu' has blocks for weights of up to 4 bits, and 'fc' asks for scaled, 8 bits in blocks "
-        "of 32",
+        "target 'ort-cpu' supports blocks for weights up to 4 bits, and 'fc' asks for scaled, 8 bits in "
+        "blocks of 32",
     ),
     "another axis": (
         "ort-cpu",

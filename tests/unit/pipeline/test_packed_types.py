@@ -42,7 +42,7 @@ def test_a_newer_model_is_left_as_it_is() -> None:
 def test_what_the_converter_cannot_convert_is_refused() -> None:
     with pytest.raises(InvalidOnnxError, match="cannot be converted from opset 13 to 21") as found:
         with_opset(model("NoSuchOperator", 13), 21, "m.onnx")
-    assert "the target needs it, or integers of 4 and 16 bits and blocks" in found.value.message
+    assert "which the target, 4-bit or 16-bit integers, or blocks need" in found.value.message
     assert "5 to 8 bits" in (found.value.hint or "")
 
 

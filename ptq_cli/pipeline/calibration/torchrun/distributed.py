@@ -145,8 +145,8 @@ def _as_error(raised: Exception | _EndedError) -> Exception:
     if isinstance(raised, Exception):
         return raised
     return RanksError(
-        "torchrun ends this calibration: another of its processes has ended, or it was stopped",
-        hint="look for the process that ended first; a lack of memory is the usual cause",
+        "torchrun is ending this calibration: another process ended, or it was stopped",
+        hint="find the process that ended first; the usual cause is too little memory",
     )
 
 

@@ -72,14 +72,14 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise RanksError(
-            f"the environment variable {name} is '{text[:40]}', a number is wanted",
+            f"the environment variable {name} is '{text[:40]}', expected a number",
             hint="torchrun sets it; unset RANK to run ptq as a single process",
         )
     return int(text)
 
 
 def require_single(ranks: Ranks | None, what: str) -> None:
-    """Refuse what is the work of one process.
+    """Refuse what runs as a single process process.
 
     Raises:
         UsageError: there are several.
@@ -89,6 +89,6 @@ def require_single(ranks: Ranks | None, what: str) -> None:
     """
     if ranks is not None:
         raise UsageError(
-            f"torchrun started {ranks.world} processes, and {what} is the work of one",
-            hint="torchrun shares out ptq calibrate alone; run the rest without it",
+            f"torchrun started {ranks.world} processes, and {what} runs as a single process",
+            hint="only ptq calibrate runs under torchrun; run other commands without it",
         )

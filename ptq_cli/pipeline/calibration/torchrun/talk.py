@@ -54,7 +54,7 @@ def lost_as_error() -> Iterator[None]:
     except RuntimeError as error:
         raise RanksError(
             f"another process of this calibration cannot be reached: {first_line(error)}",
-            hint="look for the process that ended first; its error, or a lack of memory, is the cause",
+            hint="find the process that ended first; the cause is its error or too little memory",
         ) from error
 
 
@@ -164,7 +164,7 @@ def _vanished(missing: Sequence[int], world: int, silence: float) -> RanksError:
     names = ", ".join(map(str, missing[:8]))
     return RanksError(
         f"no progress for {silence:.0f} seconds, waiting for rank {names} of {world}",
-        hint="look at what that process does; it may wait for a file system, or have been stopped",
+        hint="check what that process does; it may be waiting for a file system, or was stopped",
     )
 
 

@@ -99,7 +99,7 @@ def test_what_begins_like_onnx_and_is_none(tmp_path, content):
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
     with pytest.raises(
-        ModelFormatError, match=r"model 'm\.onnx' (is no ONNX file, or damaged|holds no ONNX graph)"
+        ModelFormatError, match=r"model 'm\.onnx' (is not an ONNX file, or is damaged|holds no ONNX graph)"
     ):
         opened(path)
 
@@ -107,7 +107,7 @@ def test_what_begins_like_onnx_and_is_none(tmp_path, content):
 def test_a_truncated_model_is_refused(tmp_path):
     path = saved(linear(), tmp_path / "m.onnx")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ModelFormatError, match=r"model 'm\.onnx' is no ONNX file, or damaged"):
+    with pytest.raises(ModelFormatError, match=r"model 'm\.onnx' is not an ONNX file, or is damaged"):
         opened(path)
 
 

@@ -74,7 +74,7 @@ def test_names_and_patterns_mean_measured_tensors(wanted, found):
         (
             {"c": 1},
             RecipeValueError,
-            "activation_axis 'c': 'c' takes its range from 'b', and is not measured itself",
+            "activation_axis 'c': 'c' takes its range from 'b', so it is not measured itself",
         ),
         (
             {"secnod": 1},
@@ -97,7 +97,7 @@ def test_names_and_patterns_mean_measured_tensors(wanted, found):
         (
             {"b": 0},
             ActivationAxisError,
-            "axis 0 of tensor 'b' is that of its samples, which are no channels",
+            "axis 0 of tensor 'b' holds its samples, not its channels",
         ),
     ],
     ids=str,
@@ -133,7 +133,7 @@ def test_samples_that_lie_along_another_axis_are_no_channels():
     plan = make_plan(model, load_target("ort-cpu"))
     assert activation_axes(model, plan, {"u": 2}) == {"u": 2}
 
-    with pytest.raises(ActivationAxisError, match="axis 1 of tensor 'u' is that of its samples"):
+    with pytest.raises(ActivationAxisError, match="axis 1 of tensor 'u' holds its samples"):
         activation_axes(model, plan, {"u": 1})
 
 

@@ -116,7 +116,7 @@ def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     assert path.read_bytes() == good
     assert [item.name for item in path.parent.iterdir()] == [path.name]
     assert told == [
-        "no checkpoint was written; the last one is kept, and calibration goes on: "
+        "no checkpoint was written; the last one is kept, calibration continues: "
         f"cannot write '{path}': no space left on device"
     ]
     write(3, 12, clock.snapshot)
@@ -130,7 +130,7 @@ def test_a_full_disk_from_the_start_is_told_without_a_last_one(path, monkeypatch
     clock, told = Clock(), []
     monkeypatch.setattr(Path, "write_bytes", full)
     CheckpointWriter(path, BEGUN, 0, told.append, clock).write(1, 4, clock.snapshot)
-    assert told[0].startswith("no checkpoint was written, and calibration goes on: ")
+    assert told[0].startswith("no checkpoint was written, calibration continues: ")
 
 
 def test_advance():
@@ -176,14 +176,14 @@ def test_none_is_no_news(path):
 OTHERS = {
     "setting": ({"settings": {"calibration.method": "'max'"}}, "'calibration.method' has changed since"),
     "setting that is gone": ({"settings": {}}, "'calibration.method' has changed since"),
-    "float model": ({"model": "d" * 64}, "it is of another model"),
-    "model": ({"source": "d" * 64}, "it is of another model"),
+    "float model": ({"model": "d" * 64}, "it is for a different model"),
+    "model": ({"source": "d" * 64}, "it is for a different model"),
     "data": ({"data": "d" * 64}, "the calibration data have changed since"),
-    "shard": ({"share": Share(3, {1: 2}, 4, finished=False)}, "it is of shard 1 of 3"),
-    "number of shards": ({"share": Share(4, {2: 2}, 4, finished=False)}, "it is of shard 2 of 4"),
-    "batch size": ({"share": Share(3, {2: 2}, 8, finished=False)}, "it is of batches of 8"),
-    "no checkpoint": ({"share": None}, "it is no checkpoint"),
-    "finished": ({"share": Share(3, {2: 2}, 4)}, "it is no checkpoint"),
+    "shard": ({"share": Share(3, {1: 2}, 4, finished=False)}, "it is for shard 1 of 3"),
+    "number of shards": ({"share": Share(4, {2: 2}, 4, finished=False)}, "it is for shard 2 of 4"),
+    "batch size": ({"share": Share(3, {2: 2}, 8, finished=False)}, "it has batches of 8"),
+    "no checkpoint": ({"share": None}, "it is not a checkpoint"),
+    "finished": ({"share": Share(3, {2: 2}, 4)}, "it is not a checkpoint"),
 }
 
 
@@ -191,14 +191,14 @@ OTHERS = {
 def test_another_calibration_is_not_continued(path, changes, reason):
     found, told = load(path, **changes)
     assert found is None
-    assert told == [f"not continuing the earlier calibration in '{path}', but beginning anew: {reason}"]
+    assert told == [f"not continuing the earlier calibration in '{path}', but starting again: {reason}"]
 
 
 def test_other_tensors_are_not_continued(path):
     save_calibration(Calibration(BEGUN, STATISTICS), path)
     told = []
     assert load_checkpoint(path, WANTED, ["x", "y"], told.append) is None
-    assert told[0].endswith("it has measured other tensors")
+    assert told[0].endswith("it measured different tensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"text", None], ids=["empty", "text", "cut"])

@@ -61,7 +61,7 @@ def test_it_is_the_same_as_calibrated_for_that_target(calibrated, run):
 
 def test_what_was_not_measured_is_named(calibrated, run):
     calibrated("tensorrt")
-    message = "target 'ort-cpu' quantizes what the calibration did not measure: 'c'"
+    message = "target 'ort-cpu' quantizes tensors that the calibration did not measure: 'c'"
     with pytest.raises(StaleCalibrationError, match=message) as caught:
         run_export(Request(settings={"target": "ort-cpu"}), run)
     assert "--target ort-cpu" in (caught.value.hint or "")

@@ -52,5 +52,5 @@ def test_a_scale_that_is_not_there_is_a_bug(proven):
     model, placement = proven
     (node,) = (node for node in model.graph if node.op_type == "Gemm")
     node.replace_input_with(1, model.graph.initializers["fc.weight.scale"])
-    with pytest.raises(RuntimeError, match=r"'fc.weight' is in fixed point, and has no scale"):
+    with pytest.raises(RuntimeError, match=r"'fc.weight' is in fixed point, but has no scale"):
         prove_powers_of_two(model, placement, placement.plan)

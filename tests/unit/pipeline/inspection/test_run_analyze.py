@@ -150,7 +150,7 @@ def test_layers_can_be_chosen(deep: RunDirectory) -> None:
     analysis = analyze(deep, Question(layers=("layer[01]", "layer3")))
     assert {layer.name for layer in analysis.ranked()} == {"layer0", "layer1", "layer3"}
     assert sorted(layer.sensitivity.rank for layer in analysis.ranked() if layer.sensitivity) == [1, 2, 3]
-    with pytest.raises(UnknownNameError, match="no quantized layer is called 'laier1'") as caught:
+    with pytest.raises(UnknownNameError, match="there is no quantized layer 'laier1'") as caught:
         analyze(deep, Question(layers=("laier1",)))
     assert "layer1" in caught.value.message
 

@@ -71,7 +71,7 @@ def test_a_fixed_batch_is_kept(finished, tmp_path):
     path = tmp_path / "fixed.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     assert run_bench(Request(settings={}), finished, [path], FEW).latency.batch == 3
-    with pytest.raises(RecipeValueError, match="--batch is 4, and the model takes batches of 3"):
+    with pytest.raises(RecipeValueError, match="--batch is 4, but the model takes batches of 3"):
         run_bench(Request(settings={}), finished, [path], BenchOptions(batch=4, runs=1))
 
 
@@ -106,7 +106,7 @@ def test_made_up_indices_stay_in_a_table(finished, tmp_path):
 
 
 def test_two_batches_that_contradict_are_refused(finished):
-    with pytest.raises(RecipeValueError, match="--batch is 8, and --input-shape says 2 samples for 'x'"):
+    with pytest.raises(RecipeValueError, match="--batch is 8, but --input-shape says 2 samples for 'x'"):
         run_bench(
             Request(settings={"input_shape": {"x": [2, 4]}}), finished, options=BenchOptions(batch=8, runs=1)
         )

@@ -111,12 +111,12 @@ def test_the_work_is_that_of_one_sample_of_the_data(finished):
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
 def test_a_share_that_is_none_is_refused(finished, share):
-    with pytest.raises(UsageError, match="a share from 0 to 1 is wanted"):
+    with pytest.raises(UsageError, match="expected a share from 0 to 1"):
         verify(finished, share=share)
 
 
 def test_a_float_model_is_refused(finished):
-    with pytest.raises(NotQuantizedError, match=r"'model.onnx' holds no QuantizeLinear"):
+    with pytest.raises(NotQuantizedError, match=r"'model.onnx' contains no QuantizeLinear"):
         verify(finished, Path("model.onnx"))
 
 
@@ -207,7 +207,7 @@ def test_a_model_for_a_target_of_ones_own_is_not_held_against_another(run, reque
         lambda: run_inspect(Request(settings={}, model=alone)),
     ):
         with pytest.raises(
-            UsageError, match="the model was made for target 'own', which is none of ptq's own"
+            UsageError, match="the model was made for target 'own', which is not one of ptq's own"
         ):
             look()
     assert run_verify(Request(settings={"target": "generic"}), run, alone).target == "generic"

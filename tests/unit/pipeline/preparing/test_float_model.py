@@ -80,7 +80,7 @@ def test_a_model_for_one_sample_keeps_its_fixed_batch(make: Make) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, list[int]], str]] = {
-    "no shape": ({}, r"what the inputs of 'm.pt' look like is not known \(input\)"),
+    "no shape": ({}, r"the input shapes of 'm.pt' are not known \(input\)"),
     "of another name": ({"x": [1, 4]}, "--input-shape does not name the input 'input'"),
     "one too many": (
         {"input": [1, 4], "inputs": [1]},
@@ -102,5 +102,5 @@ def test_a_model_that_is_random_is_refused(make: Make) -> None:
 
 
 def test_no_model_was_named() -> None:
-    with pytest.raises(UsageError, match="no model was named"):
+    with pytest.raises(UsageError, match="no model was given"):
         open_source(ModelSettings())

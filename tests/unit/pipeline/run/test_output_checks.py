@@ -70,7 +70,7 @@ def test_a_folder_in_the_place_of_an_output(folder: Path) -> None:
 
 @pytest.mark.parametrize("run", ["model.py", "model.py/below"])
 def test_a_file_in_the_place_of_a_folder(run: str) -> None:
-    with pytest.raises(OutputFileError, match=r"'model.py' is a file, a folder is wanted"):
+    with pytest.raises(OutputFileError, match=r"'model.py' is a file, expected a folder"):
         require_outputs(RunDirectory(Path(run)), {})
 
 

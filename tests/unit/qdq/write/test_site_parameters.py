@@ -95,7 +95,7 @@ def test_a_constant_that_is_not_finite_is_named(tensor, value):
     constants[tensor].reshape(-1)[1] = value
     with pytest.raises(InvalidOnnxError) as caught:
         parameters_of("conv", constants)
-    assert caught.value.message == f"the constant '{tensor}' holds NaN or Inf, which no integer stands for"
+    assert caught.value.message == f"the constant '{tensor}' holds NaN or Inf, which no integer represents"
 
 
 def test_one_scale_serves_a_weight_without_channels():

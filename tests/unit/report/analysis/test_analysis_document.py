@@ -75,9 +75,9 @@ def test_what_does_not_fit_is_refused_by_schema_and_reader(analysis: Analysis, p
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "no valid JSON"),
-        (b"[]", "no analysis"),
-        (b'{"format": "ptq.report", "format_version": 2}', "no analysis"),
+        (b"{", "not valid JSON"),
+        (b"[]", "not an analysis"),
+        (b'{"format": "ptq.report", "format_version": 2}', "not an analysis"),
         (b'{"format": "ptq.analysis", "format_version": 2}', "it has format version 2, this ptq reads 1"),
         (b'{"format": "ptq.analysis", "format_version": true}', "format version True"),
         (b'{"format": "ptq.analysis", "format_version": 1, "x": NaN}', "NaN is not JSON"),

@@ -70,5 +70,5 @@ def test_the_latency_is_compared_where_it_was_measured(report: Report) -> None:
     )
     assert latency_line(compare_reports(report, report)) == ""
     assert latency_line(compare_reports(report, timed)) == (
-        "latency: not measured before, 0.50 times float's after"
+        "latency: not measured before, 0.50 times float after"
     )

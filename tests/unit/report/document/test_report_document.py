@@ -98,14 +98,14 @@ def refusal(tmp_path: Path, content: bytes) -> ReportError:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it is no valid JSON: Expecting value"),
-        (b'{"format": "ptq.re', "it is no valid JSON: Unterminated string"),
-        (b"\xff\xfe\x00", "it is no valid JSON: 'utf-8' codec can't decode"),
-        (b'{"format": NaN}', "it is no valid JSON: NaN is not JSON"),
-        (b"[" * 100_000, "it is no valid JSON: maximum recursion depth exceeded"),
-        (b"9" * 10_000, "it is no valid JSON: Exceeds the limit"),
-        (b"[]", 'it is JSON, but no ptq report: it has no "format": "ptq.report"'),
-        (b'{"accuracy": 1}', 'it is JSON, but no ptq report: it has no "format": "ptq.report"'),
+        (b"", "it is not valid JSON: Expecting value"),
+        (b'{"format": "ptq.re', "it is not valid JSON: Unterminated string"),
+        (b"\xff\xfe\x00", "it is not valid JSON: 'utf-8' codec can't decode"),
+        (b'{"format": NaN}', "it is not valid JSON: NaN is not JSON"),
+        (b"[" * 100_000, "it is not valid JSON: maximum recursion depth exceeded"),
+        (b"9" * 10_000, "it is not valid JSON: Exceeds the limit"),
+        (b"[]", 'it is JSON but not a ptq report: it has no "format": "ptq.report"'),
+        (b'{"accuracy": 1}', 'it is JSON but not a ptq report: it has no "format": "ptq.report"'),
     ],
     ids=["empty", "cut", "binary", "nan", "deep", "huge-number", "list", "other-json"],
 )
@@ -118,7 +118,7 @@ def test_another_format_version_names_both(report: Report, tmp_path: Path, versi
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
     assert error.message.endswith(f"it has format version {version}, this ptq reads 1, 2 and 3")
-    assert error.hint == "upgrade ptq, or write the report again with this one"
+    assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
 def changed(report: Report, path: str, value: Any) -> bytes:

@@ -128,7 +128,7 @@ TARGETS = {
     "mse": (
         LABELS,
         LabelError,
-        r"mse needs labels of the output's shape \[7, 6\], and they have shape \[7\]",
+        r"mse needs labels of the output's shape \[7, 6\], but they have shape \[7\]",
     ),
     "mean_iou": (
         LABELS,
@@ -143,7 +143,7 @@ TARGETS = {
     "f1": (
         LABELS * 1.0,
         LabelError,
-        r"f1 needs one class index a sample, and labels have shape \[7\] and dtype f",
+        r"f1 needs one class index per sample, but labels have shape \[7\] and dtype f",
     ),
     "auroc": (
         LABELS + 1,
@@ -166,7 +166,7 @@ def test_masks_must_have_the_outputs_size_and_its_classes() -> None:
     for labels, says in (
         (
             np.zeros((SAMPLES, 8, 8), int),
-            r"a class index for each pixel, of shape \[7, 4, 4\], and labels have",
+            r"a class index for each pixel, of shape \[7, 4, 4\], but labels have",
         ),
         (
             np.full((SAMPLES, 4, 4), 255),

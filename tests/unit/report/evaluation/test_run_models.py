@@ -109,7 +109,7 @@ def test_an_output_without_samples_on_axis_0_has_no_mean_over_samples() -> None:
 def test_an_output_that_changes_its_layout_is_refused() -> None:
     run = lambda inputs: [np.ones((8, 3))]  # noqa: E731
     with pytest.raises(
-        MetricError, match="output 'scores' has another layout at samples 24 to 29 than in the"
+        MetricError, match="output 'scores' has a different shape at samples 24 to 29 than in the"
     ):
         evaluate(run, run, batches(8))
 
@@ -140,8 +140,8 @@ def test_missing_labels_are_refused_with_the_metric() -> None:
     with pytest.raises(LabelError) as caught:
         evaluate(model(WEIGHT), model(WEIGHT), batches(8, None), "top1", "top5")
     assert str(caught.value) == (
-        "PTQ-DATA-006: top1 needs labels, and the evaluation data has none at samples 0 to 7\n"
-        "hint: name data with labels, or leave the metric out: label-free ones are always computed"
+        "PTQ-DATA-006: top1 needs labels, but the evaluation data has none at samples 0 to 7\n"
+        "hint: pass data with labels, or leave the metric out: metrics without labels are always computed"
     )
 
 
@@ -161,7 +161,7 @@ def test_labels_of_another_shape_are_refused() -> None:
 
 def test_a_first_output_without_a_row_a_sample_is_refused() -> None:
     run = lambda inputs: [np.ones((4, CLASSES))]  # noqa: E731
-    with pytest.raises(MetricError, match=r"and it has shape \[4, 6\] for a batch of 8 samples"):
+    with pytest.raises(MetricError, match=r"but it has shape \[4, 6\] for a batch of 8 samples"):
         evaluate(run, run, batches(8), "top1")
 
 
@@ -169,7 +169,7 @@ def test_an_unknown_metric_is_refused_before_any_model_runs() -> None:
     def never(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         raise AssertionError
 
-    with pytest.raises(UnknownNameError, match="no metric is called 'tpo1'"):
+    with pytest.raises(UnknownNameError, match="there is no metric 'tpo1'"):
         evaluate(never, never, batches(8), "tpo1")
 
 
@@ -204,13 +204,13 @@ def test_models_that_differ_in_shape_are_refused() -> None:
 
 
 def test_a_model_with_too_few_outputs_is_refused() -> None:
-    with pytest.raises(MetricError, match="the float model gave 1 outputs, 2 are wanted: scores, features"):
+    with pytest.raises(MetricError, match="the float model returned 1 outputs, expected 2: scores, features"):
         evaluate(model(WEIGHT), model(WEIGHT), batches(8), output_names=["scores", "features"])
 
 
 def test_an_output_of_texts_is_refused() -> None:
     run = lambda inputs: [np.array(["cat"] * len(inputs["x"]))]  # noqa: E731
-    with pytest.raises(MetricError, match="output 'scores' has dtype <U3, numbers are wanted"):
+    with pytest.raises(MetricError, match="output 'scores' has dtype <U3, expected numbers"):
         evaluate(run, run, batches(8))
 
 

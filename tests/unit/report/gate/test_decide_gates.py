@@ -124,27 +124,27 @@ def test_a_metric_that_the_report_lacks_lists_those_it_has() -> None:
         decide([top1(0.9, 0.9), sqnr(30.0)], GateSettings(max_drop={"top5": 0.1}))
     assert str(caught.value) == (
         "PTQ-GATE-001: the report has no metric 'top5' (did you mean 'top1'?)\n"
-        "hint: it has: top1, sqnr_db; evaluate with the metric, or gate one of these"
+        "hint: it has top1, sqnr_db; evaluate with the metric, or gate one of these"
     )
 
 
 def test_a_report_without_metrics_says_so() -> None:
     with pytest.raises(GateError) as caught:
         decide([], GateSettings(min={"top1": 0.1}))
-    assert caught.value.hint.startswith("it has: none;")
+    assert caught.value.hint.startswith("it has none;")
 
 
 def test_a_comparison_has_no_drop_to_limit() -> None:
     with pytest.raises(GateError) as caught:
         decide([sqnr(30.0)], GateSettings(max_drop={"sqnr_db": 1.0}))
-    assert caught.value.message == "sqnr_db has no drop: it compares the models and has one value, 30"
+    assert caught.value.message == "sqnr_db has no drop, because it compares the models and has one value, 30"
     assert caught.value.hint == "use --min sqnr_db=…"
 
 
 def test_no_hint_leads_to_a_minimum_of_an_error() -> None:
     with pytest.raises(GateError) as caught:
         decide([ERROR], GateSettings(max_drop={"max_abs_error": 1.0}))
-    assert caught.value.hint == "gate sqnr_db or cosine instead"
+    assert caught.value.hint == "set a limit on sqnr_db or cosine instead"
 
 
 def test_a_minimum_of_an_error_is_refused() -> None:
@@ -237,8 +237,8 @@ def test_a_regression_without_hits_has_no_interval(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "other.pt", "sha256": "f" * 64}, r"of another model: 'other.pt', not 'model.pt'"),
-        ({"data": "e"}, r"measured on other data: 1000 samples of 'eval.npz' whose digest differs"),
+        ({"source": "other.pt", "sha256": "f" * 64}, r"for a different model: 'other.pt', not 'model.pt'"),
+        ({"data": "e"}, r"measured on different data: 1000 samples of 'eval.npz' whose digest differs"),
     ],
     ids=["model", "data"],
 )

@@ -30,8 +30,8 @@ def test_limits_are_read(texts: list[str], limits: dict[str, float]) -> None:
         (["top1"], "--max-drop 'top1' is not of the form METRIC=NUMBER"),
         (["=0.1"], "--max-drop '=0.1' is not of the form METRIC=NUMBER"),
         ([""], "--max-drop '' is not of the form METRIC=NUMBER"),
-        (["top1="], "--max-drop 'top1=': '' is no number"),
-        (["top1=abc"], "--max-drop 'top1=abc': 'abc' is no number"),
+        (["top1="], "--max-drop 'top1=': '' is not a number"),
+        (["top1=abc"], "--max-drop 'top1=abc': 'abc' is not a number"),
         (["top1=nan"], "--max-drop top1=nan is not finite"),
         (["top1=inf"], "--max-drop top1=inf is not finite"),
         (["top1=1e999"], "--max-drop top1=inf is not finite"),
@@ -58,11 +58,15 @@ def test_a_percentage_is_of_the_value_before() -> None:
 @pytest.mark.parametrize(
     ("text", "flag", "message"),
     [
-        ("top1=80%", "--min", "--min top1=80% is no plain number"),
-        ("top1=%", "--max-drop", "--max-drop 'top1=%': '' is no number"),
-        ("top1=x%", "--max-drop", "--max-drop 'top1=x%': 'x' is no number"),
+        ("top1=80%", "--min", "--min top1=80% is not a plain number"),
+        ("top1=%", "--max-drop", "--max-drop 'top1=%': '' is not a number"),
+        ("top1=x%", "--max-drop", "--max-drop 'top1=x%': 'x' is not a number"),
         ("top1=inf%", "--max-drop", "--max-drop top1=inf% is not finite"),
-        ("top1=-1%", "--max-regression", "--max-regression top1=-1% is negative: only a model that gained"),
+        (
+            "top1=-1%",
+            "--max-regression",
+            "--max-regression top1=-1% is negative: only a model that got better",
+        ),
     ],
 )
 def test_a_percentage_that_is_none_is_refused(text: str, flag: str, message: str) -> None:
@@ -79,17 +83,20 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "much", "-1MB", "1 XB", "9" * 400 + "MB", "nan"])
 def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(GateError, match=r"--max-size '.*' is no size"):
+    with pytest.raises(GateError, match=r"--max-size '.*' is not a valid size"):
         size_limit(text)
 
 
 @pytest.mark.parametrize(
     ("gate", "message"),
     [
-        (GateSettings(max_drop={"top1": "much"}), "--max-drop top1='much' is a text, a number or a percent"),
-        (GateSettings(max_size="big"), "--max-size 'big' is no size"),
+        (
+            GateSettings(max_drop={"top1": "much"}),
+            "--max-drop top1='much' is a string, expected a number or a percent",
+        ),
+        (GateSettings(max_size="big"), "--max-size 'big' is not a valid size"),
         (GateSettings(max_regression={"top1": 0.1}), "--max-regression needs an earlier report"),
-        (GateSettings(baseline="old.json"), "a baseline decides nothing without a limit"),
+        (GateSettings(baseline="old.json"), "a baseline has no effect without a limit"),
         (GateSettings(baseline="a", max_regression={"top1": -1.0}), "--max-regression top1=-1.0 is negative"),
     ],
     ids=["text", "size", "no-baseline", "no-regression", "negative"],

@@ -94,7 +94,7 @@ def test_what_would_take_too_long_is_left_out_and_said() -> None:
         dear,
         dear,
     )
-    assert (found.drop_interval, found.no_interval[:22]) == (None, "drawing samples again ")
+    assert (found.drop_interval, found.no_interval[:22]) == (None, "resampling so many sco")
 
 
 @pytest.mark.parametrize("blocks", [19, 20])
@@ -114,6 +114,6 @@ def test_few_blocks_say_nothing(blocks: int) -> None:
         sums,
     )
     if blocks < 20:
-        assert (found.drop_interval, found.no_interval) == (None, "20 blocks of samples or more are wanted")
+        assert (found.drop_interval, found.no_interval) == (None, "20 or more blocks of samples are needed")
     else:
         assert found.drop_interval is not None and found.drop_interval.method == "blocks"

@@ -220,19 +220,19 @@ def test_r2_of_a_constant_target() -> None:
 
 
 def test_r2_refuses_what_it_cannot_keep() -> None:
-    with pytest.raises(MetricError, match="r2 takes up to 256 numbers a sample, the output has 300"):
+    with pytest.raises(MetricError, match="r2 supports up to 256 numbers per sample, but the output has 300"):
         measured("r2", np.zeros((2, 300)), np.zeros((2, 300)))
-    with pytest.raises(MetricError, match="r2 needs two samples or more, it has seen 1"):
+    with pytest.raises(MetricError, match="r2 needs two samples or more, got 1"):
         measured("r2", np.zeros(1), np.zeros(1)).compute()
 
 
 def test_a_pair_with_two_labels_names_its_samples() -> None:
-    with pytest.raises(LabelError, match=r"samples 2 and 3 are a pair, and have the labels 1\.0 and 4\.0"):
+    with pytest.raises(LabelError, match=r"samples 2 and 3 are a pair, but have the labels 1\.0 and 4\.0"):
         measured("pair_spearman", np.ones((4, 2)), np.array([3.0, 3.0, 1.0, 4.0]), [3])
 
 
 def test_pairs_need_an_even_number_of_samples_that_differ() -> None:
-    with pytest.raises(MetricError, match="pair_spearman needs pairs, and there are 3 samples"):
+    with pytest.raises(MetricError, match="pair_spearman needs pairs, but there are 3 samples"):
         measured("pair_spearman", np.ones((3, 2)), np.ones(3)).compute()
     with pytest.raises(
         MetricError, match="has no value for 2 pairs: all similarities or all labels are equal"

@@ -29,7 +29,7 @@ def test_an_argument_that_a_metric_does_not_take_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["top0", "top", "top-1", "top1234567", "Top1", ""])
 def test_an_unknown_metric_lists_the_known_and_the_nearest(name: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"no metric is called '{name}'") as caught:
+    with pytest.raises(UnknownNameError, match=f"there is no metric '{name}'") as caught:
         require_metric(name, more=["mine"])
     assert "known: top1, top5, class_accuracy" in caught.value.hint
     assert "max_abs_error, mine; or torchmetrics" in caught.value.hint

@@ -102,7 +102,7 @@ def test_a_class_streams(make: Any) -> None:
     metric.update(OUTPUT[2:], LABELS[2:])
     assert metric.compute() == pytest.approx((1 + OUTPUT.sum()) / 3)
     assert (metric.higher_is_better, metric.is_resumable) == (False, False)
-    assert metric.resampling() == "a class with update and compute does not say what each sample adds"
+    assert metric.resampling() == "a class with update and compute does not tell what each sample contributes"
 
 
 def test_a_class_with_a_state_goes_on(make: Any) -> None:
@@ -119,8 +119,8 @@ def test_a_class_with_a_state_goes_on(make: Any) -> None:
     [
         ("total", "total gave one number for a batch of 3 samples"),
         ("broken", "broken raised ValueError: no such luck"),
-        ("Text", "Text gave no number but ['good'], one number is wanted"),
-        ("NoCompute", "NoCompute is a class without 'compute'"),
+        ("Text", "Text returned ['good'], expected one number"),
+        ("NoCompute", "NoCompute is a class that does not have 'compute'"),
     ],
 )
 def test_what_does_not_fit_is_refused(make: Any, name: str, says: str) -> None:
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused(make: Any, name: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("hit", "did you mean 'hits'"), ("NUMBER", "is a int, a callable")]
+    ("name", "says"), [("hit", "did you mean 'hits'"), ("NUMBER", "is a int, expected a callable")]
 )
 def test_what_is_not_there_is_refused(make: Any, name: str, says: str) -> None:
     with pytest.raises(EntryPointError, match=says):

@@ -51,7 +51,9 @@ def test_code_is_called_by_its_last_name() -> None:
 
 
 def test_two_metrics_of_one_name_are_refused() -> None:
-    with pytest.raises(RecipeValueError, match=r"two metrics are called 'mine': a\.py:mine and b\.py:mine"):
+    with pytest.raises(
+        RecipeValueError, match=r"two metrics have the name 'mine': a\.py:mine and b\.py:mine"
+    ):
         metric_specs(["a.py:mine", "b.py:mine"])
 
 
@@ -61,5 +63,5 @@ def test_an_unknown_name_may_be_near_a_defined_one() -> None:
 
 
 def test_a_comparison_cannot_be_defined() -> None:
-    with pytest.raises(RecipeValueError, match=r"'metric\.metric' is 'sqnr_db', which is computed anyway"):
+    with pytest.raises(RecipeValueError, match=r"'metric\.metric' is 'sqnr_db', which is always computed"):
         metric_specs([], [MetricSettings(metric="sqnr_db")])

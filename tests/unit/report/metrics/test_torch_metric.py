@@ -49,7 +49,7 @@ def test_a_state_of_lists_is_kept_whole_and_says_why_it_has_no_interval() -> Non
     exponents = np.exp(SCORES.astype(np.float64))
     expected = roc_auc_score(LABELS, exponents / exponents.sum(1, keepdims=True), multi_class="ovr")
     assert metric.compute() == pytest.approx(expected, rel=1e-5)
-    assert metric.resampling() == "its state in torchmetrics is not made of sums over samples"
+    assert metric.resampling() == "its state in torchmetrics does not consist of sums over samples"
 
 
 def test_blocks_tell_the_interval_that_samples_tell() -> None:
@@ -114,10 +114,10 @@ def refusal(metric: str, **arguments: Any) -> Exception:
         ("torchmetrics.classificatio:MulticlassF1Score", {}, "importing 'torchmetrics.classificatio' failed"),
         (F1, {"num_classes": "five"}, "cannot be made with num_classes = 'five': "),
         (F1, {"avrage": "macro"}, "Unexpected keyword arguments: `avrage`"),
-        (F1, {"average": "none"}, "MulticlassF1Score gave numbers of shape [5], one number is wanted"),
+        (F1, {"average": "none"}, "MulticlassF1Score returned numbers of shape [5], expected one number"),
         (F1, {"num_classes": 3}, "MulticlassF1Score raised "),
         ("torchmetrics.text:BLEUScore", {}, "BLEUScore raised "),
-        ("torchmetrics:MeanMetric", {}, "torchmetrics does not say whether more of it is better"),
+        ("torchmetrics:MeanMetric", {}, "torchmetrics does not say whether higher is better"),
     ],
     ids=["class", "module", "constructor", "argument", "vector", "shape", "texts", "direction"],
 )

@@ -62,5 +62,7 @@ def test_those_of_one_machine_are_numbered_from_0():
 
 def test_the_work_of_one():
     require_single(None, "ptq export")
-    with pytest.raises(UsageError, match="torchrun started 4 processes, and ptq export is the work of one"):
+    with pytest.raises(
+        UsageError, match="torchrun started 4 processes, and ptq export runs as a single process"
+    ):
         require_single(Ranks(2, 4, 4), "ptq export")
