@@ -69,7 +69,7 @@ def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, Names], pl
         if sharing is not None:
             raise RecipeValueError(
                 f"activation_axis '{key}': '{sharing.tensor}' takes its range from '{sharing.source}', "
-                "and is not measured itself",
+                "so it is not measured itself",
                 hint=f"name '{sharing.source}', and the axis that the channels have there",
             )
         raise RecipeValueError(

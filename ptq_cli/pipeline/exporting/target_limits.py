@@ -100,7 +100,7 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
         )
     if family.symmetric is False and rule.symmetric:
         raise TargetOverrideError(
-            f"target '{target.name}' requires zero points of 0, but '{site.tensor}' asks for another "
+            f"target '{target.name}' requires zero points of 0, but '{site.tensor}' asks for others "
             "(symmetric = false)",
             hint="leave symmetric out, or choose another target",
         )

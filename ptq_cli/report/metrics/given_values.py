@@ -30,7 +30,7 @@ def as_number(name: str, found: Array) -> float:
     """
     if found.dtype.kind not in "biuf" or found.size != 1:
         raise MetricError(
-            f"{name} gave {described(found)}, one number is wanted",
+            f"{name} returned {described(found)}, expected one number",
             hint="if the metric has a value for each class, ask for a mean, such as "
             "arguments = { average = 'macro' } under [[metric]]",
         )

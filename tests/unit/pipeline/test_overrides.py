@@ -164,7 +164,7 @@ def test_int8_of_ort_cpu_is_integer_also_before_a_relu(tmp_path):
 
 def test_one_layer_of_another_type_is_in_float_and_says_so(tmp_path):
     _, placement, _ = exported(tmp_path, override=[{"match": "body", "activations": {"dtype": "int8"}}])
-    text = "an integer kernel takes one type, so it is in float"
+    text = "an integer kernel supports one type, so it is in float"
     found = floats(placement)
     assert found.keys() == {"body", "fc"}  # Between uint8 and int8; what reads int8 alone is integer.
     assert all(text in reason for reason in found.values())
