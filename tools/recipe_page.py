@@ -27,22 +27,22 @@ INTRODUCTION = """\
 # Recipe
 
 A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
-name (`--batch-size` is `batch_size`). Settings come in layers, the later overriding the earlier, key by key;
-a list takes the place of the one beneath it. [Overrides](#override) of flags come behind those of recipes:
+name (`--batch-size` is `batch_size`). Settings come from several layers. Each layer overrides the ones before
+it, key by key; a list replaces the whole earlier list. [Overrides](#override) of flags follow those of recipes:
 
 1. the preset (`--preset`, default `{preset}`)
 2. `./ptq.toml`, if the current folder has one
 3. `--recipe FILE`
-4. for `ptq export` and `ptq evaluate`: those flags of the calibration that its statistics depend on
+4. for `ptq export` and `ptq evaluate`: the flags of the calibration that its statistics depend on
 5. the flags
 
-A section `[weights]` or `[activations]` that names a quantizer begins anew, and takes nothing from the layers
-beneath it. A preset that is named on the command line lies above the run's own `recipe.toml`.
+A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
+preset that is named on the command line overrides `recipe.toml` in the run directory.
 
 An unknown key or a value of the wrong type is an error that names the nearest known key. A path in a recipe
 is relative to the recipe's folder; a path in a flag is relative to the current folder.
 `ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
-directory. `ptq export` and `ptq evaluate` read it where there is neither `./ptq.toml` nor `--recipe`.
+directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`.
 """
 WORDS = {
     str: ("text", "texts"),
@@ -170,15 +170,15 @@ def _quantizers() -> str:
         for section, kind in (("[weights]", family.weights), ("[activations]", family.activations)):
             rows += _parameters(code(name), section, kind) if kind is not None else []
     refusals = [
-        f"- `{name}` takes no activations: {family.refusal}."
+        f"- `{name}` cannot quantize activations: {family.refusal}."
         for name, family in FAMILY_SETTINGS.items()
         if family.activations is None
     ]
     summaries = [(code(name), _summary(item.weights)) for name, item in FAMILY_SETTINGS.items()]
     parts = [
         "## Quantizers",
-        "What `[weights]` and `[activations]` may name; the formulas are in [quantizers.md](quantizers.md).",
-        table(["quantizer", "of weights"], summaries),
+        "The quantizers that `[weights]` and `[activations]` can name; the formulas are in [quantizers.md](quantizers.md).",
+        table(["quantizer", "for weights"], summaries),
         table(["quantizer", "section", "parameter", "default", "meaning"], rows),
         "\n".join(refusals),
         "Nothing here changes what a calibration collects: `ptq export` takes any quantizer from the same\n"
@@ -221,8 +221,8 @@ def _names() -> str:
         "## Names",
         table(["setting", "names"], rows),
         f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
-        "quantized model's outputs with the float model's. Of several outputs the first has the plain\n"
-        "name, a further one `sqnr_db[name]`.",
+        "quantized model's outputs with the float model's. If there are several outputs, the first one has the\n"
+        "plain name, and the others are called `sqnr_db[name]`.",
         table(["target", "what it is"], targets),
     ]
     return "\n\n".join(parts) + "\n"

@@ -1,6 +1,6 @@
-"""Every setting is a flag too: which key of the recipe each flag of the command line sets.
+"""Every setting is also a flag: which key of the recipe each flag of the command line sets.
 
-The Python API takes the same settings by the same names, as keyword arguments.
+The Python API takes the same settings with the same names, as keyword arguments.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from ptq_cli.recipe.schema import Limit
 
 
 class Settings(TypedDict, total=False):
-    """The recipe's settings by the name of their flag; what is left out comes from the lower layers.
+    """The recipe's settings by the name of their flag; what is not given comes from the lower layers.
 
     The meaning of each is described in ``ptq_cli.recipe.schema``.
     """
@@ -142,20 +142,20 @@ OVERRIDE_FLAGS: dict[str, tuple[str, bool]] = {
     "exclude": ("match", False),
     "exclude_op": ("op", False),
 }
-"""Flags whose every value is an override of its own: what it is the pattern of, and ``quantize``."""
+"""Flags of which each value is an override: the key that it is a pattern for, and ``quantize``."""
 OVERRIDE = "override"
-"""The flag that gives whole overrides. All of these come behind those of the recipe, in this order."""
+"""The flag for whole overrides. Overrides of flags follow those of the recipe, in this order."""
 
 
 def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by flag name as a recipe's nested tables.
 
     Edge case:
-        A percentile alone asks for the percentile method: nobody names one for another method. With
-        ``weight_amax="percentile"`` it is the weights'.
+        A percentile alone also sets the method to percentile, because no other method has one. With
+        ``weight_amax="percentile"`` it is for the weights.
 
     Raises:
-        UsageError: there is no setting of that name; only the Python API can meet it.
+        UsageError: there is no setting of that name; only the Python API can cause this.
 
     Example:
         >>> settings_to_table({"method": "max", "batch_size": 8})["calibration"]

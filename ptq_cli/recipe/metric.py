@@ -4,23 +4,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ENTRY_POINTS = {"entry_points": True}
-"""Of a field whose texts are names or entry points; the file of ``file.py:callable`` is resolved."""
+"""Marks a field whose texts are names or entry points; the file of ``file.py:callable`` is resolved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSettings:
-    """``[[metric]]``: a metric with arguments; each that is defined is measured.
+    """``[[metric]]``: a metric with arguments; each metric that is defined is computed.
 
     Attributes:
-        metric: a name of ptq's, ``"file.py:callable"``, or a class such as
+        metric: the name of a metric in ptq, ``"file.py:callable"``, or a class such as
             ``"torchmetrics.classification:MulticlassF1Score"``.
-        name: what reports and limits call it; without one the name of the class or function, with the output
-            in brackets.
-        output: the output that it judges; the first without a name.
-        arguments: what its constructor is given; a function gets them beside output and labels. Of
-            torchmetrics, ``num_classes`` and ``num_labels`` are taken from the output where they are not
+        name: name of the metric in reports and limits; if not set, the name of the class or function, with
+            the output in brackets.
+        output: name of the output that it is computed on; the first output if not set.
+        arguments: arguments of its constructor; a function gets them in addition to output and labels. For
+            metrics of torchmetrics, ``num_classes`` and ``num_labels`` come from the output if they are not
             given.
-        higher_is_better: false for an error; where nothing is said, the metric says so itself.
+        higher_is_better: false for an error; if not set, the metric itself decides.
     """
 
     metric: str = field(metadata=ENTRY_POINTS)

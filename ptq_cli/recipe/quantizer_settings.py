@@ -46,12 +46,12 @@ class ScaledWeights:
     """Integers spread evenly over [-amax, amax], with a scale for each output channel.
 
     Attributes:
-        bits: of an integer; the most negative one is left out. Without a number as many as the target has.
-        granularity: a scale for each output ``"channel"``, or one for the ``"tensor"``.
-        block_size: a scale for each block of so many values along an axis, which it must divide; computed in
-            float. Without a number there are no blocks.
-        axis: of the scales, where the target reads one along another axis than that of the output channels;
-            of blocks, the axis that they divide, without a number that of the input channels.
+        bits: bits per weight; the most negative integer is not used. If not set, as many as the target has.
+        granularity: one scale per output ``"channel"``, or one scale for the ``"tensor"``.
+        block_size: number of values along an axis that share a scale; it must divide the size of the axis.
+            Blocks are computed in float. If not set, there are no blocks.
+        axis: axis of the scales, if the target reads scales along another axis than that of the output
+            channels; with blocks, the axis that is divided, by default that of the input channels.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
@@ -65,11 +65,11 @@ class FixedPointWeights:
     """Integers times powers of two, for hardware that shifts instead of multiplying.
 
     Attributes:
-        bits: of an integer, the sign included.
-        alpha: ``"none"``; or ``"auto_po2"`` to find the power of two of each output channel by least squares,
-            which clips large values: better with 4 bits than with 8.
-        integer: bits before the binary point, the same for all that it holds for, with alpha ``"none"``;
-            without a number as few as hold the amax of each output channel.
+        bits: bits per weight, with the sign.
+        alpha: ``"none"``, or ``"auto_po2"`` to find the power of two for each output channel by least
+            squares. That clips large values, and is better with 4 bits than with 8.
+        integer: with alpha ``"none"``, bits before the binary point, the same for all channels; if not set,
+            as few as each output channel's amax needs.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
@@ -82,7 +82,7 @@ class DorefaWeights:
     """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel.
 
     Attributes:
-        bits: of a level. With 8 bits its odd integers would not fit int8.
+        bits: bits per weight. With 8 bits, its odd integers would not fit into int8.
     """
 
     bits: int = field(default=4, metadata=_whole(2, 7))
@@ -93,8 +93,8 @@ class StepWeights:
     """Multiples of one step for the whole weight, saturating at the ends of the integers.
 
     Attributes:
-        bits: of an integer.
-        step: the distance of two values; without a number the largest integer stands for amax.
+        bits: bits per weight.
+        step: distance between two values; if not set, the largest integer represents amax.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
@@ -106,11 +106,11 @@ class CenterWeights:
     """Each value becomes the nearest of a few centers that k-means found: an index and a codebook.
 
     Attributes:
-        centers: how many; up to 16 take 4 bits an index, more take 8.
-        granularity: one codebook for the ``"tensor"``, or one for each output ``"channel"``, which is nearer
-            and takes more room.
-        seed: of the random numbers that the first centers are drawn with.
-        restarts: how many first sets of centers are tried; the best result counts.
+        centers: number of centers; an index takes 4 bits for up to 16 centers, and 8 bits for more.
+        granularity: one codebook for the ``"tensor"``, or one per output ``"channel"``, which is more precise
+            and takes more space.
+        seed: seed of the random numbers that choose the first centers.
+        restarts: number of times that k-means starts from new centers; the best result is used.
     """
 
     centers: int = field(default=16, metadata=_whole(2, 256))
@@ -129,9 +129,9 @@ class ScaledActivations:
     """Integers spread evenly over the calibrated range, with the zero point that the target has.
 
     Attributes:
-        dtype: of the integers, where the target has it; without one the target's own.
-        symmetric: the zero point is 0, or the middle of an unsigned type; without a value as the
-            target has it.
+        dtype: integer type, if the target has it; if not set, the target's own.
+        symmetric: whether the zero point is 0, or the middle of an unsigned type; if not set, as the target
+            needs it.
     """
 
     dtype: str | None = field(default=None, metadata=_one_of(*DTYPES))
@@ -143,8 +143,8 @@ class FixedPointActivations:
     """Integers times a power of two; the zero point is 0, or the middle where there are negative values.
 
     Attributes:
-        integer: bits before the binary point, the same for all that it holds for; without a number as few as
-            hold each tensor's amax.
+        integer: bits before the binary point, the same for all tensors; if not set, as few as each tensor's
+            amax needs.
     """
 
     integer: int | None = field(default=None, metadata=INTEGER)
@@ -155,8 +155,8 @@ class StepActivations:
     """Multiples of a step, saturating; the zero point is 0, or the middle where there are negative values.
 
     Attributes:
-        step: the distance of two values, the same for all that it holds for; without a number the largest
-            integer stands for each tensor's amax.
+        step: distance between two values, the same for all tensors; if not set, the largest integer
+            represents each tensor's amax.
     """
 
     step: float | None = field(default=None, metadata=STEP)
@@ -272,7 +272,7 @@ def overridden(settings: Any, override: Any) -> Any:
     """Return ``[weights]`` or ``[activations]`` as an override changes them.
 
     Edge case:
-        One that names a quantizer begins anew: parameters of another family have no meaning for it.
+        An override that names a quantizer replaces all settings: those of another family do not apply to it.
 
     Example:
         >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(bits=3)).bits

@@ -19,7 +19,7 @@ PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
 QUANTIZED = ("weights", "activations")
-"""Sections that a layer which names a quantizer begins anew."""
+"""Sections that a layer replaces as a whole if it names a quantizer."""
 
 Table = dict[str, Any]
 

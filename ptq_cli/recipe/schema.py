@@ -1,8 +1,8 @@
 """Every setting of ptq, with its default.
 
-A section of the recipe is a dataclass here, a key is a field. ``decode`` reads the types; nothing else has
-to change when a setting is added. A field marked as a location holds a path or a ``file.py:callable``
-that is resolved against the folder of the file that named it.
+A section of the recipe is a dataclass here, a key is a field. ``decode`` reads the types, so adding a setting
+needs no other change. A field marked as a location holds a path or a ``file.py:callable``; it is relative to
+the folder of the file that names it.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Limit = float | str
 
 LOCATION = {"location": True}
 FILE_OR_NAME = {"location": True, "or_name": True}
-"""A file, or a name that ptq knows, which is no path."""
+"""A file, or a name that ptq knows, which is not a path."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class ModelSettings:
     """``[model]``: which model, and how to build it.
 
     Attributes:
-        path: the model's file; the command line's argument overrides it.
-        arch: ``file.py:callable`` that builds the module that a state dict belongs to.
-        trust_pickle: unpickle a whole module, which can run any code that the file holds.
-        input_shape: shape of each input by its name, batch first, where no data tells it.
+        path: the model file; the argument on the command line overrides it.
+        arch: ``file.py:callable`` that builds the module for a state dict.
+        trust_pickle: whether to allow unpickling a whole module, which can run any code in the file.
+        input_shape: shape of each input by its name, with the batch first, for inputs whose shape no data
+            tells.
     """
 
     path: Location | None = field(default=None, metadata=LOCATION)
@@ -44,12 +45,12 @@ class ImageSettings:
 
     Attributes:
         mode: ``"RGB"``, ``"BGR"`` or ``"L"`` (grey, one channel).
-        resize: [height, width], or [n] for the shorter side; bilinear. Empty: as it is.
-        crop: [height, width] from the centre. Empty: none.
-        scale: factor on the 0…255 values, before mean and std.
-        mean: subtracted, one value a channel or one for all.
-        std: divided by, likewise.
-        layout: ``"NCHW"`` or ``"NHWC"``.
+        resize: [height, width], or [n] for the shorter side; bilinear. If empty, the size stays.
+        crop: [height, width] of the part to cut from the centre. If empty, nothing is cut.
+        scale: factor for the pixel values 0 to 255, applied before mean and std.
+        mean: value to subtract: one per channel, or one for all channels.
+        std: value to divide by: one per channel, or one for all channels.
+        layout: order of the axes: ``"NCHW"`` or ``"NHWC"``.
     """
 
     mode: str = "RGB"
@@ -63,21 +64,23 @@ class ImageSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """``[calibration]``: what is run through the model, and what is kept of it.
+    """``[calibration]``: which data run through the model, and which statistics are collected.
 
     Attributes:
-        data: an npz, an npy, an image folder, tar shards, Parquet files, or ``file.py:callable`` that yields
-            batches.
-        method: the collector, ``"histogram"`` or ``"max"``.
-        batch_size: samples a batch; it does not change the result.
-        samples: use only the first so many; all if there is no number.
-        checkpoint_every: seconds between checkpoints, from which a calibration that was killed continues;
-            0 for one after each batch. They lie farther apart where writing would take over 1 % of the time.
-        activation_axis: tensors of which each channel's statistics are kept besides, with the axis: 1 behind
-            a convolution, -1 behind a MatMul. Names of tensors or of the layers that compute them, with
-            ``*``, ``?`` and ``[…]`` as in a shell; a name counts more than a pattern.
-        allow_nonfinite: count NaN and infinities of the data and the activations, and decide ranges from the
-            finite values, rather than refuse them.
+        data: an npz file, an npy file, a folder of images, tar shards, Parquet files, or
+            ``file.py:callable`` that yields batches.
+        method: the statistics to collect: ``"histogram"`` or ``"max"``.
+        batch_size: samples per batch; it does not change the result.
+        samples: number of samples to use, from the first on; all if it is not set.
+        checkpoint_every: seconds between checkpoints, from which an interrupted calibration continues; 0
+            writes one after each batch. They are farther apart if writing them would take over 1 % of the
+            time.
+        activation_axis: tensors whose statistics are also collected per channel, with the axis of the
+            channels: 1 for the output of a convolution, -1 for the output of a MatMul. Names of tensors or of
+            the layers that compute them, with ``*``, ``?`` and ``[…]`` as in a shell; a name overrides a
+            pattern.
+        allow_nonfinite: whether to count NaN and infinities in data and activations, and to decide ranges
+            from the finite values, instead of stopping with an error.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
@@ -91,19 +94,19 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AmaxSettings:
-    """``[amax]``: how a range is decided from the statistics.
+    """``[amax]``: how ranges are decided from the statistics.
 
     Attributes:
-        method: of activations: ``"max"``, ``"percentile"``, ``"entropy"``, ``"mse"``, or ``"auto"``:
-            percentile where the calibration kept histograms, max where it did not.
-        percentile: share of the values, in percent, that the range holds; for ``"percentile"``.
-        weight_method: of weights, from their own values: ``"max"``, ``"percentile"``, ``"entropy"`` or
-            ``"mse"``.
-        bins: of the linear histogram that ``"entropy"`` and ``"mse"`` search; calibrations keep enough for
-            2048.
-        start_bin: how many bins the smallest range holds that they try; without a number 128 for
-            ``"entropy"`` and 1 for ``"mse"``.
-        stride: how many bins more each following range holds.
+        method: method for activations: ``"max"``, ``"percentile"``, ``"entropy"``, ``"mse"``, or
+            ``"auto"``, which is percentile if the calibration collected histograms, and max otherwise.
+        percentile: percentage of the values that the range holds; for ``"percentile"``.
+        weight_method: method for weights, which uses the weights themselves: ``"max"``, ``"percentile"``,
+            ``"entropy"`` or ``"mse"``.
+        bins: number of bins of the linear histogram that ``"entropy"`` and ``"mse"`` search; a calibration
+            has enough detail for 2048.
+        start_bin: number of bins in the smallest range that is tried; if not set, 128 for ``"entropy"`` and
+            1 for ``"mse"``.
+        stride: number of bins added from one tried range to the next.
     """
 
     method: str = "auto"
@@ -116,21 +119,21 @@ class AmaxSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSettings:
-    """``[weights]``: how weights are quantized; which parameters a quantizer takes is listed below.
+    """``[weights]``: how weights are quantized; the parameters of each quantizer are listed below.
 
     Attributes:
-        quantizer: ``"scaled"``, ``"fixed_point"``, ``"dorefa"``, ``"step"`` or ``"centers"``; without a name
-            ``"scaled"``. A layer of settings that names one begins the section anew.
-        bits: of an integer.
-        alpha: of ``"fixed_point"``: ``"none"`` or ``"auto_po2"``.
-        integer: of ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
-        step: of ``"step"``: the distance of two values.
-        centers: of ``"centers"``: how many.
-        granularity: of ``"scaled"`` and ``"centers"``: ``"tensor"`` or ``"channel"``.
-        block_size: of ``"scaled"``: how many values along an axis share a scale.
-        axis: of ``"scaled"``: that of the scales, or the one that blocks divide.
-        seed: of ``"centers"``: of the random numbers that the first centers are drawn with.
-        restarts: of ``"centers"``: how many first sets of centers are tried.
+        quantizer: ``"scaled"``, ``"fixed_point"``, ``"dorefa"``, ``"step"`` or ``"centers"``; ``"scaled"`` if
+            not set. Settings that name a quantizer replace the whole section of earlier settings.
+        bits: bits per weight.
+        alpha: scale factor of ``"fixed_point"``: ``"none"`` or ``"auto_po2"``.
+        integer: for ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
+        step: for ``"step"``: distance between two values.
+        centers: for ``"centers"``: number of centers.
+        granularity: for ``"scaled"`` and ``"centers"``: ``"tensor"`` or ``"channel"``.
+        block_size: for ``"scaled"``: number of values along an axis that share a scale.
+        axis: for ``"scaled"``: axis of the scales, or the axis that is divided into blocks.
+        seed: for ``"centers"``: seed of the random numbers that choose the first centers.
+        restarts: for ``"centers"``: number of times that k-means starts from new centers.
     """
 
     quantizer: str | None = None
@@ -148,15 +151,15 @@ class WeightSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationSettings:
-    """``[activations]``: how activations are quantized, in the target's integers.
+    """``[activations]``: how activations are quantized, to integer types of the target.
 
     Attributes:
-        quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; without a name ``"scaled"``. A layer of
-            settings that names one begins the section anew.
-        dtype: of ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``, where the target has it.
-        symmetric: of ``"scaled"``: the zero point is 0, or the middle of an unsigned type.
-        integer: of ``"fixed_point"``: bits before the binary point.
-        step: of ``"step"``: the distance of two values.
+        quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
+            a quantizer replace the whole section of earlier settings.
+        dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``, if the target has it.
+        symmetric: for ``"scaled"``: whether the zero point is 0, or the middle of an unsigned type.
+        integer: for ``"fixed_point"``: bits before the binary point.
+        step: for ``"step"``: distance between two values.
     """
 
     quantizer: str | None = None
@@ -168,20 +171,22 @@ class ActivationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class OverrideSettings:
-    """``[[override]]``: other settings for some tensors; where several match, the later wins.
+    """``[[override]]``: other settings for some tensors; if several match, the last one wins.
 
     Attributes:
-        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell. An activation goes by
-            its own name and by that of the layer that computes it, a weight by its own and its reader's.
-        op: operator types of those layers, likewise; with ``match`` both must hold.
-        quantize: ``false`` keeps the layers that match in float. ``true`` asks for them: then those operators
-            with weights that nothing asks for are float.
-        amax: ``amax.method`` for the activations that match.
-        percentile: ``amax.percentile`` for what matches; alone it asks for the percentile method.
-        weight_amax: ``amax.weight_method`` for the weights that match.
-        weights: ``[weights]`` for the weights that match: ``weights = { bits = 4 }`` changes what it says,
-            and one that names a quantizer begins anew.
-        activations: ``[activations]`` for the activations that match, likewise.
+        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell. An activation matches
+            by its own name or the name of the layer that computes it, a weight by its own name or the name of
+            the layer that reads it.
+        op: operator types of those layers, with the same patterns; with ``match``, both have to match.
+        quantize: ``false`` keeps the matching layers in float. ``true`` selects them: operators with weights
+            that no override selects then stay in float.
+        amax: ``amax.method`` for the matching activations.
+        percentile: ``amax.percentile`` for the matching tensors; without ``amax``, it also sets the method to
+            percentile.
+        weight_amax: ``amax.weight_method`` for the matching weights.
+        weights: ``[weights]`` for the matching weights: ``weights = { bits = 4 }`` changes that key only; if
+            it names a quantizer, it replaces the whole section.
+        activations: ``[activations]`` for the matching activations, with the same rule.
     """
 
     match: str | None = None
@@ -196,10 +201,10 @@ class OverrideSettings:
 
 @dataclass(frozen=True)
 class QuantizationSettings:
-    """``[quantization]``: for which target.
+    """``[quantization]``: the target to quantize for.
 
     Attributes:
-        target: name of the table of rules, or a TOML file that holds one; see ``docs/targets.md``.
+        target: target whose placement rules apply: a name, or a TOML file; see ``docs/targets.md``.
     """
 
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
@@ -207,16 +212,17 @@ class QuantizationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """``[evaluation]``: on what, and by which metrics, the two models are compared.
+    """``[evaluation]``: the data and the metrics that the two models are compared with.
 
     Attributes:
-        data: as in ``[calibration]``, with labels where a metric needs them.
-        metrics: of each model: names of ptq's, ``"torchmetrics.classification:MulticlassF1Score"`` or
-            ``"file.py:callable"``; ``"top1[aux]"`` is of ``aux``. Label-free ones are always there.
-        batch_size: samples a batch.
-        samples: use only the first so many; all if there is no number.
+        data: as in ``[calibration]``, with labels if a metric needs them.
+        metrics: metrics to compute for each model: names of metrics in ptq,
+            ``"torchmetrics.classification:MulticlassF1Score"`` or ``"file.py:callable"``; ``"top1[aux]"`` is
+            for the output ``aux``. Metrics without labels are always computed.
+        batch_size: samples per batch.
+        samples: number of samples to use, from the first on; all if it is not set.
         checkpoint_every: seconds between checkpoints, as in ``[calibration]``.
-        with_pytorch: evaluate the PyTorch model too, whose values then stand beside the others.
+        with_pytorch: whether to evaluate the PyTorch model, too; its values are shown next to the others.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
@@ -229,18 +235,20 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GateSettings:
-    """``[gate]``: what the quantized model must hold, or the command exits with status 3.
+    """``[gate]``: limits for the quantized model; if one fails, the command exits with status 3.
 
     Attributes:
-        max_drop: largest drop by metric, float minus quantized: ``top1 = 0.01`` is one point, ``top1 = "1%"``
-            a hundredth of the float model's value.
-        min: smallest value of the quantized model by metric: ``sqnr_db = 25``.
-        max_size: of the quantized model's file: ``"1MB"``, ``"900KiB"``. Empty: any.
-        max_latency_ratio: of the quantized model's time to the float model's, for a batch, on the machine
-            that evaluates.
+        max_drop: largest drop per metric, float minus quantized: ``top1 = 0.01`` is one percentage point,
+            ``top1 = "1%"`` is 1 % of the float model's value.
+        min: smallest value of the quantized model per metric: ``sqnr_db = 25``.
+        max_size: largest size of the quantized model's file: ``"1MB"``, ``"900KiB"``. If empty, there is no
+            limit.
+        max_latency_ratio: largest ratio of the quantized model's time to the float model's time for a batch,
+            on the machine that evaluates.
         baseline: an earlier ``report.json`` of the model, on the same evaluation data.
-        max_regression: how much worse than the baseline's the quantized model's value may be, by metric.
-        strict: whether a limit fails that the samples cannot decide. Otherwise the measured value decides.
+        max_regression: how much worse than in the baseline the quantized model's value may be, per metric.
+        strict: whether a limit fails if there are too few samples to decide it. Otherwise the measured value
+            decides.
     """
 
     max_drop: dict[str, Limit] = field(default_factory=dict)
@@ -253,7 +261,7 @@ class GateSettings:
 
     @property
     def has_limits(self) -> bool:
-        """Whether there is anything to decide."""
+        """Whether there is a limit."""
         limits = (self.max_drop, self.min, self.max_size, self.max_regression)
         return any(limits) or self.max_latency_ratio is not None
 
@@ -263,12 +271,12 @@ class RuntimeSettings:
     """``[runtime]``: how ONNX Runtime runs.
 
     Attributes:
-        device: where a calibration runs and counts: ``"cpu"``, ``"cuda"``, or ``"cuda:1"`` for the second
-            GPU. An evaluation always runs on the CPU, whose integer kernels it judges.
-        threads: that compute and count; 0 for one a core.
-        prefetch: batches that may be decoded before they are needed.
-        max_memory: peak of a calibration's memory, such as ``"2GiB"`` or ``"800MB"``. Empty: what one batch
-            and its tapped tensors take. It is the host's memory, not that of a GPU.
+        device: device that a calibration runs on: ``"cpu"``, ``"cuda"``, or ``"cuda:1"`` for the second GPU.
+            An evaluation always runs on the CPU, because it tests the CPU's integer kernels.
+        threads: number of threads; 0 for one per core.
+        prefetch: number of batches to decode ahead.
+        max_memory: limit for the peak memory of a calibration, such as ``"2GiB"`` or ``"800MB"``. If empty,
+            it takes what one batch and its measured tensors need. It limits the host's memory, not a GPU's.
     """
 
     device: str = "cpu"

@@ -118,8 +118,8 @@ def test_tables_fit_the_terminal(
 
 
 MAIN_TABLES = {
-    "inspect": "inspect model.pt",
-    "inspect --all": "inspect model.pt --all",
+    "inspect": "inspect table/model.float.onnx",
+    "inspect --all": "inspect table/model.float.onnx --all",
     "report": "evaluate --run table --eval-samples 16 --min sqnr_db=99 --metric class_accuracy --metric top1",
     "gate": "gate table/report.json --max-drop top1=1%",
     "compare": "compare table/report.json table/report.json",
@@ -128,9 +128,8 @@ MAIN_TABLES = {
     "verify": "verify --run table --all",
     "bench": "bench --run table --runs 4",
     "analyze": "analyze --run table --eval-samples 16 --layers stem*",
-    "analyze --tensors": "analyze --run table --eval-samples 16 --no-sensitivity --tensors",
     "quantizers": "quantizers",
-    "prepare": "prepare model.pt -o float.onnx",
+    "prepare": "prepare table/model.float.onnx -o float.onnx",
 }
 
 
