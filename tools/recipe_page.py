@@ -28,7 +28,8 @@ INTRODUCTION = """\
 
 A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
 name (`--batch-size` is `batch_size`). Settings come from several layers. Each layer overrides the ones before
-it, key by key; a list replaces the whole earlier list. [Overrides](#override) of flags follow those of recipes:
+it, key by key; a list replaces the whole earlier list. [Overrides](#override) of flags follow those of
+recipes:
 
 1. the preset (`--preset`, default `{preset}`)
 2. `./ptq.toml`, if the current folder has one
@@ -177,7 +178,8 @@ def _quantizers() -> str:
     summaries = [(code(name), _summary(item.weights)) for name, item in FAMILY_SETTINGS.items()]
     parts = [
         "## Quantizers",
-        "The quantizers that `[weights]` and `[activations]` can name; the formulas are in [quantizers.md](quantizers.md).",
+        "The quantizers that `[weights]` and `[activations]` can name. Their formulas are in\n"
+        "[quantizers.md](quantizers.md).",
         table(["quantizer", "for weights"], summaries),
         table(["quantizer", "section", "parameter", "default", "meaning"], rows),
         "\n".join(refusals),
@@ -221,8 +223,8 @@ def _names() -> str:
         "## Names",
         table(["setting", "names"], rows),
         f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
-        "quantized model's outputs with the float model's. If there are several outputs, the first one has the\n"
-        "plain name, and the others are called `sqnr_db[name]`.",
+        "quantized model's outputs with the float model's. If there are several outputs, the first has the plain\n"
+        "name, and the others are called `sqnr_db[name]`.",
         table(["target", "what it is"], targets),
     ]
     return "\n\n".join(parts) + "\n"
