@@ -223,8 +223,8 @@ def _names() -> str:
         "## Names",
         table(["setting", "names"], rows),
         f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
-        "quantized model's outputs with the float model's. If there are several outputs, the first has the plain\n"
-        "name, and the others are called `sqnr_db[name]`.",
+        "quantized model's outputs with the float model's. If there are several outputs, the first has\n"
+        "the plain name, and the others are called `sqnr_db[name]`.",
         table(["target", "what it is"], targets),
     ]
     return "\n\n".join(parts) + "\n"

@@ -129,7 +129,6 @@ MAIN_TABLES = {
     "bench": "bench --run table --runs 4",
     "analyze": "analyze --run table --eval-samples 16 --layers stem*",
     "quantizers": "quantizers",
-    "prepare": "prepare table/model.float.onnx -o float.onnx",
 }
 
 
