@@ -40,7 +40,6 @@ class StoredModel:
         data: the files that hold the rest of the constants; none of a small model.
         folder: where these are; the graph names them from there.
         keeper: whose end removes ``folder``, where it is one for files that are not finished.
-        parsed: the message of the graph, for the first who asks for it; none where it has to be parsed.
 
     Example:
         >>> StoredModel(content=b"onnx").size, StoredModel(content=b"").sha256[:8]
@@ -51,7 +50,6 @@ class StoredModel:
     data: tuple[Path, ...] = ()
     folder: Path | None = None
     keeper: PartialFolder | None = field(default=None, compare=False, repr=False)
-    parsed: list[onnx.ModelProto] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -66,14 +64,18 @@ class StoredModel:
             hash_file(digest, path)
         return digest.hexdigest()
 
-    def load(self) -> ir.Model:
+    def load(self, message: onnx.ModelProto | None = None) -> ir.Model:
         """Return the graph; constants outside it are mapped when they are asked for.
+
+        Args:
+            message: the parsed ``content``, where the caller has it; it belongs to the graph from then on.
 
         Raises:
             DecodeError: it is no ONNX.
         """
-        proto = self.parsed.pop() if self.parsed else onnx.load_model_from_string(self.content)
-        model = ir.from_proto(proto)
+        if message is None:
+            message = onnx.load_model_from_string(self.content)
+        model = ir.from_proto(message)
         if self.folder is not None:
             ir.external_data.set_base_dir(model.graph, self.folder)
         return model
@@ -103,12 +105,8 @@ class StoredModel:
         return StoredModel(content=self.content, data=tuple(files), folder=keeper.path, keeper=keeper)
 
 
-def read_model(path: Path, *, to_load: bool = False) -> StoredModel:
+def read_model(path: Path) -> StoredModel:
     """Return a model as its files hold it.
-
-    Args:
-        path: of the graph.
-        to_load: keep the graph as it was parsed here, which takes as much memory as the file, for ``load``.
 
     Edge case:
         What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
@@ -116,15 +114,23 @@ def read_model(path: Path, *, to_load: bool = False) -> StoredModel:
     Raises:
         ModelFormatError: data outside the graph are missing, too short, or outside its folder.
     """
+    return read_parsed(path)[0]
+
+
+def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
+    """Return what ``read_model`` returns, and the message that was parsed for it; None where it is no ONNX.
+
+    Raises:
+        ModelFormatError: as ``read_model`` does.
+    """
     content = path.read_bytes()
     try:
-        proto = onnx.load_model_from_string(content)
+        message = onnx.load_model_from_string(content)
     except DecodeError:
-        return StoredModel(content=content)
-    require_external_data(proto, path)
-    files = external_files(proto, path.parent)
-    parsed = [proto] if to_load else []
-    return StoredModel(content=content, data=files, folder=path.parent if files else None, parsed=parsed)
+        return StoredModel(content=content), None
+    require_external_data(message, path)
+    files = external_files(message, path.parent)
+    return StoredModel(content=content, data=files, folder=path.parent if files else None), message
 
 
 def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False) -> StoredModel:

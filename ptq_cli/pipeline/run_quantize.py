@@ -70,7 +70,8 @@ def run_quantize(
     tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
     calibrated = make_calibration(subject, request, resolved, run, progress)
-    exported = make_export(resolved, calibrated.calibration, calibrated.model, run, output, plan)
+    stored = calibrated.model
+    exported = make_export(resolved, calibrated.calibration, stored, stored.load(), run, output, plan)
     files = {**calibrated.files, **exported.files}
     evaluation = None
     if fitted is not None:

@@ -24,6 +24,8 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import Device
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ptq_cli.models.stored import StoredModel
 
 TARGET = "quantization.target"
@@ -144,11 +146,13 @@ class LoadedRun(NamedTuple):
         resolved: the run's recipe with this request's flags, and what it names.
         calibration: the statistics and where they come from.
         float_model: that was calibrated.
+        graph: of the float model.
     """
 
     resolved: Resolved
     calibration: Calibration
     float_model: "StoredModel"
+    graph: "ir.Model"
 
 
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:
@@ -178,7 +182,7 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
     Raises:
         PtqError: as ``load_run`` does.
     """
-    from ptq_cli.models.stored import read_model
+    from ptq_cli.models.stored import read_parsed
 
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
     run.require_stage(run.float_model, "ptq calibrate")
@@ -187,7 +191,7 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
         raise incomplete(run, stored.share)
     with ThreadPoolExecutor(HASHING_THREADS, "hash") as pool:
         files = pool.submit(_require_same_files, stored.settings, run)
-        float_model = read_model(run.float_model, to_load=True)
+        float_model, message = read_parsed(run.float_model)
         digest = pool.submit(lambda: float_model.sha256)
 
         def require_same() -> None:
@@ -200,7 +204,9 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
             flags = table_layer(stored.flags, run.path, "the calibration's flags")
             resolved = resolve(request, earlier=flags, otherwise=own)
             _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
-            yield LoadedRun(resolved, calibration, float_model)
+            graph = float_model.load(message)
+            del message  # The constants in it are let go with the graph's.
+            yield LoadedRun(resolved, calibration, float_model, graph)
         except Exception:
             require_same()
             raise

@@ -134,7 +134,7 @@ def run_evaluations(
         GateError: a limit names a metric that is not computed.
         UsageError: two models have the same name.
     """
-    resolved, calibration, float_model = load_run(request, run)
+    resolved, calibration, float_model, graph = load_run(request, run)
     recipe = resolved.recipe
     inputs = input_files(recipe)
     require_outputs(run, inputs)
@@ -146,7 +146,7 @@ def run_evaluations(
         origin = quantized_metadata(pair.quantized_model, path)
         require_origin(origin, calibration, path)
         as_exported(resolved, origin, path)
-    evaluation_set = fit_evaluation(dataset, recipe, float_model.load())
+    evaluation_set = fit_evaluation(dataset, recipe, graph)
     if restart:
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
     evaluated = make_evaluations(

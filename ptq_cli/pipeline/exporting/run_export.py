@@ -123,9 +123,9 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         OutputFileError: the file cannot be written.
     """
     with ExitStack() as undo:
-        with loaded_run(request, run) as (resolved, calibration, float_model):
+        with loaded_run(request, run) as (resolved, calibration, float_model, graph):
             require_outputs(run, input_files(resolved.recipe), output)
-            exported = make_export(resolved, calibration, float_model, run, output)
+            exported = make_export(resolved, calibration, float_model, graph, run, output)
             undo.callback(exported.model.discard)
         undo.pop_all()
     write_together(exported.files)
@@ -137,6 +137,7 @@ def make_export(
     resolved: Resolved,
     calibration: Calibration,
     float_model: StoredModel,
+    graph: ir.Model,
     run: RunDirectory,
     output: Path | None,
     plan: Plan | None = None,
@@ -147,6 +148,7 @@ def make_export(
         resolved: the recipe and the target.
         calibration: the statistics.
         float_model: that was calibrated.
+        graph: its graph, which becomes the quantized one.
         run: the run directory.
         output: where to, or None for the run directory.
         plan: of the model for the target, where one was made already; otherwise it is made here.
@@ -159,7 +161,7 @@ def make_export(
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     keep = SpilledArrays(path.parent) if float_model.data else as_it_is
-    decided = _decide(float_model.load(), plan, target, asked, calibration, run.float_model.name, keep)
+    decided = _decide(graph, plan, target, asked, calibration, run.float_model.name, keep)
     model, placement, exposed = decided.model, decided.placement, decided.plan
     quantize_in_place(model, exposed, decided.parameters)
     prove_powers_of_two(model, placement, exposed)

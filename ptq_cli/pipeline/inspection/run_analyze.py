@@ -132,7 +132,7 @@ class _Opened:
 
 
 def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
-    resolved, calibration, float_model = load_run(request, run)
+    resolved, calibration, float_model, graph = load_run(request, run)
     recipe = resolved.recipe
     require_outputs(run, input_files(recipe))
     path = quantized_path(run, quantized_model)
@@ -140,7 +140,7 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
-    twins = TwinGraphs(pair.float_model.load(), pair.quantized_model.load())
+    twins = TwinGraphs(graph, pair.quantized_model.load())
     inputs = input_specs(twins.float_model)
     settings = recipe.evaluation
     if settings.samples is None:

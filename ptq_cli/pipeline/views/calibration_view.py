@@ -157,8 +157,8 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         StaleCalibrationError: the model or a setting has changed since.
         RecipeValueError: an override matches nothing.
     """
-    resolved, calibration, float_model = load_run(request, run)
-    model, target = float_model.load(), resolved.target
+    resolved, calibration, _, model = load_run(request, run)
+    target = resolved.target
     plan = make_plan(model, target)
     found = tensor_settings(model, plan, target, tensor_recipe(resolved.recipe))
     plan, settings = with_formats(model, plan, found.activation_families, target), found.activations

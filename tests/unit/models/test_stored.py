@@ -14,7 +14,7 @@ from ptq_cli.models import stored
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.models.stored import data_path, mapped, read_model, release, store_model
+from ptq_cli.models.stored import data_path, mapped, read_model, read_parsed, release, store_model
 from ptq_cli.runtime.session import Session
 from tests.large_models import write_large
 from tests.unit.models.loading.sources import noise
@@ -211,9 +211,9 @@ def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
         return parse(content)
 
     monkeypatch.setattr(stored.onnx, "load_model_from_string", counted)
-    found = read_model(path, to_load=True)
-    first = found.load()
+    found, message = read_parsed(path)
+    first = found.load(message)
     assert len(parsed) == 1
-    again = found.load()  # The first has its message for itself.
+    again = found.load()
     assert len(parsed) == 2
     assert ir.to_proto(first) == ir.to_proto(again) == ir.to_proto(read_model(path).load())
