@@ -21,7 +21,8 @@ def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> in
         None where the drop has no interval, or is the limit.
 
     Source:
-        Tango 1998 for shares, see ``score_interval``; otherwise Cochran 1977, "Sampling techniques", chapter 4.
+        Tango 1998 for shares, see ``score_interval``; otherwise Cochran 1977, "Sampling techniques",
+        chapter 4.
 
     Example:
         >>> from ptq_cli.report.intervals.flips import Flips
