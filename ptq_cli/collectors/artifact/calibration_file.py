@@ -1,8 +1,8 @@
 """``calibration.safetensors``: the statistics, and what they were made from.
 
-Flat arrays hold the statistics (``statistics_codec``); a JSON header says where each tensor's lie, and carries
-a checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number. Only the
-statistics are kept: every amax method decides from them later.
+Flat arrays hold the statistics (``statistics_codec``); a JSON header says where each tensor's lie, and
+carries a checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number.
+Only the statistics are kept: every amax method decides from them later.
 """
 
 import hashlib
