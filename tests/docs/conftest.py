@@ -1,4 +1,5 @@
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+from ptq_cli.cli.main import run
+
+torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[2]
 IMAGES_A_CLASS = 4
@@ -44,12 +50,31 @@ def _copy_images(source: Path, target: Path) -> None:
 
 
 @pytest.fixture
+def ptq(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunShell:
+    """Runs a line that calls ``ptq`` in this process, which spares its start; returns what ``shell`` does."""
+
+    def call(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        program, *words = shlex.split(command)
+        assert program == "ptq", command
+        capfd.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(folder)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            status = run(words)
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(command, status, said.out + said.err)
+
+    return call
+
+
+@pytest.fixture
 def shell() -> RunShell:
     """Runs a command line of bash with ``ptq`` on its path; stdout and stderr come as one text."""
     scripts = str(Path(sys.executable).parent)
     path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
 
-    def run(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def start(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         # PyTorch's threads spin while they wait, which costs more than it gains beside other tests.
         environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **variables}
         return subprocess.run(
@@ -62,4 +87,4 @@ def shell() -> RunShell:
             stderr=subprocess.STDOUT,
         )
 
-    return run
+    return start

@@ -28,13 +28,13 @@ def is_row(line: str) -> bool:
     return re.match(r"\s+\d|  \w|no cause|to try", line) is not None
 
 
-def test_the_session_is_what_happens(make_sample: MakeSample, shell: Callable[..., object]) -> None:
+def test_the_session_is_what_happens(make_sample: MakeSample, ptq: Callable[..., object]) -> None:
     folder = make_sample("cifar10_cnn")
     commands = [line.removeprefix("$ ") for line in session() if line.startswith("$ ")]
     assert commands == list(SESSION)
     printed: set[str] = set()
     for command in commands:
-        done = shell(command, folder, COLUMNS="80")
+        done = ptq(command, folder, COLUMNS="80")
         assert done.returncode == 0, done.stdout  # type: ignore[attr-defined]
         printed |= {masked(line) for line in done.stdout.splitlines()}  # type: ignore[attr-defined]
     shown = {masked(line) for line in session() if not line.startswith("$ ") and not is_row(line)}

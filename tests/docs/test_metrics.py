@@ -30,17 +30,17 @@ def commands() -> list[str]:
     return [line[2:] for block in blocks("console") for line in block.splitlines()]
 
 
-def run_all(shell: RunShell, folder: Path, *lines: str) -> None:
+def run_all(ptq: RunShell, folder: Path, *lines: str) -> None:
     for line in lines:
-        said = shell(line, folder)
+        said = ptq(line, folder)
         assert said.returncode == 0, said.stdout
 
 
-def test_metrics_of_others_run_as_the_page_says(make_sample: MakeSample, shell: RunShell) -> None:
+def test_metrics_of_others_run_as_the_page_says(make_sample: MakeSample, ptq: RunShell) -> None:
     folder = make_sample("spoken_digits_transformer")
     (folder / "own.py").write_text(blocks("python")[0], encoding="utf-8")
     (folder / "metrics.toml").write_text(blocks("toml")[0], encoding="utf-8")
-    run_all(shell, folder, "ptq quantize model.onnx --evaluate --recipe metrics.toml")
+    run_all(ptq, folder, "ptq quantize model.onnx --evaluate --recipe metrics.toml")
     report = json.loads((folder / "ptq-run" / "report.json").read_text())
     found = {metric["name"]: metric for metric in report["metrics"]}
     assert not found["second_best"]["higher_is_better"]
@@ -49,18 +49,18 @@ def test_metrics_of_others_run_as_the_page_says(make_sample: MakeSample, shell: 
 
 
 @pytest.mark.nightly
-def test_the_commands_of_the_page_run(make_sample: MakeSample, shell: RunShell) -> None:
+def test_the_commands_of_the_page_run(make_sample: MakeSample, ptq: RunShell) -> None:
     folder = make_sample("spoken_digits_transformer")
-    run_all(shell, folder, "ptq quantize model.onnx", commands()[0])
+    run_all(ptq, folder, "ptq quantize model.onnx", commands()[0])
     report = json.loads((folder / "ptq-run" / "report.json").read_text())
     assert [gate["metric"] for gate in report["gates"]] == ["MulticlassF1Score"]
 
 
 @pytest.mark.nightly
-def test_several_models_run_as_the_page_says(make_sample: MakeSample, shell: RunShell) -> None:
+def test_several_models_run_as_the_page_says(make_sample: MakeSample, ptq: RunShell) -> None:
     folder = make_sample("spoken_digits_transformer")
     assert [line.split()[1] for line in commands()[1:]] == ["export", "export", "evaluate"]
-    run_all(shell, folder, "ptq quantize model.pt", *commands()[1:])
+    run_all(ptq, folder, "ptq quantize model.pt", *commands()[1:])
     for name in ("max", "mse"):
         values = json.loads((folder / "ptq-run" / name / "report.json").read_text())
         assert values["metrics"][0]["pytorch_value"] is not None

@@ -40,25 +40,25 @@ def test_a_table_of_the_page_is_read(text: str, tmp_path: Path) -> None:
     assert target.op["Conv"].kind == "compute"
 
 
-def test_a_model_is_quantized_for_the_target_from_scratch(make_sample: MakeSample, shell: RunShell) -> None:
+def test_a_model_is_quantized_for_the_target_from_scratch(make_sample: MakeSample, ptq: RunShell) -> None:
     folder = make_sample("cifar10_cnn")
     (folder / "my-npu.toml").write_text(EXAMPLE, encoding="utf-8")
     (command,) = re.findall(r"^(ptq quantize model\.pt .*my-npu\.toml)$", PAGE, re.MULTILINE)
-    result = shell(f"{command} --min sqnr_db=15", folder)
-    assert result.returncode == 0, result.stderr
+    result = ptq(f"{command} --min sqnr_db=15", folder)
+    assert result.returncode == 0, result.stdout
     assert "for my-npu" in result.stdout
     model = ir.from_proto(onnx.load(folder / "ptq-run" / "model.int8.onnx"))
     assert list(target_faults(model, load_target(str(folder / "my-npu.toml")))) == []
     assert model.metadata_props["ptq.target"] == "my-npu"
 
 
-def test_a_recipe_names_a_target_relative_to_its_folder(make_sample: MakeSample, shell: RunShell) -> None:
-    folder = make_sample("cifar10_cnn")
+def test_a_recipe_names_a_target_relative_to_its_folder(make_sample: MakeSample, ptq: RunShell) -> None:
+    folder = make_sample("spoken_digits_transformer")
     (folder / "targets").mkdir()
     (folder / "targets" / "own.toml").write_text(EXAMPLE, encoding="utf-8")
     recipe = folder / "ptq.toml"
     recipe.write_text(
         f'{recipe.read_text()}\n[quantization]\ntarget = "targets/own.toml"\n', encoding="utf-8"
     )
-    result = shell("ptq inspect model.pt --json", folder)
-    assert '"target": "my-npu"' in result.stdout, result.stderr
+    result = ptq("ptq inspect model.onnx --json", folder)
+    assert '"target": "my-npu"' in result.stdout, result.stdout
