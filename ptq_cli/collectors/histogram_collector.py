@@ -1,5 +1,7 @@
 """The histogram collector: all that the max collector keeps, and every value's bin."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -84,16 +86,8 @@ class HistogramCollector:
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
-        base = self._range.statistics()
         histogram, zeros = self._all()
-        return TensorStatistics(
-            count=base.count,
-            zeros=zeros,
-            minimum=base.minimum,
-            maximum=base.maximum,
-            channels=None,
-            histogram=histogram,
-        )
+        return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
     def _update_in_parts(self, bits: npt.NDArray[np.uint32]) -> bool:
         if not is_finite(*find_range(bits.view(np.int32))):

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -89,16 +90,8 @@ class TorchHistogramCollector:
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""
-        base = self._range.statistics()
         histogram, zeros = self._all()
-        return TensorStatistics(
-            count=base.count,
-            zeros=zeros,
-            minimum=base.minimum,
-            maximum=base.maximum,
-            channels=None,
-            histogram=histogram,
-        )
+        return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
         if max(top, self._top) < LEAST_TOP:
