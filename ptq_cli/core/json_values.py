@@ -7,12 +7,11 @@ agree with the fields, so that no file is accepted whose verdict contradicts its
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+from ptq_cli.core.decoding import decode_value
 from ptq_cli.core.errors import ReportError
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -79,66 +78,57 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         >>> decode(tuple[float, ...], [1, "inf"], "limits")
         (1.0, inf)
     """
-    if is_dataclass(kind):
-        return _decode_object(kind, value, where)
-    origin = get_origin(kind)
-    return (
-        _BY_ORIGIN[origin](kind, value, where) if origin in _BY_ORIGIN else _decode_scalar(kind, value, where)
-    )
+    return decode_value(kind, value, where, _JSON)
 
 
 def _keys(kind: type) -> list[str]:
     return [*(field.name for field in fields(kind)), *getattr(kind, "DERIVED", ())]
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+class _Json:
+    """Objects of JSON: every key is there."""
+
+    table = "an object"
+
+    def require_keys(self, kind: type, table: Mapping[str, Any], place: str) -> None:
+        keys, prefix = _keys(kind), f"{place}." if place else ""
+        for key in keys:
+            if key not in table:
+                raise ReportError(f"'{prefix}{key}' is missing", hint=_HINT)
+        for key in table:
+            if key not in keys:
+                raise ReportError(f"'{prefix}{key[:80]}' is not a key of this format version", hint=_HINT)
+
+    def require_agreement(self, made: Any, table: Mapping[str, Any], place: str) -> None:
+        for key in getattr(made, "DERIVED", ()):
+            found, expected = table[key], encode(getattr(made, key))
+            # In Python 1 == True, but in a report a count is not a truth value.
+            if found != expected or isinstance(found, bool) != isinstance(expected, bool):
+                shown = f"{place}.{key}" if place else key
+                raise ReportError(
+                    f"'{shown}' is {_show(found)}, but the rest of the report says {_show(expected)}",
+                    hint=_HINT,
+                )
+
+    def leaf(self, kind: Any, value: Any, place: str) -> Any:
+        if get_origin(kind) is Literal:
+            return _decode_literal(kind, value, place)
+        if get_origin(kind) is Annotated:
+            return _decode_annotated(kind, value, place)
+        return _decode_scalar(kind, value, place)
+
+    def list_of(self, _kind: Any) -> str:
+        return "a list"
+
+    def entry(self, place: str, index: int) -> str:
+        return f"{place}[{index}]"
+
+    def refusal(self, value: Any, wanted: str, place: str) -> ReportError:
+        found = f"'{place}'" if place else "the document"
+        return ReportError(f"{found} is {_show(value)}, expected {wanted}", hint=_HINT)
 
 
-def _decode_object(kind: Any, value: Any, where: str) -> Any:
-    _require(isinstance(value, dict), value, "an object", where)
-    prefix = f"{where}." if where else ""
-    keys = _keys(kind)
-    for key in keys:
-        if key not in value:
-            raise ReportError(f"'{prefix}{key}' is missing", hint=_HINT)
-    for key in value:
-        if key not in keys:
-            raise ReportError(f"'{prefix}{key[:80]}' is not a key of this format version", hint=_HINT)
-    hints = _hints(kind)
-    names = [field.name for field in fields(kind)]
-    result = kind(**{name: decode(hints[name], value[name], prefix + name) for name in names})
-    for key in getattr(kind, "DERIVED", ()):
-        expected = encode(getattr(result, key))
-        # In Python 1 == True, but in a report a count is not a truth value.
-        if value[key] != expected or isinstance(value[key], bool) != isinstance(expected, bool):
-            raise ReportError(
-                f"'{prefix}{key}' is {_show(value[key])}, but the rest of the report says {_show(expected)}",
-                hint=_HINT,
-            )
-    return result
-
-
-def _decode_tuple(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
-    _require(isinstance(value, list), value, "a list", where)
-    entry_kind = get_args(kind)[0]
-    return tuple(decode(entry_kind, entry, f"{where}[{index}]") for index, entry in enumerate(value))
-
-
-def _decode_dict(kind: Any, value: Any, where: str) -> dict[str, Any]:
-    _require(isinstance(value, dict), value, "an object", where)
-    entry_kind = get_args(kind)[1]
-    return {
-        _decode_scalar(str, key, where): decode(entry_kind, value[key], f"{where}.{key}") for key in value
-    }
-
-
-def _decode_optional(kind: Any, value: Any, where: str) -> Any:
-    if value is None:
-        return None
-    (inner,) = (member for member in get_args(kind) if member is not NoneType)
-    return decode(inner, value, where)
+_JSON = _Json()
 
 
 def _decode_literal(kind: Any, value: Any, where: str) -> Any:
@@ -156,16 +146,6 @@ def _decode_annotated(kind: Any, value: Any, where: str) -> Any:
         if refusal := rule.refusal(result):
             raise ReportError(f"'{where}' {refusal}", hint=_HINT)
     return result
-
-
-_BY_ORIGIN: dict[Any, Callable[[Any, Any, str], Any]] = {
-    tuple: _decode_tuple,
-    dict: _decode_dict,
-    UnionType: _decode_optional,
-    Union: _decode_optional,  # what `Annotated[...] | None` becomes
-    Literal: _decode_literal,
-    Annotated: _decode_annotated,
-}
 
 
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
@@ -197,8 +177,7 @@ def _decode_float(value: Any, where: str) -> float:
 
 def _require(fits: bool, value: Any, wanted: str, where: str) -> None:
     if not fits:
-        place = f"'{where}'" if where else "the document"
-        raise ReportError(f"{place} is {_show(value)}, expected {wanted}", hint=_HINT)
+        raise _JSON.refusal(value, wanted, where)
 
 
 def _show(value: Any) -> str:

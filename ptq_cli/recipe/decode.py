@@ -1,11 +1,11 @@
 """Tables of plain values become settings, strictly: an unknown key or a wrong type is an error."""
 
-import dataclasses
 import sys
-import typing
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
+from ptq_cli.core.decoding import decode_value
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean
 from ptq_cli.recipe.schema import Recipe
 
@@ -59,75 +59,68 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
     return result
 
 
-def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str, prefix: str = "") -> Settings:
+def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str) -> Settings:
     """Return the dataclass that a table describes; what it leaves out has its default.
 
     Args:
         kind: the dataclass; its type hints say what each key may hold.
         table: the values by name.
         where: the file's name, for messages.
-        prefix: the section the table stands in, with a dot at its end.
 
     Raises:
         RecipeKeyError: a key that the dataclass does not have.
         RecipeValueError: a value of the wrong type, or a key without default is missing.
     """
-    hints = typing.get_type_hints(kind)
-    known = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for key in table:
-        if key not in known:
-            section = f"[{prefix.rstrip('.')}]" if prefix else "the top level"
-            raise RecipeKeyError(
-                f"{where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
-                hint=f"{section} has: {', '.join(known)}",
-            )
-    values = {}
-    for key, value in table.items():
-        values[key] = _decode_value(hints[key], value, f"{prefix}{key}", where)
-    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
-        # An empty path would be resolved to the recipe's folder, and read as one of images.
-        if item.metadata.get("location") and values.get(item.name) == "":
-            raise _wrong_type(f"{prefix}{item.name}", "", "a path", where)
-        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        if required and item.name not in values:
-            raise RecipeValueError(f"{where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'")
-    return kind(**values)
+    decoded: Settings = decode_value(kind, table, "", _Toml(where))
+    return decoded
 
 
-def _decode_value(kind: Any, value: Any, name: str, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise _wrong_type(name, value, TABLE[0], where)
-        return decode_table(typing.cast(type[Any], kind), value, where, f"{name}.")
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list:
-        if not isinstance(value, list):
-            raise _wrong_type(name, value, _words(kind), where)
-        return [_decode_value(arguments[0], item, name, where) for item in value]
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise _wrong_type(name, value, TABLE[0], where)
-        return {
-            # What a metric of the user's is given, it alone knows.
-            key: item if arguments[1] is Any else _decode_value(arguments[1], item, f"{name}.{key}", where)
-            for key, item in value.items()
-        }
-    if origin is not None:  # Only X | None and number | string are left.
-        is_other = isinstance(value, arguments[1])
-        return value if is_other else _decode_value(arguments[0], value, name, where)
-    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise _wrong_type(name, value, _words(kind), where)
-    return value
+@dataclass(frozen=True)
+class _Toml:
+    """Tables of TOML: what is left out has its default."""
 
+    where: str
+    table: str = TABLE[0]
 
-def _words(kind: Any) -> str:
-    arguments = typing.get_args(kind)
-    return f"a list of {WORDS.get(arguments[0], TABLE)[1]}" if arguments else WORDS[kind][0]
+    def require_keys(self, kind: type, table: Mapping[str, Any], place: str) -> None:
+        known, prefix = [item.name for item in fields(kind)], f"{place}." if place else ""
+        for key in table:
+            if key not in known:
+                section = f"[{place}]" if place else "the top level"
+                raise RecipeKeyError(
+                    f"{self.where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
+                    hint=f"{section} has: {', '.join(known)}",
+                )
+        for item in fields(kind):
+            # An empty path would be resolved to the recipe's folder, and read as one of images.
+            if item.metadata.get("location") and table.get(item.name) == "":
+                raise self.refusal("", "a path", prefix + item.name)
+            required = item.default is MISSING and item.default_factory is MISSING
+            if required and item.name not in table:
+                raise RecipeValueError(
+                    f"{self.where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'"
+                )
 
+    def require_agreement(self, made: Any, table: Mapping[str, Any], place: str) -> None:
+        """Nothing in a table is derived from the rest of it."""
 
-def _wrong_type(name: str, value: object, wanted: str, where: str) -> RecipeValueError:
-    return RecipeValueError(
-        f"{where}: '{name}' is {value!r:.80}, expected {wanted}", hint=f"correct '{name}'"
-    )
+    def leaf(self, kind: Any, value: Any, place: str) -> Any:
+        # What a metric of the user's is given, it alone knows.
+        if kind is Any:
+            return value
+        if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
+            return float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.refusal(value, WORDS[kind][0], place)
+        return value
+
+    def list_of(self, kind: Any) -> str:
+        return f"a list of {WORDS.get(kind, TABLE)[1]}"
+
+    def entry(self, place: str, _index: int) -> str:
+        return place
+
+    def refusal(self, value: Any, wanted: str, place: str) -> RecipeValueError:
+        return RecipeValueError(
+            f"{self.where}: '{place}' is {value!r:.80}, expected {wanted}", hint=f"correct '{place}'"
+        )
