@@ -26,7 +26,7 @@ MOVE = {
     "max_pool_with_indices": Case(
         graph=image("a, i = MaxPool<kernel_shape=[2,2]>(c)", output="float[] y, int64[] i"),
         integer="c y",
-        floats={"a": "its second output 'i' is read too"},
+        floats={"a": "its second output 'i' is used too"},
     ),
     "relu_max_pool": Case(
         graph=image("r = Relu(c)\n a = MaxPool<kernel_shape=[2,2]>(r)"), integer="c r a y", shared={"a": "r"}
