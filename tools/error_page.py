@@ -12,13 +12,13 @@ HELP = Path(__file__).parent / "errors.toml"
 INTRODUCTION = """\
 # Errors
 
-An error that is the input's fault ends a command with exit status 2 and two lines on stderr: the code with
-what is wrong, what was found and what was wanted; then a hint. The codes are stable. In Python the same
-error is an exception below `ptq_cli.PtqError` with `code`, `message` and `hint`. `--debug` shows the
-traceback too.
+If the input is wrong, a command ends with exit status 2 and prints two lines on stderr. The first has the
+code and says what is wrong: what was found and what was expected. The second is a hint. The codes are
+stable. In Python the same error is a subclass of `ptq_cli.PtqError` with `code`, `message` and `hint`.
+`--debug` also shows the traceback.
 
-Two more endings are no errors of this kind. Exit status 3 says that a limit was missed. Exit status 1 says
-`bug in ptq`: run the command again with `--debug` and report what it prints.
+There are two other exit statuses. Exit status 3 means that a gate failed. Exit status 1 with `bug in ptq`
+means that the error is in ptq itself: run the command again with `--debug`, and report what it prints.
 """
 
 

@@ -46,10 +46,10 @@ is relative to the recipe's folder; a path in a flag is relative to the current 
 directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`.
 """
 WORDS = {
-    str: ("text", "texts"),
+    str: ("string", "strings"),
     int: ("whole number", "whole numbers"),
     float: ("number", "numbers"),
-    bool: ("true or false", "truth values"),
+    bool: ("true or false", "booleans"),
     Any: ("value", "values"),
 }
 """Singular and plural."""
@@ -71,7 +71,7 @@ def _section(name: str, kind: Any) -> str:
         (kind,) = typing.get_args(kind)
         title = f"[[{name}]]"
     if not isinstance(kind, type) or not is_dataclass(kind):
-        raise TypeError(f"[{name}] is no section")
+        raise TypeError(f"[{name}] is not a section")
     summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
     meanings, hints = attribute_texts(kind), typing.get_type_hints(kind)
     rows = [
@@ -137,7 +137,7 @@ def type_section(kind: Any) -> str:
 
 def _default(item: "Field[Any]") -> str:
     if item.default is MISSING and item.default_factory is MISSING:
-        return "wanted"
+        return "required"
     value = item.default_factory() if item.default_factory is not MISSING else item.default
     if value is None:
         return "none"
@@ -183,8 +183,8 @@ def _quantizers() -> str:
         table(["quantizer", "for weights"], summaries),
         table(["quantizer", "section", "parameter", "default", "meaning"], rows),
         "\n".join(refusals),
-        "Nothing here changes what a calibration collects: `ptq export` takes any quantizer from the same\n"
-        "calibration.",
+        "None of these settings changes what a calibration collects: `ptq export` can use any of them\n"
+        "with the same calibration.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -214,7 +214,10 @@ def _names() -> str:
         ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
         ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}, or code; see [metrics.md](metrics.md)"),
-        ("`gate.max_drop`", f"{_listed(LABEL_METRICS)}, or a name of your own: what both models have"),
+        (
+            "`gate.max_drop`",
+            f"{_listed(LABEL_METRICS)}, or the name of your own metric, if both models have it",
+        ),
         ("`gate.max_regression`", _listed((*LABEL_METRICS, *PAIR_METRICS))),
         ("`gate.min`", _listed((*LABEL_METRICS, *floors))),
     ]
@@ -249,6 +252,6 @@ def _presets() -> str:
 def _defaults() -> str:
     text = recipe_to_toml(Recipe(), Path()).strip()
     return (
-        "## All defaults\n\nAs `recipe.toml` would show them; a setting without a default is left out.\n\n"
+        "## All defaults\n\nThe defaults as in `recipe.toml`, without settings that have no default.\n\n"
         f"```toml\n{text}\n```\n"
     )

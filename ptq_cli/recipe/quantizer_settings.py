@@ -187,7 +187,7 @@ FAMILY_SETTINGS: Mapping[str, FamilySettings] = {
     "dorefa": FamilySettings(
         DorefaWeights,
         None,
-        "its levels leave out 0, so that no QuantizeLinear computes them",
+        "0 is not one of its levels, so QuantizeLinear cannot compute them",
     ),
     "step": FamilySettings(StepWeights, StepActivations),
     "centers": FamilySettings(

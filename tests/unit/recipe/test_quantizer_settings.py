@@ -91,7 +91,7 @@ REFUSED = {
     "dorefa of activations": (
         {"activations": {"quantizer": "dorefa"}},
         RecipeValueError,
-        "its levels leave out 0",
+        "0 is not one of its levels",
     ),
     "a point of scaled activations": (
         {"activations": {"integer": 3}},
