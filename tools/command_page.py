@@ -25,16 +25,19 @@ Results go to stdout, everything else to stderr: progress, notes, warnings, the 
   status stay the same. It can be combined with `--json`.
 - `--debug` adds the traceback to an error.
 
-`--quiet` and `--debug` may stand before or after the command.
+`--quiet` and `--debug` can be given before or after the command.
+
+Tables fit the terminal, or the width in `COLUMNS`. On a narrow terminal, a table has fewer columns, or each
+name has a line of its own; numbers and words are never split. Lines in a pipe are not wrapped.
 
 ## Exit status
 
 | status | meaning |
 | --- | --- |
-| 0 | done; with a limit: every limit is held |
+| 0 | done; if limits were set, all of them passed |
 | 1 | a bug in ptq |
 | 2 | usage, recipe or input error: one line with a [code](errors.md), and a hint |
-| 3 | a limit is missed: the gate is closed |
+| 3 | a limit failed |
 | 130 | interrupted; earlier outputs are unchanged |
 """
 PARAMETER_NAMES = {"minimum": "min"}

@@ -33,7 +33,7 @@ def calibrate(
     Args:
         model: a state dict (with ``arch``), .pt2, TorchScript, ONNX; None takes it from the recipe.
         run: the run directory.
-        recipe: a recipe file; ``./ptq.toml`` lies beneath it.
+        recipe: a recipe file; overrides ``./ptq.toml``.
         preset: the preset beneath both.
         shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` puts them together.
         restart: begin anew where an earlier calibration of the same could be continued.

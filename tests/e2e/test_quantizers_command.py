@@ -121,7 +121,12 @@ REFUSED = {
     "a value": ("show scaled --bits 17", "PTQ-RECIPE-003", "wants 2 to 16", "--help lists"),
     "a text": ("show scaled --bits x", "PTQ-USAGE-001", "'x' is not a valid int", "--help to see"),
     "no family": ("show", "PTQ-USAGE-001", "missing argument 'FAMILY'", "--help to see"),
-    "a command": ("shwo", "PTQ-USAGE-001", "no such command 'shwo'", "--help to see"),
+    "a command": (
+        "shwo",
+        "PTQ-USAGE-001",
+        "ptq quantizers has no command 'shwo' (did you mean 'show'?)",
+        "--help to see",
+    ),
     "json too early": ("--json show step", "PTQ-USAGE-001", "--json comes after", "show FAMILY --json"),
     "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither", "--plot"),
     "a folder": ("show step --plot no/x.png/x.png", "PTQ-FILE-002", "cannot write", ""),
