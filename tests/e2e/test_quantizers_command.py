@@ -125,7 +125,7 @@ REFUSED = {
         "shwo",
         "PTQ-USAGE-001",
         "ptq quantizers has no command 'shwo' (did you mean 'show'?)",
-        "--help to see",
+        "ptq quantizers --help describes them",
     ),
     "json too early": ("--json show step", "PTQ-USAGE-001", "--json comes after", "show FAMILY --json"),
     "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither", "--plot"),
