@@ -1,6 +1,5 @@
-"""The Python API: the verbs with typed arguments, one function each.
+"""The Python API: one function with typed arguments for each command.
 
-``stages`` calibrate, export and evaluate; ``views`` look at what there is; ``proofs`` prove and measure
-files.
-The commands are thin over the same functions of ``pipeline``.
+``stages`` calibrate, export and evaluate; ``views`` show what a model, a calibration or a report contains;
+``proofs`` verify and measure files. The commands call the same functions of ``pipeline``.
 """

@@ -1,4 +1,4 @@
-"""What is proven and measured of files, from Python: ``verify`` and ``bench``."""
+"""Proofs and measurements of model files, from Python: ``verify`` and ``bench``."""
 
 from pathlib import Path
 from typing import Unpack
@@ -23,18 +23,18 @@ def verify(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> Verification:
-    """Return what of a quantized model runs as integers, and what of it breaks its target's rules.
+    """Return which operators of a quantized model run in integers, and what breaks its target's rules.
 
-    Nothing is raised for a broken rule or a share that is missed: look at ``result.verdict``.
+    A broken rule or a share that is too small raises nothing: see ``result.verdict``.
 
     Args:
-        model: any ONNX file with Q/DQ; None for the run's.
+        model: any ONNX file with Q/DQ; None for the one in the run directory.
         run: the run directory.
         min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
-        random_inputs: compare outputs on made-up inputs where there are no data.
+        random_inputs: compare outputs on generated inputs if there are no data.
         recipe: a recipe file.
-        preset: the preset beneath it.
-        progress: is told what is done.
+        preset: a preset, which the recipe file overrides.
+        progress: is called as the work proceeds.
         settings: ``target``, ``data``, ``threads`` and others.
 
     Raises:
@@ -60,17 +60,17 @@ def bench(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> BenchResult:
-    """Return how long models take that take turns, with the ratios to the first.
+    """Return the latency of models that take turns, with the ratios to the first model.
 
     Args:
-        models: ONNX files with the same inputs; none for the run's two.
+        models: ONNX files with the same inputs; none for the two in the run directory.
         run: the run directory.
-        batch: samples a run; None for one, or as many as the models fix.
-        seconds: how long to measure, about.
+        batch: samples per run; None for one, or for the batch size that the models fix.
+        seconds: about how long to measure.
         runs: how many runs of each model to count, instead of ``seconds``.
         recipe: a recipe file.
-        preset: the preset beneath it.
-        progress: is told after each turn.
+        preset: a preset, which the recipe file overrides.
+        progress: is called after each turn.
         settings: ``data``, ``input_shape``, ``threads`` and others.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the verbs of the API are given, as the request that the commands make of flags."""
+"""The arguments of an API function as the request that the commands make from options."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PathLike = str | Path
 def request_of(
     settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
 ) -> Request:
-    """Return a request with settings by the names of their flags."""
+    """Return a request with settings by the names of their options."""
     return Request(
         settings=dict(settings),
         model=Path(model) if model is not None else None,
@@ -21,5 +21,5 @@ def request_of(
 
 
 def as_path(path: PathLike | None) -> Path | None:
-    """Return a path, or None where there is none."""
+    """Return a path, or None if there is none."""
     return Path(path) if path is not None else None

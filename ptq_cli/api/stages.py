@@ -33,15 +33,15 @@ def calibrate(
     Args:
         model: a state dict (with ``arch``), .pt2, TorchScript, ONNX; None takes it from the recipe.
         run: the run directory.
-        recipe: a recipe file; overrides ``./ptq.toml``.
-        preset: the preset beneath both.
-        shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` puts them together.
-        restart: begin anew where an earlier calibration of the same could be continued.
+        recipe: a recipe file, which overrides ``./ptq.toml``.
+        preset: a preset, which both files override.
+        shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` combines them.
+        restart: start from the beginning even if an earlier calibration could be continued.
         progress: is called after each batch.
         settings: any setting of the recipe, by the name of its flag.
 
     Raises:
-        PtqError: the recipe, the model or the data cannot be used. Nothing but checkpoints was written then.
+        PtqError: the recipe, the model or the data cannot be used; then only checkpoints were written.
 
     Example:
         >>> result = calibrate("model.pt", arch="model.py:build", data="calib.npz")  # doctest: +SKIP
@@ -53,15 +53,15 @@ def calibrate(
 
 
 def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -> MergeResult:
-    """Put the runs of several shards together: the same bytes as one calibration of the whole set.
+    """Combine the runs of several shards into the same bytes as one calibration of the whole set.
 
     Args:
         runs: run directories that ``calibrate`` wrote with ``shard``, in any order.
         run: the run directory of the result.
-        partial: allow shards to be missing; the result is then a part as well.
+        partial: allow shards to be missing; the result can then be merged with further shards.
 
     Raises:
-        PtqError: the runs are no shards of one calibration, overlap, or leave a shard out.
+        PtqError: the runs are not shards of one calibration, overlap, or a shard is missing.
     """
     return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
 
@@ -78,11 +78,11 @@ def export(
 
     Args:
         run: the run directory of the calibration.
-        output: where to; None for ``model.int8.onnx`` in the run directory.
+        output: the output file; None for ``model.int8.onnx`` in the run directory.
         recipe: a recipe file.
-        preset: the preset beneath it.
-        settings: ``amax`` and ``percentile`` may change from call to call; what the statistics depend on
-            must be as it was.
+        preset: a preset, which the recipe file overrides.
+        settings: ``amax`` and ``percentile`` may change from call to call; settings that the statistics
+            depend on must be the same as in the calibration.
 
     Raises:
         PtqError: nothing was calibrated, or the calibration does not fit.
@@ -104,15 +104,15 @@ def evaluate(
 ) -> EvaluationResult:
     """Compare the float and the quantized model on the evaluation set, and write the report.
 
-    A missed limit raises nothing: look at ``result.report.verdict``.
+    A failed gate raises nothing: see ``result.report.verdict``.
 
     Args:
-        quantized_model: the model to judge; None for the one in the run directory.
+        quantized_model: the model to evaluate; None for the one in the run directory.
         run: the run directory.
         recipe: a recipe file.
-        preset: the preset beneath it.
-        restart: begin anew where an earlier evaluation of the same could be continued.
-        thumbnails: show pictures that change their class in ``report.html``.
+        preset: a preset, which the recipe file overrides.
+        restart: start from the beginning even if an earlier evaluation could be continued.
+        thumbnails: show images whose class changes in ``report.html``.
         progress: is called after each batch.
         settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
 
@@ -139,17 +139,17 @@ def quantize(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> QuantizationResult:
-    """Calibrate, export and, where a limit is set, evaluate; all files are written at the end, or none.
+    """Calibrate, export and, if a limit is set, evaluate; all files are written at the end, or none.
 
     Args:
         model: as for ``calibrate``.
         run: the run directory.
-        output: where the quantized model goes.
+        output: file of the quantized model.
         evaluate: whether to evaluate; None evaluates if a limit is set.
-        restart: begin anew where an earlier calibration of the same could be continued.
+        restart: start from the beginning even if an earlier calibration could be continued.
         thumbnails: as for ``evaluate``.
         recipe: a recipe file.
-        preset: the preset beneath it.
+        preset: a preset, which the recipe file overrides.
         progress: is called after each batch.
         settings: any setting of the recipe, by the name of its flag.
 
@@ -177,13 +177,13 @@ def prepare(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> PrepareResult:
-    """Write the float ONNX graph that would be measured, and return what was done to make it.
+    """Write the float ONNX graph that calibration would measure, and return how it was made.
 
     Args:
         model: as for ``calibrate``.
-        output: where to.
+        output: the output file.
         recipe: a recipe file.
-        preset: the preset beneath it.
+        preset: a preset, which the recipe file overrides.
         settings: ``arch``, ``data`` or ``input_shape`` and others.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Looking at what there is, from Python: a model, a calibration, a tensor, a quantized model, reports."""
+"""Views from Python: of a model, a calibration, a tensor, a quantized model, reports."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,12 +26,12 @@ def show_calibration(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> CalibrationView:
-    """Return what was measured of every tensor, and what each amax method makes of it.
+    """Return the statistics of every tensor, and the range that each amax method chooses from them.
 
     Args:
         run: the run directory of the calibration.
         recipe: a recipe file.
-        preset: the preset beneath it.
+        preset: a preset, which the recipe file overrides.
         settings: ``amax``, ``percentile`` and others of the methods.
 
     Raises:
@@ -54,7 +54,7 @@ def explain(
         tensor: its name, or that of the layer that computes it.
         run: the run directory of the calibration.
         recipe: a recipe file.
-        preset: the preset beneath it.
+        preset: a preset, which the recipe file overrides.
         settings: as for ``show_calibration``.
 
     Raises:
@@ -78,12 +78,12 @@ def analyze(
     """Measure what each quantized tensor and each layer costs, and write ``analysis.json``.
 
     Args:
-        quantized_model: the model to look at; None for the one in the run directory.
+        quantized_model: the model to analyze; None for the one in the run directory.
         run: the run directory.
         recipe: a recipe file.
-        preset: the preset beneath it.
-        layers: patterns of the layers whose sensitivity is wanted; none for all.
-        sensitivity: False for the tensors alone, which takes two forward passes.
+        preset: a preset, which the recipe file overrides.
+        layers: patterns of the layers whose sensitivity to measure; none for all.
+        sensitivity: False for the tensors only, which takes two forward passes.
         rank_by: ``"sqnr"`` of the output, or ``"metric"``.
         progress: is called after each piece of a batch.
         settings: ``eval_data``, ``eval_samples`` (256 without one), ``metric`` and others.
@@ -98,7 +98,7 @@ def analyze(
 
 
 def compare(before: PathLike, after: PathLike) -> ReportChanges:
-    """Return what changed from one ``report.json`` to another: metrics, size, settings, layers.
+    """Return the differences between two ``report.json``: metrics, size, settings, layers.
 
     Args:
         before: the earlier report.
@@ -111,7 +111,7 @@ def compare(before: PathLike, after: PathLike) -> ReportChanges:
 
 
 def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
-    """Write ``report.html`` again from what a run directory holds; no model is run.
+    """Write ``report.html`` again from a run directory; no model is run.
 
     Args:
         run: the run directory of the evaluation.
@@ -129,12 +129,12 @@ def inspect(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> Inspection:
-    """Return the model's layers: what would be quantized, what not, and why.
+    """Return the model's layers: which would be quantized, which would not, and why.
 
     Args:
         model: as for ``calibrate``.
         recipe: a recipe file.
-        preset: the preset beneath it.
+        preset: a preset, which the recipe file overrides.
         settings: ``arch``, ``data`` or ``input_shape``, ``target`` and others.
 
     Raises:

@@ -1,7 +1,7 @@
 """The analysis: where the quantized model loses accuracy, and what to try. Format version 1.
 
-The dataclasses are the format: ``docs/analysis.schema.json`` is made from them. Whoever adds or changes a key
-raises ``FORMAT_VERSION``.
+The dataclasses are the format: ``docs/analysis.schema.json`` is generated from them. A change that adds or
+changes a key must raise ``FORMAT_VERSION``.
 """
 
 import json
@@ -41,12 +41,12 @@ class AnalyzedModels:
 
 @dataclass(frozen=True)
 class Samples:
-    """What both models were run on.
+    """The samples that both models were run on.
 
     Attributes:
-        source: the data as the user named it.
+        source: the data as the user gave it.
         count: how many samples both models saw.
-        data_digest: of those samples.
+        data_digest: digest of those samples.
     """
 
     source: str
@@ -56,15 +56,15 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSummary:
-    """The metric that the sensitivity is of, and what the two whole models have.
+    """The metric that the sensitivity is measured with, and its values for the two whole models.
 
     Attributes:
-        name: such as ``top1``.
+        name: its name, such as ``top1``.
         unit: ``share``, ``decibel`` or ``number``.
-        needs_labels: whether it judges one model by labels, or compares two models.
+        needs_labels: whether it compares one model with labels, or two models with each other.
         higher_is_better: false for errors.
-        float_value: the float model's; null for one that compares two models.
-        quantized_value: the quantized model's.
+        float_value: value of the float model; null for a metric that compares two models.
+        quantized_value: value of the quantized model.
         sqnr_db: SQNR of the quantized model's output that the metric reads. Decibels.
     """
 
@@ -79,12 +79,12 @@ class MetricSummary:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the analysis took.
+    """The work that the analysis took.
 
     Attributes:
-        variants: how many models with one layer changed were judged.
-        forward_passes: the work of all of it, in forward passes of one whole model over the samples, where a
-            layer weighs as much as it has multiply-accumulates.
+        variants: how many models with one layer changed were evaluated.
+        forward_passes: all the work, in forward passes of one whole model over the samples, with layers
+            weighted by their multiply-accumulates.
     """
 
     variants: Annotated[int, AtLeast(0)]
@@ -98,18 +98,18 @@ class LayerAnalysis:
     Attributes:
         name: the node's name.
         op: its operator, such as ``Conv``.
-        integer: whether it computes on integers.
+        integer: whether it computes in integers.
         reason: why it stays float, or what it is part of; empty for an integer operator of its own.
-        multiply_accumulates: of one sample; null where that is not known.
-        output: name of the tensor that it makes, as the two ratios below are of it.
-        sqnr_accumulated_db: of its output, as the quantized model runs; null where the output is not seen in
+        multiply_accumulates: number for one sample; null if that is not known.
+        output: name of the tensor that it computes; the two ratios below are about it.
+        sqnr_accumulated_db: SQNR of its output with the whole model quantized; null if the output is not in
             both models. Decibels.
-        sqnr_isolated_db: of its output's quantization alone; null where the output is not quantized.
-        sensitivity: what its quantization does to the model's output; null for a layer without one, and where
-            it was not asked for.
+        sqnr_isolated_db: SQNR of its output with only the output quantized; null if it is not quantized.
+        sensitivity: the effect of its quantization on the model's output; null for a layer without
+            quantization, and if it was not requested.
         cause: why it loses more than others, or empty.
         finding: the cause in words, with its numbers; empty without one.
-        remedy: flags to try, as they can be pasted behind ``ptq export``; empty without one.
+        remedy: options to try, which can be pasted after ``ptq export``; empty without one.
     """
 
     name: str
@@ -128,17 +128,17 @@ class LayerAnalysis:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Everything that was found out about where a quantized model loses.
+    """Where a quantized model loses accuracy.
 
     Attributes:
-        created: when, in UTC; the only value that differs between two runs on the same input.
-        versions: of ptq and of the libraries that took part, by name.
+        created: time in UTC; the only value that differs between two runs on the same input.
+        versions: versions of ptq and of the libraries that it used, by name.
         models: the two files.
-        target: whose rules placed the quantization.
-        samples: what it was measured on.
-        metric: what the sensitivity is of; null without sensitivities.
-        order: what the layers' ranks are by.
-        cost: how much work it was.
+        target: the target whose rules placed the quantization.
+        samples: the samples that it was measured on.
+        metric: the metric of the sensitivity; null without sensitivities.
+        order: what the layers are ranked by.
+        cost: how much work it took.
         tensors: each quantized tensor, in the order of the graph.
         layers: each layer, in the order of the graph.
     """
@@ -155,7 +155,7 @@ class Analysis:
     layers: tuple[LayerAnalysis, ...]
 
     def ranked(self) -> tuple[LayerAnalysis, ...]:
-        """Return the layers that have a sensitivity, the one that costs most first."""
+        """Return the layers that have a sensitivity, the costliest first."""
         return tuple(
             layer
             for _, layer in sorted(
@@ -169,8 +169,8 @@ def analysis_to_json(analysis: Analysis) -> str:
     """Return the analysis as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
 
     Edge case:
-        inf, -inf and NaN are the texts ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from a
-        model cannot steer the terminal that shows the file.
+        inf, -inf and NaN are the strings ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from
+        a model cannot control the terminal that shows the file.
     """
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, **encode(analysis)}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
@@ -181,7 +181,7 @@ def read_analysis(path: Path) -> Analysis:
 
     Raises:
         InputFileError: the file is missing or unreadable.
-        AnalysisError: it is damaged, no analysis, of another format version, or a value does not fit.
+        AnalysisError: it is damaged, not an analysis, has a different format version, or an invalid value.
     """
     content = require_file(path, "analysis").read_bytes()
     try:
@@ -194,7 +194,7 @@ def parse_analysis(content: bytes) -> Analysis:
     """Return the analysis that ``analysis_to_json`` wrote as ``content``.
 
     Raises:
-        AnalysisError: it is damaged, no analysis, of another format version, or a value does not fit.
+        AnalysisError: it is damaged, not an analysis, has a different format version, or an invalid value.
 
     Example:
         >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 2}')

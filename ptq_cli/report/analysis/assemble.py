@@ -1,4 +1,4 @@
-"""From what was measured to the analysis: a row for each tensor and each layer, with causes and ranks."""
+"""Turns measurements into the analysis: a row per tensor and per layer, with causes and ranks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +35,9 @@ def activation_rows(
 
     Args:
         twins: both models.
-        measured: what samples showed.
-        better: returns which amax method would be better for a tensor; asked of bad ones alone.
-        histograms: the calibration kept them.
+        measured: what was measured on the samples.
+        better: returns which amax method would be better for a tensor; called only for bad ones.
+        histograms: whether the calibration kept them.
     """
     makers = {value.name: node.op_type for node in twins.float_model.graph for value in node.outputs}
     for name, pair in twins.pairs.items():
@@ -88,13 +88,13 @@ def constant_rows(twins: TwinGraphs, better: Callable[[ConstantValues], str]) ->
 
     Args:
         twins: both models.
-        better: returns which amax method would be better for a weight; asked of bad ones alone.
+        better: returns which amax method would be better for a weight; called only for bad ones.
     """
     biases = (item for item in twins.constants if item.stored.dtype == ir.DataType.INT32)
     biased = {constant.node.name or "": constant for constant in biases}
     seen: dict[tuple[str, ir.Value], list[QuantizedConstant]] = {}
     for constant in twins.constants:
-        # Layers that store one constant in the same way share what is stored.
+        # Layers that store one constant in the same way share the stored constant.
         seen.setdefault((constant.tensor, constant.stored), []).append(constant)
     for constants in seen.values():
         first = constants[0]
@@ -220,7 +220,7 @@ def layer_rows(
 def _findings_around(
     layer: LayerEntry, output: str, tensors: Sequence[TensorAnalysis]
 ) -> list[tuple[float, str, Finding]]:
-    """Return what was found of the tensors that a layer reads and makes."""
+    """Return the findings for the tensors that a layer reads and computes."""
     return [
         (item.sqnr_isolated_db, item.name, Finding(item.cause, item.finding, item.remedy))
         for item in tensors

@@ -1,4 +1,4 @@
-"""Whether another amax method gives a tensor a better range: asked of the numbers before it is proposed."""
+"""Whether another amax method gives a tensor a better range, computed before it is proposed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ptq_cli.recipe.schema import AmaxSettings
 from ptq_cli.report.analysis.sums import NoiseSums
 
 GAIN_DB = 1.0
-"""What another method must gain before it is worth a try."""
+"""Least gain in dB for which another method is proposed."""
 
 
 def better_activation_method(
@@ -27,9 +27,9 @@ def better_activation_method(
     """Return the amax method whose range the calibration expects to be best; empty if none gains enough.
 
     Args:
-        statistics: of the tensor; without a histogram nothing can be told.
-        parameters: that it is quantized with now; per tensor.
-        settings: of the methods.
+        statistics: the tensor's statistics; without a histogram no method can be compared.
+        parameters: its present quantization parameters; per tensor.
+        settings: settings of the methods.
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -54,10 +54,10 @@ def better_activation_method(
 
 
 def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
-    """Return the amax method that loses least of a weight; empty if none gains enough, and in 4 bits.
+    """Return the amax method with the smallest error for a weight; empty if none gains enough, and in 4 bits.
 
     Edge case:
-        Scales of blocks, and zero points, are not those of these methods: nothing is told of them.
+        Empty for scales of blocks and for zero points, which these methods do not choose.
     """
     grid = weight.grid
     if grid is None or grid.block_size or weight.dtype != "int8":

@@ -1,4 +1,4 @@
-"""Why a tensor or a layer loses more than others, read from its numbers, and which flags are worth a try."""
+"""Why a tensor or a layer loses more than others, from its numbers, and which options to try."""
 
 import shlex
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from ptq_cli.report.analysis.tensor_rows import Cause
 
 GOOD_DB = 30.0
-"""A tensor above this SQNR, about 5 bits of a well used range, is left in peace."""
+"""A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""
 MOST = 0.5
-"""Share of the noise that makes clipping its cause; share of the range below which outliers have most."""
+"""Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
 IMBALANCED = 4.0
-"""Times a channel's range is above the median's before one scale for both costs two bits."""
+"""Ratio of a channel's range to the median's at which a shared scale costs two bits."""
 FEW = 128
-"""Values below which the integers themselves are the cause: 7 bits have 128."""
+"""Number of integer values below which the format itself is the cause: 7 bits have 128."""
 GAIN_DB = 1.0
-"""What the output's SQNR must gain before leaving a layer float is proposed."""
+"""Least gain of the output's SQNR for which leaving a layer in float is proposed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause with what to say and to try of it; all empty where nothing stands out."""
+    """A cause, its description and what to try; all empty if there is no cause."""
 
     cause: Cause = ""
     finding: str = ""
@@ -32,11 +32,11 @@ class Use:
     """How an activation or a weight uses its integers.
 
     Attributes:
-        sqnr_db: of its quantization alone.
-        clip_share: share of its noise that comes of values outside the range.
+        sqnr_db: SQNR of its own quantization.
+        clip_share: share of its noise that comes from values outside the range.
         clipped: share of such values.
-        used: share of the range that the middle 99.9 % of the values occupy; None where that is not known.
-        imbalance: largest magnitude of a channel over the median channel's, where one scale serves all;
+        used: share of the range that the middle 99.9 % of the values occupy; None if that is not known.
+        imbalance: largest magnitude of a channel divided by the median channel's, if all share a scale;
             otherwise None.
         levels: how many values an integer can have; 0 for a codebook.
         readers: the layers that read it.
@@ -54,11 +54,11 @@ class Use:
 
 
 def activation_finding(use: Use, *, histograms: bool) -> Finding:
-    """Return why an activation loses much, if it does.
+    """Return why an activation loses a lot, if it does.
 
     Args:
-        use: of its integers.
-        histograms: the calibration kept them, so that what other methods make of it is known.
+        use: how it uses its integers.
+        histograms: whether the calibration kept them, so that other methods can be compared.
 
     Example:
         >>> use = Use(
@@ -99,12 +99,12 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
 
 
 def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
-    """Return why a weight loses much, if it does.
+    """Return why a weight loses a lot, if it does.
 
     Args:
-        use: of its integers.
-        widened: share of the channels whose scale followed a large bias.
-        quantizer: of a weight whose values are looked up.
+        use: how it uses its integers.
+        widened: share of the channels whose scale was widened for a large bias.
+        quantizer: the quantizer of a weight whose values are looked up.
 
     Example:
         >>> use = Use(
@@ -115,7 +115,7 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     """
     if use.sqnr_db >= GOOD_DB:
         return Finding()
-    if widened:  # Before the steps: it is why they are few.
+    if widened:  # Checked before the number of steps, which it makes small.
         text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
         return Finding("bias overflow", text, exclude(use.readers))
     few = _few_steps(use, quantizer)
@@ -133,13 +133,13 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
 def layer_finding(
     name: str, tensors: Sequence[tuple[float, str, Finding]], *, not_fused: str, gain_db: float | None
 ) -> Finding:
-    """Return why a layer loses much, from the tensors that it reads and makes.
+    """Return why a layer loses a lot, from the tensors that it reads and computes.
 
     Args:
-        name: of the layer.
-        tensors: SQNR of its quantization alone, name and finding of each.
-        not_fused: why it computes on floats although its weight is quantized; empty where it does not.
-        gain_db: how much higher the output's SQNR is where only this layer stays float; None if not known.
+        name: the layer's name.
+        tensors: SQNR of its own quantization, name and finding of each tensor.
+        not_fused: why it computes in floats although its weight is quantized; empty if it does not.
+        gain_db: how much higher the output's SQNR is if only this layer stays float; None if not known.
 
     Example:
         >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
@@ -161,7 +161,7 @@ def layer_finding(
 
 
 def exclude(layers: Sequence[str]) -> str:
-    """Return the flags that leave layers float, as a shell takes them.
+    """Return the options that leave layers in float, quoted for a shell.
 
     Example:
         >>> exclude(["fc", "/conv 1"])
@@ -171,7 +171,7 @@ def exclude(layers: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with two digits that count.
+    """Return a share as a percentage, with two significant digits.
 
     Example:
         >>> percent(0.0423), percent(0.00001234), percent(1.0)
@@ -182,10 +182,10 @@ def percent(share: float) -> str:
 
 
 def _range_remedy(use: Use, *, histograms: bool) -> str:
-    """Return the method that is expected to be better; where nothing can be expected, what tells; or none."""
+    """Return the option for a better method, for histograms if none were kept, or for leaving it in float."""
     if use.better:
         return f"--amax {use.better}"
-    # Of the range alone, max knows no more than that.
+    # Without a histogram no method can be compared.
     return exclude(use.readers) if histograms else "--method histogram --amax mse"
 
 

@@ -94,7 +94,7 @@ def measure(
         pieces: batches, small enough that all tensors between stages are held twice.
         threads: that run stages; each runs a variant of its own.
         total: number of samples, for the progress.
-        progress: is told after each piece.
+        progress: is called after each piece.
 
     Edge case:
         The size of the pieces changes no value, as long as the models' outputs do not depend on it.

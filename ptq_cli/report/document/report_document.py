@@ -113,7 +113,7 @@ class LayerEntry:
     Attributes:
         name: the node's name.
         op: its operator, such as ``Conv``.
-        integer: whether it computes on integers.
+        integer: whether it computes in integers.
         reason: why it stays float; empty for an integer layer.
     """
 
@@ -193,8 +193,8 @@ def report_to_json(report: Report) -> str:
     """Return the report as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
 
     Edge case:
-        inf, -inf and NaN are the texts ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from a
-        model cannot steer the terminal that shows the file.
+        inf, -inf and NaN are the strings ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from
+        a model cannot control the terminal that shows the file.
     """
     # The verdict comes first: a person who opens the file looks for it.
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, "verdict": report.verdict}

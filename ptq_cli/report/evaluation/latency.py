@@ -93,9 +93,9 @@ def measure_latency(
         models: one or several, serialized or as paths; the ratios are to the first.
         inputs: batches by input name, of one size; used one after the other.
         threads: of one operator, at least 1.
-        seconds: how long to measure, about.
+        seconds: about how long to measure.
         runs: how many runs of each model to count, instead of ``seconds``.
-        progress: is told after each turn.
+        progress: is called after each turn.
 
     Units:
         seconds; samples a second; ratios of seconds.

@@ -1,4 +1,4 @@
-"""Intervals of anything that is computed from sums over samples, by drawing the samples again."""
+"""Intervals of values that are computed from sums over samples, by resampling."""
 
 from collections.abc import Callable
 from statistics import NormalDist
@@ -17,7 +17,7 @@ ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]
 RESAMPLES = 2000
 SEED = 0
 BLOCK = 2**20
-"""Drawn indices that are held at a time: 8 MiB."""
+"""Number of drawn indices in memory at a time: 8 MiB."""
 
 
 def bootstrap_interval(
@@ -25,14 +25,14 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Return the 95 % interval of ``of_sums(sum of rows)``: bias-corrected and accelerated bootstrap.
 
-    A row holds what one sample adds to the sums. Where it holds what the sample adds for either model, the
-    models are compared on the same drawn samples: the bootstrap is paired.
+    A row holds what one sample adds to the sums. If it holds what the sample adds for each of two models,
+    both are compared on the same drawn samples: the bootstrap is paired.
 
     Args:
         rows: what each sample adds.
         of_sums: the metric's value; it is given many sums at once.
-        resamples: how often as many samples are drawn, with replacement.
-        seed: of the draws; the same seed gives the same interval.
+        resamples: how many times the samples are drawn, with replacement.
+        seed: seed of the draws; the same seed gives the same interval.
 
     Shapes:
         rows [N, k]; of_sums takes [..., k] and gives [...].
@@ -42,8 +42,8 @@ def bootstrap_interval(
         is more, 16 bytes for each sample.
 
     Edge case:
-        None for fewer than two samples, or where the value itself is not finite. Of few samples, about 20,
-        the interval is too narrow: nothing is known of what was not drawn.
+        None for fewer than two samples, or if the value itself is not finite. With few samples, about 20,
+        the interval is too narrow, because they do not represent the population.
 
     Source:
         Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction to
@@ -117,7 +117,7 @@ def interval_of(
         those of the value.
 
     Edge case:
-        None where the value, or one of those drawn, is no number.
+        None if the value, or one of those drawn, is NaN.
 
     Source:
         Efron 1987, "Better bootstrap confidence intervals".

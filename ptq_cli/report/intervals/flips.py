@@ -1,4 +1,4 @@
-"""Samples that one of two models answers rightly and the other wrongly, and the exact test on them."""
+"""Samples that only one of two models gets right, and the exact test on them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,15 +10,15 @@ Count = Annotated[int, AtLeast(0)]
 
 @dataclass(frozen=True)
 class Flips:
-    """How many of the samples were right before and wrong after quantization, and the other way round.
+    """How many samples were right before and wrong after quantization, and the other way round.
 
-    Only these tell the models' shares apart: samples that both answer alike cancel.
+    Only these make the models' shares differ: samples on which both agree cancel.
 
     Attributes:
         samples: how many both models saw.
         lost: right by the float model alone.
         gained: right by the quantized model alone.
-        p_value: of the exact McNemar test; see ``mcnemar_p_value``.
+        p_value: p-value of the exact McNemar test; see ``mcnemar_p_value``.
 
     Example:
         >>> flips = Flips.counted(samples=1000, lost=12, gained=5)
@@ -38,15 +38,15 @@ class Flips:
 
     @property
     def drop(self) -> float:
-        """The share before less the share after."""
+        """The share before minus the share after."""
         return (self.lost - self.gained) / self.samples
 
 
 def mcnemar_p_value(lost: int, gained: int) -> float:
-    """Return how likely flips at least as one-sided are, if quantization favoured neither side.
+    """Return how likely flips at least as one-sided are if quantization favors neither side.
 
     Each flip is then a toss of a coin: ``min(1, 2 P(X <= min(lost, gained)))`` for X binomial with
-    ``lost + gained`` tosses. Computed in whole numbers, so exact but for one division.
+    ``lost + gained`` tosses. Computed in integers, so exact except for one division.
 
     Args:
         lost: samples that were right and are wrong.

@@ -17,14 +17,14 @@ than 10^9 samples differ by more than this, so it never lets a further wrong sam
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the true value lies, were the samples drawn again and again from the same population.
+    """A range for the true value, if samples were drawn again and again from the same population.
 
     Attributes:
         low: the lower end.
         high: the upper end, not below ``low``.
         method: ``"score"`` (Tango) for the difference of two paired shares, ``"wilson"`` for one share,
-            ``"student"`` for a ratio of times, ``"bootstrap"`` for all else; ``"blocks"`` where blocks of
-            samples were drawn, not samples.
+            ``"student"`` for a ratio of times, ``"bootstrap"`` otherwise; ``"blocks"`` if blocks of
+            samples were drawn instead of samples.
         confidence: the share of such intervals that hold the true value.
 
     Example:
@@ -44,11 +44,11 @@ def samples_for_width(samples: int, value: float, interval: Interval, limit: flo
     The side of the interval that faces the limit shrinks with the square root of the number of samples.
 
     Units:
-        samples in all, not on top.
+        the total number of samples, not additional ones.
 
     Edge case:
-        None where the value is the limit, within 1e-9, and where an end is not finite: no number is enough,
-        or none can be told. 1 where the interval has no width.
+        None if the value is the limit, within 1e-9, because no number is enough, and if an end is not finite.
+        1 if the interval has no width.
 
     Source:
         Cochran 1977, "Sampling techniques", chapter 4.
@@ -63,7 +63,7 @@ def samples_for_width(samples: int, value: float, interval: Interval, limit: flo
 
 
 def rounded_up(samples: float) -> int | None:
-    """Return a number of samples as a whole one, at least 1; None where it is not finite.
+    """Return a number of samples as an integer, at least 1; None if it is not finite.
 
     Example:
         >>> rounded_up(379.2), rounded_up(0.0), rounded_up(math.inf)

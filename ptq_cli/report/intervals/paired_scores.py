@@ -1,4 +1,4 @@
-"""What the scores of two models on the same samples say about the drop."""
+"""What the scores of two models on the same samples tell about the drop."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Intervals of what is no function of sums, such as a rank: samples are drawn by how often each counts."""
+"""Intervals of values that are not functions of sums, such as ranks: draws are weights of the samples."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,17 @@ OfWeights = Callable[[Float64Array], Float64Array]
 """From how often each unit counts, [units], to one value or several, [values]."""
 
 MOST_WORK = 2_000_000_000
-"""Elements that all evaluations together may read: some ten seconds."""
+"""Elements that all evaluations together may read: about ten seconds."""
 
 FEWEST_RESAMPLES = 400
-"""Fewer leave too few values beyond an end to say where it lies."""
+"""Fewer resamples leave too few values beyond an end to locate it."""
 
 GROUPS = 200
-"""Of units that are left out by turns, to tell the acceleration; one at a time would be N evaluations."""
+"""Groups of units that are left out in turn, for the acceleration; single units would need N evaluations."""
 
 
 def resamples_within(cost: int) -> int:
-    """Return how many evaluations there is time for; 0 where they would be too few.
+    """Return how many evaluations there is time for; 0 if they would be too few.
 
     Args:
         cost: elements that one evaluation reads.
@@ -42,8 +42,8 @@ def reweighed_intervals(
     Args:
         units: how many samples there are, or pairs of them.
         of_weights: the values.
-        resamples: how often as many units are drawn, with replacement.
-        seed: of the draws; the same seed gives the same interval.
+        resamples: how many times the units are drawn, with replacement.
+        seed: seed of the draws; the same seed gives the same interval.
 
     Shapes:
         of_weights takes [units] and gives [values].

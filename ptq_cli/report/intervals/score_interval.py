@@ -10,7 +10,7 @@ HALVINGS = 60
 
 
 def score_statistic(flips: Flips, drop: float) -> float:
-    """Return how many standard errors the observed drop lies above ``drop``, if that were the true one.
+    """Return how many standard errors the observed drop is above ``drop``, if that were the true drop.
 
     At ``drop = 0`` it is McNemar's ``(lost - gained) / sqrt(lost + gained)``. The standard error is that of
     the likeliest population with the given drop, not that of the samples: that is 0 where nothing flipped.
@@ -19,7 +19,7 @@ def score_statistic(flips: Flips, drop: float) -> float:
         standard errors; falls as ``drop`` grows.
 
     Edge case:
-        0 where the samples say exactly this; infinite at a drop that the samples rule out.
+        0 if the samples have exactly this drop; infinite at a drop that the samples rule out.
 
     Source:
         Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
@@ -37,8 +37,8 @@ def score_statistic(flips: Flips, drop: float) -> float:
 def drop_interval(flips: Flips) -> Interval:
     """Return the drops that the score test does not reject: the 95 % interval of the drop.
 
-    Not the interval of the exact test, which takes the number of flips as given: that has no width where
-    nothing flipped, and never holds a drop above the share that did.
+    This is not the interval of the exact test, which takes the number of flips as given: that one has no width
+    if nothing flipped, and never includes a drop above the share that did.
 
     Units:
         shares, -1 to 1.
@@ -64,10 +64,10 @@ def samples_to_resolve(flips: Flips, limit: float) -> int | None:
     grows with the square root of the number of samples.
 
     Units:
-        samples in all, not on top.
+        the total number of samples, not additional ones.
 
     Edge case:
-        None where the drop is the limit, within 1e-9: no number is enough.
+        None if the drop is the limit, within 1e-9, because no number is enough.
 
     Source:
         Tango 1998, as ``score_statistic``.

@@ -16,7 +16,7 @@ def share_interval(share: float, samples: int) -> Interval:
         a share, 0 to 1.
 
     Edge case:
-        A share of 0 or 1 still has an interval with a width.
+        A share of 0 or 1 also has an interval with a width.
 
     Source:
         Wilson 1927, "Probable inference, the law of succession, and statistical inference".
@@ -36,10 +36,10 @@ def samples_to_resolve_share(share: float, limit: float) -> int | None:
     """Return how many samples it takes until the interval of a share ends at ``limit``.
 
     Units:
-        samples in all, not on top.
+        the total number of samples, not additional ones.
 
     Edge case:
-        None where the share is the limit, within 1e-9: no number is enough. 1 for a limit of 0 or 1.
+        None if the share is the limit, within 1e-9, because no number is enough. 1 for a limit of 0 or 1.
 
     Source:
         Wilson 1927, as ``share_interval``.

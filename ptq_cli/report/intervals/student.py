@@ -13,8 +13,8 @@ def mean_interval(values: Float64Array) -> Interval | None:
     """Return the 95 % interval of the mean that the values were drawn around.
 
     Args:
-        values: independent ones, about normal. Of few values the bootstrap's interval is too narrow: of five
-            it holds the mean in 83 of 100 cases, and not in 95; and one far off moves it past the mean.
+        values: independent and about normal. For few values the bootstrap's interval is too narrow: with
+            five it includes the mean in 83 of 100 cases instead of 95, and one outlier moves it past the mean.
 
     Shapes:
         values [N].
@@ -23,8 +23,7 @@ def mean_interval(values: Float64Array) -> Interval | None:
         those of the values.
 
     Edge case:
-        None for fewer than two values, or where one is not finite. Values that are all the same have an
-        interval without width.
+        None for fewer than two values, or if one is not finite. Equal values have an interval of width 0.
 
     Source:
         Student 1908, "The probable error of a mean".
@@ -42,7 +41,7 @@ def mean_interval(values: Float64Array) -> Interval | None:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return what Student's t does not exceed, either way, in 95 % of cases.
+    """Return the magnitude that Student's t does not exceed in 95 % of cases.
 
     Args:
         freedom: degrees of freedom, at least 1.

@@ -1,4 +1,4 @@
-"""What is known for certain of a quantized model, as values: operators, rules, outputs, the verdict.
+"""What is proven about a quantized model, as values: operators, rules, outputs, the verdict.
 
-What may enter: findings of ``qdq.proof`` put together; no metric.
+What belongs here: results of ``qdq.proof`` put together; no metric.
 """

@@ -1,4 +1,4 @@
-"""Outputs of the graph that ONNX Runtime runs against those of the graph as it is written."""
+"""Compares the outputs of the graph that ONNX Runtime runs with those of the graph as written."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -26,20 +26,20 @@ def compare_optimized(
 ) -> tuple[tuple[OutputDifference, ...], int]:
     """Run a model with and without ONNX Runtime's optimizations; return differences and samples.
 
-    The graph as it is written computes each operator in float between its DequantizeLinear and its
-    QuantizeLinear; the optimized one in integers. They round differently, so that some values lie one step
-    apart; many steps are a kernel that computes something else.
+    The graph as written computes each operator in float between its DequantizeLinear and its QuantizeLinear;
+    the optimized graph computes in integers. They round differently, so that some values are one step apart;
+    many steps mean that a kernel computes something else.
 
     Args:
         model: serialized.
         batches: inputs by name.
         grids: the scale of each output that is quantized, by its name.
         threads: of ONNX Runtime.
-        progress: is told after each batch.
+        progress: is called after each batch.
 
     Edge case:
-        NaN in both is no difference, in one of them an infinite one. Outputs of other integers than a
-        quantized output's, of booleans, and sequences are passed over.
+        NaN in both is not a difference; NaN in one of them is an infinite difference. Outputs of other
+        integers than a quantized output's, of booleans, and sequences are ignored.
 
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
@@ -63,7 +63,7 @@ def compare_optimized(
 
 
 class _Sums:
-    """What is kept of an output while batches pass."""
+    """The sums for one output over the batches so far."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""What is known for certain of a quantized model: operators, structure, outputs; and the verdict."""
+"""What is proven about a quantized model: operators, structure, outputs, and the verdict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from ptq_cli.qdq.proof.target_faults import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class OutputDifference:
-    """How far an output of the optimized graph is from that of the graph as it is written.
+    """The difference between an output of the optimized graph and of the graph as written.
 
     Attributes:
         output: its name.
         absolute: the largest difference.
-        step: what a quantization step of the output is.
-        on_grid: the output is quantized, and the step is its own; otherwise that of an 8-bit grid over the
-            range that it had.
-        sqnr_db: of all its values; inf where they are the same.
+        step: the size of a quantization step of the output.
+        on_grid: whether the output is quantized and the step is its own; otherwise the step is that of an
+            8-bit grid over its range.
+        sqnr_db: SQNR over all its values; inf if they are equal.
     """
 
     output: str
@@ -35,12 +35,12 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """Outputs of the optimized graph against those of the graph as it is written.
+    """The outputs of the optimized graph compared with those of the graph as written.
 
     Attributes:
-        data: whose samples, or that they were made up.
-        samples: how many.
-        differences: of each output of numbers.
+        data: where the samples are from, or that they were generated.
+        samples: how many samples.
+        differences: one for each numeric output.
     """
 
     data: str
@@ -54,16 +54,17 @@ class Verification:
 
     Attributes:
         model: the file.
-        made_by: what the file says of it.
-        target: whose rules.
-        opset: the model's.
-        runtime: whose optimizer was asked, with its version; empty where the target's rules alone decide.
-        operators: all but the pairs.
+        made_by: the tool that wrote the file, according to the file.
+        target: the target whose rules apply.
+        opset: the model's opset.
+        runtime: the runtime whose optimizer was used, with its version; empty if only the target's rules
+            decide.
+        operators: all operators except the Q/DQ pairs.
         unknown: why the work of an operator is not known, by its name.
-        assumed: sizes that nobody gave, by ``input[axis]``.
+        assumed: sizes that were assumed, by ``input[axis]``.
         faults: rules of the target that the graph breaks.
-        comparison: of the outputs; None where there were no data.
-        min_integer_share: what is asked for, or None.
+        comparison: comparison of the outputs; None if there were no data.
+        min_integer_share: the required share, or None.
     """
 
     model: str
@@ -90,12 +91,12 @@ class Verification:
 
     @property
     def integer_share(self) -> float:
-        """The share of the multiply-accumulates in integers; 1 where there are none at all."""
+        """The share of the multiply-accumulates in integers; 1 if there are none at all."""
         return self.integer_work / self.work if self.work else 1.0
 
     @property
     def uncounted(self) -> tuple[OperatorProof, ...]:
-        """Operators in float whose work is not known: with them the share may be lower than it seems."""
+        """Operators in float whose work is not known, so that the real share may be lower."""
         return tuple(
             item
             for item in self.operators
@@ -104,12 +105,12 @@ class Verification:
 
     @property
     def share_passes(self) -> bool | None:
-        """Whether the share is at least what is asked for; None where nothing is."""
+        """Whether the share is at least the required one; None if none is required."""
         if self.min_integer_share is None:
             return None
         return not self.uncounted and self.integer_share >= self.min_integer_share
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """Fail where a rule is broken or the share is too low."""
+        """``"fail"`` if a rule is broken or the share is too low."""
         return "fail" if self.faults or self.share_passes is False else "pass"
