@@ -37,7 +37,7 @@ def score_statistic(flips: Flips, drop: float) -> float:
 def drop_interval(flips: Flips) -> Interval:
     """Return the drops that the score test does not reject: the 95 % interval of the drop.
 
-    This is not the interval of the exact test, which takes the number of flips as given: that one has no width
+    This is not the interval of the exact test, which takes the number of flips as given: that has no width
     if nothing flipped, and never includes a drop above the share that did.
 
     Units:

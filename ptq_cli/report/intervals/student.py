@@ -13,8 +13,8 @@ def mean_interval(values: Float64Array) -> Interval | None:
     """Return the 95 % interval of the mean that the values were drawn around.
 
     Args:
-        values: independent and about normal. For few values the bootstrap's interval is too narrow: with
-            five it includes the mean in 83 of 100 cases instead of 95, and one outlier moves it past the mean.
+        values: independent and about normal. For few values the bootstrap's interval is too narrow:
+            with five it includes the mean in 83 of 100 cases instead of 95, and one outlier moves it away.
 
     Shapes:
         values [N].
