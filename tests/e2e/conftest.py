@@ -193,6 +193,19 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.fixture(scope="session")
+def calibrated_cifar(samples: Path) -> Path:
+    """A run directory of the image sample, calibrated on all its data; for tests to copy, or to read.
+
+    Turning its checkpoint into ONNX takes seconds. A test that is not about that takes ``model.float.onnx``.
+    """
+    folder = samples / "cifar10_cnn"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["calibrate", "model.pt", "--method", "histogram", "--run", "calibrated"]) == 0
+    return folder / "calibrated"
+
+
 @pytest.fixture
 def cifar(samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The image sample's folder, which is the current one; its run directory is shared by the tests."""

@@ -99,16 +99,34 @@ def test_a_model_of_an_earlier_calibration_is_refused(folder: Path, ptq: Ptq, re
     refuse("analyze --eval-data eval.npz", "PTQ-CALIB-003", "earlier calibration")
 
 
+ENDLESS = """\
+import pathlib
+import time
+
+import numpy as np
+
+
+def batches():
+    arrays = np.load("eval.npz")
+    while True:
+        yield {name: arrays[name][:4] for name in arrays}
+        pathlib.Path("reading").touch()
+        time.sleep(0.05)
+"""
+"""It says when its first batch has been taken, and goes on until it is interrupted."""
+
+
 def test_interrupted_it_leaves_what_was_there(folder: Path, ptq: Ptq) -> None:
     assert ptq("analyze --eval-data eval.npz").status == 0
     before = (folder / "ptq-run" / "analysis.json").read_bytes()
-    np.savez("long.npz", **make_arrays(4000, seed=4))
-    words = ["analyze", "--eval-data", "long.npz", "--samples", "4000", "--batch-size", "1"]
+    (folder / "slow.py").write_text(ENDLESS)
+    words = ["analyze", "--eval-data", "slow.py:batches", "--batch-size", "4"]
     process = subprocess.Popen(
         [sys.executable, "-m", "ptq_cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    while "analyze" not in process.stderr.readline():
+    while not (folder / "reading").exists():
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
     out, said = process.communicate(timeout=60)

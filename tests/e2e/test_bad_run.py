@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
+
+from ptq_cli.cli.main import run
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 RECIPE = """\
@@ -108,15 +111,26 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("command", ["export", "evaluate"])
+@pytest.fixture(scope="module")
+def quantized_by_recipe(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template's folder with a recipe, and a run of the PyTorch model by it."""
+    copy = tmp_path_factory.mktemp("recipe") / "tiny"
+    shutil.copytree(template, copy)
+    (copy / "ptq.toml").write_text(RECIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(copy)
+        assert run(["quantize"]) == 0
+    return copy
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_stale_calibration_is_refused(
-    folder: Path, ptq: Any, refuse: Any, change: Change, command: str
+    folder: Path, quantized_by_recipe: Path, refuse: Any, change: Change
 ) -> None:
-    (folder / "ptq.toml").write_text(RECIPE)
-    assert ptq("quantize").status == 0
+    shutil.copytree(quantized_by_recipe, folder, dirs_exist_ok=True)
     change.make(folder)
-    refuse(command, "PTQ-CALIB-003", change.says, hint="run ptq calibrate again")
+    for command in ("export", "evaluate"):
+        refuse(command, "PTQ-CALIB-003", change.says, hint="run ptq calibrate again")
 
 
 def test_external_weights_that_changed_make_it_stale(folder: Path, ptq: Any, refuse: Any) -> None:

@@ -291,7 +291,7 @@ def test_without_a_plot_matplotlib_is_not_imported(
 
 
 def test_a_sample_model(digits: Path, ptq: Any) -> None:
-    assert ptq("calibrate --samples 32 --run explained").status == 0
+    assert ptq("calibrate model.onnx --samples 32 --run explained").status == 0
     found = shown_json(ptq("calibration show --run explained --json"))
     assert len(found["tensors"]) > 20
     for tensor in found["tensors"][::6]:

