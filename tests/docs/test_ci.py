@@ -60,7 +60,7 @@ def test_the_workflow_uses_what_is_there(name: str) -> None:
         ("report.json", {"MAX_DROP": "top1=0.01"}, 0, "PASS: 1 gate passed"),
         ("report.json --max-size 1kB", {"MAX_DROP": "top1=0.01"}, 3, "FAIL: 1 of 2 gates failed"),
         ("report.json", {"BASELINE": "report.json"}, 0, "size: 1 MB, unchanged"),
-        ("report.json", {"MAX_DROP": "top1=abc"}, 2, "'abc' is no number"),
+        ("report.json", {"MAX_DROP": "top1=abc"}, 2, "'abc' is not a number"),
         ("nowhere.json", {}, 2, "report 'nowhere.json' does not exist"),
     ],
     ids=["held", "missed", "baseline", "no-limit", "no-report"],

@@ -305,7 +305,7 @@ NONE_NAMED = {
 
 @pytest.mark.parametrize(("words", "section", "flag"), NONE_NAMED.values(), ids=NONE_NAMED.keys())
 def test_no_data_at_all(refuse: Any, words: str, section: str, flag: str) -> None:
-    refuse(words, "PTQ-DATA-005", f"no {section} data was named", hint=flag)
+    refuse(words, "PTQ-DATA-005", f"no {section} data was given", hint=flag)
 
 
 def overflow(proto: onnx.ModelProto) -> None:

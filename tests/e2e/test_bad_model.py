@@ -219,7 +219,7 @@ CASES: dict[str, Bad] = {
         arrange=truncate("model.onnx"),
         words="model.onnx",
         code="PTQ-MODEL-001",
-        says=("no ONNX file, or damaged",),
+        says=("not an ONNX file, or is damaged",),
         hint="copy or export",
     ),
     "a pickled module": Bad(

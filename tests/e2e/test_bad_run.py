@@ -169,7 +169,7 @@ def test_a_damaged_calibration_is_refused(
 QUANTIZED = {
     "missing": ("nowhere.onnx", "PTQ-FILE-001", "quantized model 'nowhere.onnx' does not exist"),
     "a folder": ("ptq-run", "PTQ-FILE-001", "is a folder"),
-    "text": ("model.py", "PTQ-FILE-001", "is no ONNX file"),
+    "text": ("model.py", "PTQ-FILE-001", "is not an ONNX file"),
     "empty": ("empty.onnx", "PTQ-FILE-001", "was not written by ptq export"),
     "a float model": ("model.onnx", "PTQ-FILE-001", "was not written by ptq export"),
 }
@@ -182,7 +182,7 @@ def test_a_quantized_model_that_is_none(folder: Path, refuse: Any, name: str, co
 
 
 REPORTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another format": (lambda report: report.update(format="other"), "no ptq report"),
+    "another format": (lambda report: report.update(format="other"), "not a ptq report"),
     "a newer version": (lambda report: report.update(format_version=99), "format version 99"),
     "a verdict that its numbers deny": (lambda report: report.update(verdict="pass"), "'verdict' is 'pass'"),
     "a key too few": (lambda report: report.pop("metrics"), "'metrics' is missing"),
@@ -218,9 +218,7 @@ def test_gate_without_a_report(refuse: Any, name: str, code: str, says: str) -> 
 
 def test_gate_on_a_metric_that_the_report_lacks(refuse: Any) -> None:
     says = ("the report has no metric 'top5'", "(did you mean 'top1'?)")
-    refuse(
-        "gate ptq-run/report.json --max-drop top5=0.1", "PTQ-GATE-001", *says, hint="it has: top1, sqnr_db"
-    )
+    refuse("gate ptq-run/report.json --max-drop top5=0.1", "PTQ-GATE-001", *says, hint="it has top1, sqnr_db")
 
 
 def test_gate_without_a_limit(refuse: Any) -> None:

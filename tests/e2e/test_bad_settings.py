@@ -88,7 +88,7 @@ TOML: dict[str, Bad] = {
         "[gate.max_drop]\nsqnr_db = 1\n", "PTQ-GATE-001", ("sqnr_db has no drop",), "--min sqnr_db"
     ),
     "a limit that is a text": Bad(
-        "[gate.max_drop]\ntop1 = 'much'\n", "PTQ-GATE-001", ("'much' is a text",), "top1=0.01"
+        "[gate.max_drop]\ntop1 = 'much'\n", "PTQ-GATE-001", ("'much' is a string",), "top1=0.01"
     ),
     "a size that is none": Bad(
         "[gate]\nmax_size = '1 cow'\n", "PTQ-GATE-001", ("'1 cow' is not a valid size",), "900KiB"
@@ -209,7 +209,7 @@ FLAGS = {
     "a baseline that decides nothing": (
         "gate ptq-run/report.json --baseline ptq-run/report.json",
         "PTQ-GATE-001",
-        "decides nothing without a limit",
+        "has no effect without a limit",
         "--max-regression",
     ),
     "a baseline that is missing": (
@@ -221,7 +221,7 @@ FLAGS = {
     "a baseline that is no report": (
         "evaluate --baseline model.onnx --max-regression sqnr_db=1",
         "PTQ-REPORT-001",
-        "baseline report 'model.onnx': it is no valid JSON",
+        "baseline report 'model.onnx': it is not valid JSON",
         "ptq evaluate",
     ),
     "a baseline that would be overwritten": (

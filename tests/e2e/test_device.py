@@ -212,7 +212,7 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(
 
     assert outcome.status == 0
     said = (
-        "continuing an earlier" if device == "cuda" else "beginning anew: 'runtime.device' has changed since"
+        "continuing an earlier" if device == "cuda" else "starting again: 'runtime.device' has changed since"
     )
     assert said in outcome.err
     assert (folder / "one" / FILES[0]).read_bytes() == (folder / "whole" / FILES[0]).read_bytes()

@@ -80,7 +80,7 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     assert (found["micro"]["computed_by"], found["micro"]["arguments"]) == (F1, {"average": '"micro"'})
     assert found["margin"]["computed_by"] == "own.py:margin"
     assert found["margin"]["drop_interval"]["method"] == "bootstrap"
-    assert "does not say what each sample adds" in found["Mean"]["no_interval"]
+    assert "does not tell what each sample contributes" in found["Mean"]["no_interval"]
     assert [item["label"] for item in found["class_accuracy"]["by_class"]] == [0, 1, 2, 3, 4]
     assert "note: the drop of Mean has no interval" in outcome.out
     assert "no checkpoints are written: Mean cannot go on from one" in outcome.err
@@ -162,7 +162,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         "restart": "",
     }[odd]
     assert outcome.status == 0
-    assert ("beginning anew" in outcome.err) == bool(said)
+    assert ("starting again" in outcome.err) == bool(said)
     assert said in outcome.err
     assert report_of(folder)["evaluation"]["samples"] == 20
 
@@ -183,8 +183,8 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         ("--metric mean_iou", "PTQ-METRIC-001", "mean_iou needs an output of shape", "mean_iou[OUTPUT]"),
         ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
         ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is not a number", "top1=0.01"),
-        ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is no ratio", "0.8"),
-        ("--with-pytorch", "PTQ-USAGE-001", "--with-pytorch needs a model that PyTorch loads", None),
+        ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is not a valid ratio", "0.8"),
+        ("--with-pytorch", "PTQ-USAGE-001", "--with-pytorch needs a PyTorch model", None),
         (
             "--model ptq-run/model.int8.onnx --model copy/model.int8.onnx",
             "PTQ-USAGE-001",

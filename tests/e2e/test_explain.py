@@ -179,13 +179,13 @@ def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
     node = next(node for node in named.graph.node if node.op_type == "Relu")
     node_name, tensor = node.name, node.output[0]
     assert shown_json(ptq("explain", node_name, "--json"))["name"] == tensor
-    assert "'conv' is in the model, but was not measured" in ptq("explain conv").err
+    assert "'conv' is in the model but was not measured" in ptq("explain conv").err
 
 
 UNKNOWN = {
     "misspelt": ("explain rleu", "no tensor 'rleu' was calibrated (did you mean 'relu'?)"),
     "like none": ("explain zzzzzz", "no tensor 'zzzzzz' was calibrated"),
-    "a weight": ("explain conv.weight", "'conv.weight' is in the model, but was not measured"),
+    "a weight": ("explain conv.weight", "'conv.weight' is in the model but was not measured"),
 }
 
 

@@ -48,9 +48,13 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("verify ptq-run/model.float.onnx", "PTQ-MODEL-008", "holds no QuantizeLinear"),
+        ("verify ptq-run/model.float.onnx", "PTQ-MODEL-008", "contains no QuantizeLinear"),
         ("verify nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
-        ("verify --min-integer-share 95", "PTQ-USAGE-001", "--min-integer-share is 95, a share from 0 to 1"),
+        (
+            "verify --min-integer-share 95",
+            "PTQ-USAGE-001",
+            "--min-integer-share is 95, expected a share from 0 to 1",
+        ),
         ("verify --target tensorflow", "PTQ-RECIPE-004", "unknown target 'tensorflow'"),
         ("bench --input-shape z=1,3,8,8", "PTQ-MODEL-007", "a shape is given for 'z', which is not an input"),
         ("bench --input-shape x=1,3,8", "PTQ-DATA-003", "shape [?, 3, 8, 8], but [1, 3, 8] was given"),
