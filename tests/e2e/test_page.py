@@ -106,7 +106,7 @@ def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> 
     assert ptq("export --amax max").status == 0
     assert ptq("evaluate").status == 0
     text = page_of(folder / "ptq-run")
-    assert STALE_ANALYSIS.partition("'")[0] in text and "another quantized model" in text
+    assert STALE_ANALYSIS.partition("'")[0] in text and "a different quantized model" in text
     assert 'id="depth-title"' not in text
 
 
