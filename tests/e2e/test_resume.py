@@ -164,7 +164,12 @@ def test_a_checkpoint_of_another_calibration_is_passed_over(
 def test_a_checkpoint_in_place_of_a_calibration_is_refused(folder: Path, refuse: Any, command: str) -> None:
     begin(8)
     shutil.copyfile(folder / "run" / CHECKPOINT, folder / "ptq-run/calibration.safetensors")
-    refuse(command, "PTQ-CALIB-005", "is a checkpoint of shard 1 of 1, which is not finished", hint="run ptq calibrate for it")
+    refuse(
+        command,
+        "PTQ-CALIB-005",
+        "is a checkpoint of shard 1 of 1, which is not finished",
+        hint="run ptq calibrate for it",
+    )
 
 
 def test_a_full_disk_ends_no_calibration(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
