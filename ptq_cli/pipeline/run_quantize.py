@@ -22,7 +22,7 @@ from ptq_cli.runtime.cuda import require_device
 
 @dataclass(frozen=True)
 class QuantizationResult:
-    """What ``quantize`` did; ``evaluation`` is None where none was asked for."""
+    """The result of ``quantize``; ``evaluation`` is None if none was asked for."""
 
     calibration: CalibrationResult
     export: ExportResult
@@ -46,9 +46,9 @@ def run_quantize(
         run: the run directory.
         output: where the quantized model goes, or None for the run directory.
         evaluate: whether to evaluate; None evaluates if the recipe sets a limit.
-        restart: begin anew where an earlier calibration of the same could be continued.
-        thumbnails: show the samples that change their class on the page, where they are pictures.
-        progress: is told after each batch.
+        restart: start from the beginning even if an earlier calibration could be continued.
+        thumbnails: show the samples that change their class on the page, if they are images.
+        progress: is called after each batch.
 
     Raises:
         PtqError: as the three stages do.

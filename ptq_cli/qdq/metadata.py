@@ -17,7 +17,7 @@ VERSION = "ptq.version"
 
 
 def has_chosen_layers(model: ir.Model) -> bool:
-    """Tell whether ptq wrote a model with layers that a user includes or excludes.
+    """Return whether ptq wrote a model with layers that a user includes or excludes.
 
     Edge case:
         Overrides that are no list of tables are not ptq's, and choose nothing.

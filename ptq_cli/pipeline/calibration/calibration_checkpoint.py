@@ -1,7 +1,7 @@
 """Checkpoints: the statistics so far, so that a calibration that was killed continues where it was.
 
 A checkpoint is a calibration file whose share is not finished. It is written to a temporary name and renamed,
-so there is always a whole one; where that fails, the last good one stays and the calibration goes on.
+so there is always a whole one; where that fails, the last good one stays and the calibration continues.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class CheckpointWriter:
         self._schedule = Schedule(every, clock)
 
     def is_due(self) -> bool:
-        """Tell whether it is time for one."""
+        """Return whether it is time for one."""
         return self._schedule.is_due()
 
     def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
@@ -89,7 +89,7 @@ def load_checkpoint(
         path: of the checkpoint, which need not be there.
         wanted: what the calibration is made from; its share is the shard at hand.
         tensors: that are measured.
-        tell: is told why a checkpoint is passed over.
+        tell: is told why a checkpoint is ignored.
     """
     if not path.is_file():
         return None
@@ -118,7 +118,7 @@ def discard_checkpoint(path: Path) -> None:
 
 
 def _difference(found: Calibration, wanted: Provenance, tensors: Collection[str]) -> str:
-    """Say why a checkpoint is not of the calibration at hand; an empty text if it is."""
+    """Say why a checkpoint is not of this calibration; an empty text if it is."""
     has = found.provenance
     for key in sorted(wanted.settings.keys() | has.settings.keys()):
         if has.settings.get(key) != wanted.settings.get(key):

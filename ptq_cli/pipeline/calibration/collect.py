@@ -33,7 +33,7 @@ class CalibrationCheckpoints(Protocol):
     """What keeps the statistics of the batches so far."""
 
     def is_due(self) -> bool:
-        """Tell whether the statistics after the batch that is begun last are wanted."""
+        """Return whether the statistics after the batch that is begun last are wanted."""
 
     def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
@@ -69,7 +69,7 @@ def collect(
             depend on it.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
         total: how many samples there will be, if known.
-        progress: is told before the first run, and after each batch.
+        progress: is called before the first run, and after each batch.
         after_batch: is called after each batch, once all its tensors are counted.
         checkpoints: is given the statistics after a batch where it wants them.
         initial: statistics of batches that were counted before, which are merged with these.
@@ -176,7 +176,7 @@ class _Due:
         self.piece: Piece | None = None
 
     def after(self, piece: Piece) -> bool:
-        """Tell whether they are wanted after a piece."""
+        """Return whether they are wanted after a piece."""
         if piece.last and self._checkpoints is not None and self._checkpoints.is_due():
             self.piece = piece
         return piece is self.piece

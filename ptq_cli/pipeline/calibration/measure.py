@@ -53,7 +53,7 @@ def open_subject(
 
     Args:
         resolved: names them.
-        progress: is told what is done.
+        progress: is called as the work proceeds.
         output: where the float model will be written.
 
     Raises:
@@ -115,7 +115,7 @@ def measure(
         subject: the model and the data.
         settings: of the calibration.
         machine: where it runs.
-        progress: is told after each batch.
+        progress: is called after each batch.
         selection: which batches.
         after_batch: is called after each batch; see ``collect``.
         checkpoints: is given statistics; see ``collect``.

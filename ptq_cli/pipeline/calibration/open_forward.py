@@ -47,9 +47,9 @@ def open_forward(
         model: the model.
         taps: names of its tensors.
         machine: where it is run, by how many threads, and below which limit of memory.
-        data: its first batch tells the sizes, where there is a limit.
+        data: its first batch tells the sizes, if there is a limit.
         batch_size: samples of a batch.
-        progress: is told the plan, where there is a limit.
+        progress: is told the plan, if there is a limit.
         axes: tensors of which each channel is measured, with their axis.
 
     Raises:
@@ -153,7 +153,7 @@ def _statistics_bytes(
 
 
 def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
-    """Tell whether what the model computes for a sample is the same whatever else is in its batch."""
+    """Return whether what the model computes for a sample is the same whatever else is in its batch."""
     if batch.size == 1:
         return True
     session = Session(model.stored, threads=1, arena=False)

@@ -158,7 +158,7 @@ class LoadedRun(NamedTuple):
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:
     """Return what a run holds, if its parts still fit each other.
 
-    The flags of the calibration are repeated beneath this request's own, so that ``ptq export`` needs none
+    The flags of the calibration are repeated below this request's own, so that ``ptq export`` needs none
     of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
 
     Raises:

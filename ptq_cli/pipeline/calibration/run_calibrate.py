@@ -35,7 +35,7 @@ from ptq_cli.runtime.machine import Machine
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
-    """What ``calibrate`` did.
+    """The result of ``calibrate``.
 
     Attributes:
         run: where the files are.
@@ -43,7 +43,7 @@ class CalibrationResult:
         samples: how many samples were seen.
         method: the collector.
         tensors: how many tensors were measured.
-        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+        parity: largest relative difference of the float ONNX model to its source, or None if it was not
             compared: ONNX that no pass rewrote.
         dead: names of tensors that were always 0.
         shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
@@ -101,9 +101,9 @@ def run_calibrate(
     Args:
         request: all settings.
         run: the run directory.
-        progress: is told after each batch.
+        progress: is called after each batch.
         shard: ``K/N`` to run only that share of the batches, or None for all.
-        restart: begin anew where an earlier calibration of the same could be continued.
+        restart: start from the beginning even if an earlier calibration could be continued.
 
     Raises:
         UsageError: there is no such shard.
@@ -229,7 +229,7 @@ def measure_part(
         settings: of the calibration.
         machine: where it runs.
         begun: which shard, and how much of it was seen before.
-        progress: is told after each batch.
+        progress: is called after each batch.
         after_batch: is called after each batch.
         checkpoints: is given the statistics after a batch where it wants them.
         initial: the statistics of what was seen before.

@@ -35,7 +35,7 @@ device it is the number of the GPU; its kind stands in the provenance, which is 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult:
-    """What ``merge`` did.
+    """The result of ``merge``.
 
     Attributes:
         run: where the files are.
@@ -175,7 +175,7 @@ def _moved(provenance: Provenance, base: Path, target: RunDirectory) -> Provenan
 
 
 def _is_name(key: str, text: str) -> bool:
-    """Tell whether a target is named, and not its file."""
+    """Return whether a target is named, and not its file."""
     return key == "quantization.target" and not is_target_file(_location(key, text))
 
 

@@ -1,7 +1,7 @@
 """Checkpoints of an evaluation: what the metrics hold so far, so that one that was killed continues.
 
 It is a safetensors file with what the evaluation is of in its header. It is written to a temporary name and
-renamed; where that fails, the last good one stays and the evaluation goes on.
+renamed; where that fails, the last good one stays and the evaluation continues.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ FORMAT = "ptq.evaluation"
 FORMAT_VERSION = "1"
 
 Identity = Mapping[str, str]
-"""What an evaluation is of, by name: models, data, metrics. A checkpoint of another is passed over."""
+"""What an evaluation is of, by name: models, data, metrics. A checkpoint of another is ignored."""
 
 Tell = Callable[[str], None]
 
@@ -63,7 +63,7 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
         path: of the checkpoint, which need not be there.
         identity: what the evaluation is of.
         make: makes a new evaluator.
-        tell: is told how many samples are not evaluated again, or why a checkpoint is passed over.
+        tell: is told how many samples are not evaluated again, or why a checkpoint is ignored.
     """
     if not path.is_file():
         return make()
@@ -119,7 +119,7 @@ def _content(evaluator: Evaluator, identity: Identity) -> bytes:
 
 
 def _difference(header: Mapping[str, str], identity: Identity) -> str:
-    """Say why a checkpoint is not of the evaluation at hand; an empty text if it is."""
+    """Say why a checkpoint is not of this evaluation; an empty text if it is."""
     if (header.get("format"), header.get("format_version")) != (FORMAT, FORMAT_VERSION):
         return "it is not a checkpoint of this version of ptq"
     found = json.loads(header.get("identity", "{}"))

@@ -104,7 +104,7 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterabl
 
 
 def class_counts(model: ir.Model) -> Mapping[str, int]:
-    """Return the size of the second axis of each output, where it is known."""
+    """Return the size of the second axis of each output, if it is known."""
     shapes = {value.name or "": value.shape for value in model.graph.outputs}
     return {
         name: shape[1]

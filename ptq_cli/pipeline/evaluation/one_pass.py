@@ -50,7 +50,7 @@ def evaluate_pass(
         models: what runs.
         evaluation_set: the data and metrics.
         run: where checkpoints are.
-        progress: is told after each batch.
+        progress: is called after each batch.
         watches: one for each quantized model, which sees its outputs too; they are new.
 
     Raises:

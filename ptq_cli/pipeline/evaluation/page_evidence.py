@@ -38,7 +38,7 @@ class Material:
         float_model, quantized_model: the graphs.
         calibration: the statistics.
         plan: of the float model for the target.
-        target: whose rules the plan was made by.
+        target: the target whose rules made the plan.
         recipe: how tensors were quantized.
     """
 
@@ -83,7 +83,7 @@ def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
     """Yield each quantized tensor of a model, by its name in the float model, with its parameters.
 
     Edge case:
-        A pair whose scale is no constant of one element is passed over.
+        A pair whose scale is no constant of one element is ignored.
     """
     for node in model.graph.all_nodes():
         parameters = grid_of(node).parameters if node.op_type == QUANTIZE else None

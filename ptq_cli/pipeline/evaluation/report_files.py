@@ -33,7 +33,7 @@ def report_files(
         recipe: the settings behind it.
         material: hands over both models and the statistics, for the page.
         origin: the quantized model's metadata.
-        changes: the samples that changed their class; None where the output is not one of classes.
+        changes: the samples that changed their class; None if the output is not one of classes.
         run: names the files.
     """
     notes = tuple(not_reproduced(recipe.amax, origin))

@@ -56,12 +56,12 @@ from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.gate.decide_gates import decide
 
 LATENCY_SECONDS = 10.0
-"""For which all models take turns, where there is a limit on the latency."""
+"""For which all models take turns, if there is a limit on the latency."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What ``evaluate`` found of one quantized model.
+    """The result of ``evaluate`` of one quantized model.
 
     Attributes:
         report: all of it, with the verdict.
@@ -95,9 +95,9 @@ def run_evaluate(
         request: evaluation data, metrics and limits.
         run: the run directory.
         quantized_model: the model to judge, or None for the one in the run directory.
-        progress: is told after each batch.
-        restart: begin anew where an earlier evaluation of the same could be continued.
-        thumbnails: show the samples that change their class on the page, where they are pictures.
+        progress: is called after each batch.
+        restart: start from the beginning even if an earlier evaluation could be continued.
+        thumbnails: show the samples that change their class on the page, if they are images.
 
     Raises:
         PtqError: as ``run_evaluations`` does.
@@ -122,9 +122,9 @@ def run_evaluations(
         run: the run directory.
         quantized_models: the models to judge; none for the one in the run directory. The reports of several
             are in a folder each, named as the model's file.
-        progress: is told after each batch.
-        restart: begin anew where an earlier evaluation of the same could be continued.
-        thumbnails: show the samples that change their class on the page, where they are pictures.
+        progress: is called after each batch.
+        restart: start from the beginning even if an earlier evaluation could be continued.
+        thumbnails: show the samples that change their class on the page, if they are images.
 
     Raises:
         MissingStageError: nothing was calibrated or exported.
@@ -185,8 +185,8 @@ def make_evaluations(
         evaluation_set: the data and metrics.
         run: where checkpoints are.
         runs: where the report of each quantized model goes.
-        progress: is told after each batch.
-        thumbnails: show the samples that change their class on the page, where they are pictures.
+        progress: is called after each batch.
+        thumbnails: show the samples that change their class on the page, if they are images.
         plan: of the float model for the target, where one was made already; otherwise it is made here.
 
     Raises:

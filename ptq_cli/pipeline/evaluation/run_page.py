@@ -54,11 +54,11 @@ def make_page(
 
     Args:
         report: what was measured.
-        details: the samples that changed; None where they are not known.
-        recipe: the settings as TOML; empty where they are not known.
+        details: the samples that changed; None if they are not known.
+        recipe: the settings as TOML; empty if they are not known.
         material: reads or hands over both models and the statistics.
         run: names the files.
-        analysis: where the model loses; None where nothing tells.
+        analysis: where the model loses; None if nothing tells.
     """
     evidence = Evidence(_origin(details, recipe, run))
     try:
@@ -163,7 +163,7 @@ def _is_of(report: Report, analysis: Analysis) -> bool:
 
 
 def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
-    """Return what a file holds; None where it is missing or of another format version."""
+    """Return what a file holds; None if it is missing or of another format version."""
     try:
         return read(path) if path.is_file() else None
     except PtqError:

@@ -26,7 +26,7 @@ def with_formats(
         model: the float model.
         plan: made for it.
         families: the quantizer of each source.
-        target: whose rules the plan was made by.
+        target: the target whose rules made the plan.
     """
     sites = {name: _asked(site, families[site.source]) for name, site in plan.activations.items()}
     if sites == plan.activations:
@@ -54,7 +54,7 @@ def _float_reason(
     layers: Mapping[str, LayerPlan],
     target: Target,
 ) -> str:
-    """Return why a layer is computed in float between its pairs, or an empty string where it is not."""
+    """Return why a layer is computed in float between its pairs, or an empty string if it is not."""
     edges = [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
     names = list(dict.fromkeys(sites[edge].format.name for edge in edges if edge in sites))
     simulated = [name for name in names if name in target.activation.simulated]

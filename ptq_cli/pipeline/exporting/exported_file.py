@@ -60,7 +60,7 @@ def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
     """Return what a quantized model says of where it came from.
 
     Raises:
-        InputFileError: it is no ONNX file.
+        InputFileError: it is not an ONNX file.
     """
     try:
         proto = onnx.load_model_from_string(model.content)
@@ -116,7 +116,7 @@ def model_summary(model: str | None, run: RunDirectory, pair: Pair) -> ModelSumm
     """Return the two models by file, hash and size.
 
     Args:
-        model: the file that the float model was made from, where one is known.
+        model: the file that the float model was made from, if one is known.
         run: names the float model.
         pair: both.
     """

@@ -82,7 +82,7 @@ def place(
     Args:
         model: the float model.
         target_plan: what the target would quantize, had it the say in everything.
-        target: whose rules that plan was made by.
+        target: the target whose rules made that plan.
         recipe: what is asked for.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
@@ -138,7 +138,7 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def _float_reason(family: WeightFamily, target: Target) -> str:
-    """Return why a layer with such a weight is computed in float, or an empty string where it is not."""
+    """Return why a layer with such a weight is computed in float, or an empty string if it is not."""
     if isinstance(family, CenterWeights):
         return f"its weight is looked up in {family.centers} centers, and there is no integer kernel for that"
     if isinstance(family, ScaledWeights) and family.block_size is not None:

@@ -56,7 +56,7 @@ COUNTED_NODES = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What ``export`` wrote.
+    """The result of ``export``.
 
     Attributes:
         output: the quantized model's file.
@@ -69,7 +69,7 @@ class ExportResult:
         widened: weights whose scale was widened so that their bias fits, with how many channels.
         weight_amax: the method that decided the weights' ranges.
         overridden: activations and weights that an override changed the settings of, in the plan's order.
-        unsearched: tensors whose method had one candidate only, so that it chose nothing, with the method.
+        unsearched: tensors whose method had only one candidate, so that it chose nothing, with the method.
         weights, activations: how many have which quantizer.
         plain: all are scaled, to the target's own integers.
         outliers: by a weight's name, what leaves most of its values only a few steps.
@@ -203,7 +203,7 @@ class _Decided:
         placement: where which quantizer goes.
         plan: of the placement, with clamps exposed.
         parameters: of every site.
-        unsearched: tensors whose method had one candidate only, with the method.
+        unsearched: tensors whose method had only one candidate, with the method.
     """
 
     model: ir.Model

@@ -107,7 +107,7 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
 
 
 def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:
-    """Return the tensors whose method had one candidate only, with the method.
+    """Return the tensors whose method had only one candidate, with the method.
 
     Edge case:
         A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.

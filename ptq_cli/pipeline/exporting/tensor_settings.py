@@ -85,7 +85,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     Args:
         model: the float model.
         plan: what the target alone would quantize.
-        target: whose rules the plan was made by.
+        target: the target whose rules made the plan.
         recipe: what is asked for.
 
     Raises:
@@ -172,7 +172,7 @@ def _excluded(
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
-    """Tell whether two settings decide differently, where ``method`` names the field that counts."""
+    """Return whether two settings decide differently, where ``method`` names the field that counts."""
     if getattr(one, method) != getattr(other, method):
         return True
     return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")

@@ -104,7 +104,7 @@ def make_subject(
 def yardstick_of(
     settings: EvaluationSettings, own: Sequence[MetricSettings], dataset: Dataset, model: ir.Model
 ) -> Yardstick:
-    """Return what variants are judged by: the first metric named or defined, or top-1 where labels allow.
+    """Return what variants are judged by: the first metric named or defined, or top-1 if labels allow.
 
     Args:
         settings: name a metric, and the samples of a batch.

@@ -18,7 +18,7 @@ LARGEST_INDEX = 2
 
 
 def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
-    """Return how many samples a run of a model takes, where its inputs say so; None where any may be.
+    """Return how many samples a run of a model takes, where its inputs say so; None if any may be.
 
     Edge case:
         1 where the inputs fix different ones: their first axes are no samples, and a run is one.

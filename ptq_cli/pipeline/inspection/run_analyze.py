@@ -59,7 +59,7 @@ DEFAULT_SAMPLES = 256
 
 @dataclass(frozen=True)
 class AnalysisResult:
-    """What ``analyze`` found.
+    """The result of ``analyze``.
 
     Attributes:
         analysis: all of it.
@@ -86,7 +86,7 @@ def run_analyze(
         run: the run directory.
         quantized_model: the model to look at, or None for the one in the run directory.
         question: what is wanted; None for all.
-        progress: is told after each piece of a batch.
+        progress: is called after each piece of a batch.
 
     Raises:
         MissingStageError: nothing was calibrated or exported.

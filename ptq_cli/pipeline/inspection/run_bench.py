@@ -42,7 +42,7 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What ``bench`` measured.
+    """The result of ``bench``.
 
     Attributes:
         models: the files, in the order in which ``latency`` has them.
@@ -71,7 +71,7 @@ def run_bench(
         run: whose float and quantized model are taken where none is named.
         models: ONNX files; ratios are to the first.
         options: batch and length.
-        progress: is told after each turn.
+        progress: is called after each turn.
 
     Raises:
         ModelInputError: the models have different inputs.

@@ -40,8 +40,8 @@ class Inspection:
         inputs, outputs: specs.
         parameters: how many the graph holds; a tied weight counts once.
         plan: what the target would quantize, or what is quantized, with each layer's reason.
-        shapes: shape of each layer's first output, by the layer's name; None where its rank is not known.
-        parity: largest relative difference of the float ONNX model to its source, or None where it was not
+        shapes: shape of each layer's first output, by the layer's name; None if its rank is not known.
+        parity: largest relative difference of the float ONNX model to its source, or None if it was not
             compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
         work: multiply-accumulates of each layer, for one sample.
         formats: integers of each layer's inputs and weight, by the layer's name.

@@ -45,7 +45,7 @@ class VerifyOptions:
 
     Attributes:
         min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
-        made_up: compare outputs on made-up inputs where there are no data.
+        made_up: compare outputs on generated inputs if there are no data.
     """
 
     min_integer_share: float | None = None
@@ -66,7 +66,7 @@ def run_verify(
         run: whose quantized model is taken where none is named.
         model: any ONNX file with Q/DQ.
         options: the gate, and made-up inputs.
-        progress: is told what is done.
+        progress: is called as the work proceeds.
 
     Raises:
         UsageError: the share is not between 0 and 1.

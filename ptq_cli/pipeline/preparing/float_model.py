@@ -56,7 +56,7 @@ class FloatModel:
         model: the graph.
         stored: the graph as its files hold it.
         inputs: specs of its inputs.
-        parity: largest relative difference to the source on the example. Of ONNX it is None where nothing was
+        parity: largest relative difference to the source on the example. Of ONNX it is None if nothing was
             rewritten, and where the file itself does not run on the example.
         prepared: what was done to the graph.
     """
@@ -161,7 +161,7 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
 
 
 def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
-    """Return what an ONNX file computes, or None where it does not run on these inputs."""
+    """Return what an ONNX file computes, or None if it does not run on these inputs."""
     try:
         return Session(read_model(path), threads=threads).run(example)
     except RuntimeFailedError:

@@ -17,7 +17,7 @@ RANDOM_INPUTS = "random inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """What ``prepare`` wrote, and what was done for it.
+    """The result of ``prepare``, and what was done for it.
 
     Attributes:
         file: the source.

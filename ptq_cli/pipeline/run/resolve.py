@@ -106,7 +106,7 @@ def resolve(
 
     Raises:
         InputFileError: ``--recipe`` names no file.
-        RecipeSyntaxError: a recipe is no TOML.
+        RecipeSyntaxError: a recipe is not TOML.
         RecipeKeyError: a recipe has an unknown key.
         RecipeValueError: a value has the wrong type or is out of range.
         UnknownNameError: a method, target, metric, device or preset does not exist.

@@ -90,7 +90,7 @@ class TensorView:
 
     @property
     def zeros(self) -> int | None:
-        """How many values were 0; None where a calibration kept only ranges."""
+        """How many values were 0; None if a calibration kept only ranges."""
         return self.statistics.zeros if self.statistics.histogram is not None else None
 
     @property

@@ -58,7 +58,7 @@ class ChannelsView:
 
 
 def imbalance_of(amax: npt.NDArray[np.float64]) -> float | None:
-    """Return the largest amax over the median of those above 0, or None where there is none.
+    """Return the largest amax over the median of those above 0, or None if there is none.
 
     One scale for the whole tensor serves the largest channel; a channel whose amax is so many times smaller
     has as many times fewer levels.

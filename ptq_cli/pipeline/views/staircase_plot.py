@@ -19,7 +19,7 @@ IDENTITY_COLOUR = "#767676"
 
 
 def write_staircase(stairs: Staircase, path: Path) -> None:
-    """Draw a quantizer's result, and beneath it its gradient.
+    """Draw a quantizer's result, and below it its gradient.
 
     Raises:
         UsageError: as ``require_plot``.

@@ -13,7 +13,7 @@ CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueez
 
 
 def _carries_pairs(node: ir.Node, target: Target) -> bool:
-    """Tell whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
+    """Return whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
     rule = rule_of(node, target)
     if rule is None or rule.kind != "same":
         return False

@@ -55,7 +55,7 @@ class Kernel:
     Attributes:
         placement: ``"integer"``, ``"float"``, or ``"gone"``: no operator of the optimized graph has its name,
             since it was merged into another one, or computed once as the model is loaded.
-        name: the kernel's operator type; empty where it is gone.
+        name: the kernel's operator type; empty if it is gone.
     """
 
     placement: Placement

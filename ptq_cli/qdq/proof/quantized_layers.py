@@ -22,8 +22,8 @@ class Formats:
     """The integers that a layer reads.
 
     Attributes:
-        activations: of its activations, such as ``"uint8"``; empty where all are float.
-        weight: of its weight; empty where that is float, or there is none.
+        activations: of its activations, such as ``"uint8"``; empty if all are float.
+        weight: of its weight; empty if that is float, or there is none.
     """
 
     activations: str = ""
@@ -140,7 +140,7 @@ def _integer_size(value: ir.Value) -> int:
 
 
 def _made_of(value: ir.Value | None) -> ir.Value | None:
-    """Return the constant with an element for each of a restored tensor's; None where that is computed."""
+    """Return the constant with an element for each of a restored tensor's; None if that is computed."""
     while value is not None and value.const_value is None:
         producer = value.producer()
         if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE, DEQUANTIZE):

@@ -13,7 +13,7 @@ INTEGER_OPERATORS = (
 
 
 def is_integer_operator(op_type: str) -> bool:
-    """Tell whether an operator computes in integers by its name, whatever stands around it.
+    """Return whether an operator computes in integers by its name, whatever stands around it.
 
     Example:
         >>> is_integer_operator("QLinearConv"), is_integer_operator("Conv")

@@ -29,11 +29,11 @@ class Grid:
     """The parameters of one node.
 
     Attributes:
-        scale: one number, or one for each index along ``axis``; None where it is computed.
-        zero_point: as many integers, as int64; None where it is computed.
+        scale: one number, or one for each index along ``axis``; None if it is computed.
+        zero_point: as many integers, as int64; None if it is computed.
         dtype: of the integers.
         axis: of a scale with more than one number.
-        block_size: elements along the axis that have one scale; 0 where a whole index has.
+        block_size: elements along the axis that have one scale; 0 if a whole index has.
     """
 
     scale: Array | None
@@ -44,7 +44,7 @@ class Grid:
 
     @property
     def per_axis(self) -> bool:
-        """Tell whether there is more than one scale."""
+        """Return whether there is more than one scale."""
         return self.scale is not None and self.scale.size > 1
 
     @property
@@ -59,7 +59,7 @@ class Grid:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The smallest and the largest real number; None where there are no ``parameters``."""
+        """The smallest and the largest real number; None if there are no ``parameters``."""
         found = self.parameters
         if found is None:
             return None
@@ -67,7 +67,7 @@ class Grid:
         return (found.format.qmin - zero) * scale, (found.format.qmax - zero) * scale
 
     def equals(self, other: "Grid") -> bool:
-        """Tell whether two grids are known to be the same."""
+        """Return whether two grids are known to be the same."""
         return (
             self.dtype == other.dtype
             and _equal(self.scale, other.scale)

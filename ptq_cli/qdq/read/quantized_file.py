@@ -57,7 +57,7 @@ def named(model: ir.Model) -> ir.Model:
 
 
 def is_quantized(model: ir.Model) -> bool:
-    """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
+    """Return whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
     if TARGET in model.metadata_props:
         return True
     return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph)

@@ -10,7 +10,7 @@ UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 
 
 def stored_integers(node: ir.Node) -> ir.Value | None:
-    """Return the constant that a DequantizeLinear reads, past what unpacks it; None where it is computed."""
+    """Return the constant that a DequantizeLinear reads, past what unpacks it; None if it is computed."""
     value = node.inputs[0]
     while value is not None and value.const_value is None:
         producer = value.producer()
@@ -21,7 +21,7 @@ def stored_integers(node: ir.Node) -> ir.Value | None:
 
 
 def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
+    """Return whether a DequantizeLinear is the second of a pair behind a constant."""
     source = dequantize.inputs[0]
     producer = source.producer() if source is not None else None
     if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
@@ -30,7 +30,7 @@ def is_constant_pair(dequantize: ir.Node) -> bool:
 
 
 def is_unpacking(node: ir.Node) -> bool:
-    """Tell whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
+    """Return whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
     if node.op_type not in UNPACKING or not all(map(is_unpacked, node.inputs)):
         return False
     readers = [use.node for output in node.outputs for use in output.uses()]
@@ -38,7 +38,7 @@ def is_unpacking(node: ir.Node) -> bool:
 
 
 def is_unpacked(value: ir.Value | None) -> bool:
-    """Tell whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
+    """Return whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
     producer = value.producer() if value is not None else None
     if producer is not None:
         return producer.op_type in UNPACKING and all(map(is_unpacked, producer.inputs))

@@ -105,7 +105,7 @@ class TwinGraphs:
         return tuple(dict.fromkeys(node.name or "" for node in readers if node not in self.inserted))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
+        """Return whether a value of the quantized graph is computed from constants by inserted nodes."""
         producer = value.producer()
         if producer is None or producer not in self.inserted:
             return is_constant(value)

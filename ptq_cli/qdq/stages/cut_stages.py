@@ -52,11 +52,11 @@ class Stage:
 
     Attributes:
         nodes: names of its nodes, in order.
-        layer: the node whose quantization it is; empty where it has none of its own.
+        layer: the node whose quantization it is; empty if it has none of its own.
         inputs: the tensors that it reads, by their name in the float model.
         outputs: those that it makes.
         floating: as it is in the float model.
-        quantized: as it is in the quantized model; None where that is no different.
+        quantized: as it is in the quantized model; None if that is no different.
     """
 
     nodes: tuple[str, ...]

@@ -73,7 +73,7 @@ def _insert_pair(
 
 
 def _may_be_left_out(graph: ir.Graph, zero_point: ir.Value) -> bool:
-    """Tell whether a DequantizeLinear says nothing of its zero point, which is 0 then.
+    """Return whether a DequantizeLinear says nothing of its zero point, which is 0 then.
 
     From opset 21 on ONNX Runtime 1.31 cannot load a model in which a Reshape, Squeeze or their like reads an
     int8 DequantizeLinear with one: it moves the pair behind the Reshape, and gives its QuantizeLinear a type

@@ -22,7 +22,7 @@ class Outlier:
     """The worst of a weight's outliers.
 
     Attributes:
-        axis: of the channel, or None where it is a value of a weight with one scale.
+        axis: of the channel, or None if it is a value of a weight with one scale.
         channel: which one; 0 without an axis.
         ratio: how many times as large as the others it is.
         channels: how many channels have one.

@@ -26,7 +26,7 @@ class Parameters:
         activations: by tensor name.
         weights: by site; a weight of values from a codebook has none.
         widened: names of weights whose scale was widened for their bias, with how many channels.
-        unsearched: names of weights whose method had one candidate only in every channel.
+        unsearched: names of weights whose method had only one candidate in every channel.
         stored: what the file holds of each weight.
         outliers: by a weight's name, the worst that leaves most of its values only a few steps.
     """

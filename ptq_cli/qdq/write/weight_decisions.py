@@ -42,10 +42,10 @@ class DecidedWeight:
     """What ``Parameters`` holds, of one site.
 
     Attributes:
-        parameters: scale and zero point; None where no DequantizeLinear computes the values.
+        parameters: scale and zero point; None if no DequantizeLinear computes the values.
         stored: what the file holds.
         widened: how many channels have a wider scale than the method chose, for the bias to fit.
-        unsearched: the method had one candidate only in every channel.
+        unsearched: the method had only one candidate in every channel.
         outlier: the worst that leaves most of the values only a few steps.
     """
 

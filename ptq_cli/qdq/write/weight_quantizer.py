@@ -24,7 +24,7 @@ class StoredWeight:
         integers: signed integers; or unsigned indices into ``table``.
         bits: 8, or 4 to store two in a byte, as INT4 or UINT4.
         table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
-            values; None where there are no indices.
+            values; None if there are no indices.
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
 
     Shapes:
@@ -46,8 +46,8 @@ class WeightChoice:
     """What is decided of a weight before its bias is looked at.
 
     Attributes:
-        parameters: scale and zero point, or None where no DequantizeLinear computes the values.
-        unsearched: the amax method had one candidate only in every channel.
+        parameters: scale and zero point, or None if no DequantizeLinear computes the values.
+        unsearched: the amax method had only one candidate in every channel.
     """
 
     parameters: QuantParameters | None

@@ -48,7 +48,7 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
 
     Args:
         constant: its values.
-        channel_axis: of the output channels, where its scale does not tell; None where there are none.
+        channel_axis: of the output channels, where its scale does not tell; None if there are none.
     """
     noise = NoiseSums()
     noise.update(constant.floats[None], constant.values[None], 1)
@@ -90,7 +90,7 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
 
 
 def overflowing(bias: ConstantValues) -> bool:
-    """Tell whether a bias is so large in steps that the weight's scale had to follow it."""
+    """Return whether a bias is so large in steps that the weight's scale had to follow it."""
     return bias.integers is not None and bool((np.abs(bias.integers) >= HALF_OF_A_BIAS).any())
 
 

@@ -42,7 +42,7 @@ class Measured:
         output: the quantized model, judged as its variants are.
         quantizations: of each activation pair, by tensor: its quantization alone.
         noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
-        shapes: of those tensors; None where a size changed, or is the samples'.
+        shapes: of those tensors; None if a size changed, or is the samples'.
         judged: by layer.
         sizes: shape of each input, for one sample.
     """

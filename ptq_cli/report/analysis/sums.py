@@ -70,7 +70,7 @@ class QuantizationSums:
 
         Args:
             parameters: per tensor.
-            channel_axis: the axis of the channels, or None where the tensor has none.
+            channel_axis: the axis of the channels, or None if the tensor has none.
         """
         self.parameters = parameters
         self.count = self.clipped = 0

@@ -7,7 +7,7 @@ from ptq_cli.core.json_values import AtLeast
 
 Kind = Literal["activation", "weight", "bias"]
 Cause = Literal["", "outliers", "clipping", "channel imbalance", "bias overflow", "not fused", "few steps"]
-"""Why a tensor or a layer loses more than others; empty where nothing stands out."""
+"""Why a tensor or a layer loses more than others; empty if nothing stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class TensorAnalysis:
         op: operator of the node that makes an activation, empty for the model's input; for a constant, of
             the first that reads it.
         dtype: the integers, such as ``uint8``.
-        shape: its sizes; null where one changes from batch to batch, as the samples do.
+        shape: its sizes; null if one changes from batch to batch, as the samples do.
         axis: along which scales are given; null for one scale.
         low: the least value that the integers can stand for, over all scales; null without a scale.
         high: the greatest.

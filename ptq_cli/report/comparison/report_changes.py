@@ -47,7 +47,7 @@ class MetricChange:
 
     @property
     def worse_by(self) -> float | None:
-        """How much worse the second report's value is, in the metric's unit; None where one is missing."""
+        """How much worse the second report's value is, in the metric's unit; None if one is missing."""
         if self.before is None or self.after is None:
             return None
         change = self.before - self.after
@@ -56,7 +56,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that differs, as text: ``what`` it is, and its two values, empty where there is none."""
+    """Something that differs, as text: ``what`` it is, and its two values, empty if there is none."""
 
     what: str
     before: str
@@ -102,7 +102,7 @@ class ReportChanges:
         bytes_after: of the second.
         changes: models, settings, data and versions that differ.
         layers: layers that run elsewhere now, or for another reason.
-        latency_before: the first quantized model's time over its float model's; None where not measured.
+        latency_before: the first quantized model's time over its float model's; None if not measured.
         latency_after: the second's.
         worse_layers: layers that lost more than half a decibel, the worst first; None without an analysis of
             both.
@@ -127,7 +127,7 @@ def compare_reports(
     Args:
         before: the earlier report.
         after: the later one.
-        analyses: of the two quantized models; None where one is missing.
+        analyses: of the two quantized models; None if one is missing.
 
     Edge case:
         Reports of different models or data are compared as well: what differs is listed.

@@ -64,7 +64,7 @@ class Changes:
 
     Attributes:
         total: how many did.
-        class_names: by class; empty where the data do not name them.
+        class_names: by class; empty if the data do not name them.
         samples: the first of them, in the order of the data.
     """
 
@@ -81,7 +81,7 @@ class Details:
         created: when the report was made that they belong to.
         quantized_sha256: of the model that was evaluated.
         notes: what running ``report.toml`` again would not reproduce.
-        changes: None where the first output is not one of classes.
+        changes: None if the first output is not one of classes.
     """
 
     created: Timestamp

@@ -29,7 +29,7 @@ class GateResult:
             ``"max_latency_ratio"`` its time over the float model's.
         limit: the limit, in the metric's unit, bytes, or a ratio.
         value: the drop, the value, the size, the regression or the ratio.
-        interval: where the value lies for the population; None where it is certain or nothing tells.
+        interval: where the value lies for the population; None if it is certain or nothing tells.
         samples_needed: about how many samples it takes until the interval ends at the limit.
         percent: the limit as it was written, if that was a percentage.
         strict: whether doubt is a failure.

@@ -18,7 +18,7 @@ class ClassValue:
 
     Attributes:
         label: the class.
-        name: what the data call it; empty where they do not say.
+        name: what the data call it; empty if they do not say.
         float_value: the float model's share of the class's samples, 0 to 1.
         quantized_value: the quantized model's.
         flips: which of the class's samples make the drop.
@@ -64,13 +64,13 @@ class Measurement:
         higher_is_better: false for errors.
         quantized_value: the quantized model's value; a comparison has only this one.
         float_value: the float model's value, None for a comparison.
-        quantized_interval: of ``quantized_value``; None where samples cannot tell, as for a largest error.
+        quantized_interval: of ``quantized_value``; None if samples cannot tell, as for a largest error.
         drop_interval: of ``drop``, from the paired samples; None for a comparison.
         flips: which samples make the drop, where each sample is right or wrong.
         quantized_hits: the samples that the quantized model has right, or agrees on; they pair two reports.
         float_hits: the samples that the float model has right; None for a comparison.
         output: the output that was judged; None in a report of an earlier format version.
-        pytorch_value: the PyTorch model's value; None where it did not run.
+        pytorch_value: the PyTorch model's value; None if it did not run.
         computed_by: the class or function that the user named; None for a metric of ptq.
         arguments: what it was given, each as JSON.
         no_interval: why there is no ``drop_interval`` though there is a drop; empty if there is one.

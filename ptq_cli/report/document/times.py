@@ -26,7 +26,7 @@ class Latency:
         rounds: how many turns each model had.
         ratio: the quantized model's time over the float model's, the geometric mean of the turns: below 1
             it is faster.
-        ratio_interval: of ``ratio``; None where nothing tells.
+        ratio_interval: of ``ratio``; None if nothing tells.
     """
 
     float_ms: float
@@ -44,7 +44,7 @@ class Times:
 
     Attributes:
         created: when the report was made, in UTC.
-        latency: of the two models; None where it was not measured.
+        latency: of the two models; None if it was not measured.
     """
 
     created: Timestamp

@@ -17,7 +17,7 @@ MOST_SAMPLES = 1000
 MOST_PICTURES = 60
 
 Paint = Callable[[Array], bytes | None]
-"""One sample of the first input to a small JPEG; None where it is no picture."""
+"""One sample of the first input to a small JPEG; None if it is no picture."""
 
 
 class ChangeCollector:
@@ -73,7 +73,7 @@ class ChangeCollector:
         """Go on from what a checkpoint held.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: it is not JSON.
             ReportError: it does not hold changes.
         """
         applies, pictures, noted = json.loads(state["noted"].tobytes())
@@ -82,7 +82,7 @@ class ChangeCollector:
         self._total, self._samples = found.total, list(found.samples)
 
     def changes(self, class_names: Sequence[str]) -> Changes | None:
-        """Return what was noted; None where the output is not one of classes."""
+        """Return what was noted; None if the output is not one of classes."""
         return Changes(self._total, tuple(class_names), tuple(self._samples)) if self._applies else None
 
     def _sample(self, row: int, before: int, after: int, place: Place) -> ChangedSample:

@@ -57,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """Each model's outputs of one batch; ``pytorch`` is None where that model does not run."""
+    """Each model's outputs of one batch; ``pytorch`` is None if that model does not run."""
 
     of_float: Sequence[Array]
     quantized: Sequence[Sequence[Array]]
@@ -69,7 +69,7 @@ class Watch(Protocol):
 
     @property
     def identity(self) -> str:
-        """What its notes depend on besides models and data; a checkpoint of another is passed over."""
+        """What its notes depend on besides models and data; a checkpoint of another is ignored."""
         ...
 
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
@@ -93,7 +93,7 @@ def judged_metrics(
     Args:
         specs: which ones.
         outputs: names of the models' outputs.
-        classes: sizes of the outputs' second axes, where they are known.
+        classes: sizes of the outputs' second axes, if they are known.
 
     Raises:
         MetricError: an output does not exist, or a metric refuses its arguments.
@@ -152,7 +152,7 @@ class Evaluator:
 
     @property
     def not_resumable(self) -> list[str]:
-        """Names of the metrics that cannot go on from a checkpoint."""
+        """Names of the metrics that cannot continue from a checkpoint."""
         pairs = zip(self._metrics, self._labelled, strict=True)
         return [
             judged.spec.name

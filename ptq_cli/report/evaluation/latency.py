@@ -65,7 +65,7 @@ class LatencyComparison:
         models: in the order given.
         ratios: of each model but the first to the first.
         turns: how many there were.
-        rounds: how often the models were opened anew.
+        rounds: how often the models were opened again.
         batch: samples a run.
         threads: of ONNX Runtime.
     """
@@ -135,7 +135,7 @@ def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
     """Return how long a model took beside the first.
 
     A turn's ratio is that of the middle runs, a round's the geometric mean of its turns', which is the same
-    whichever model is above. The interval is of the rounds, so that it holds what opening the models anew
+    whichever model is above. The interval is of the rounds, so that it holds what opening the models again
     changes; of a single round it is of the turns, and holds what the machine did between them alone. Of long
     runs there are few turns, of which the bootstrap's interval would be too narrow.
 

@@ -94,7 +94,7 @@ def size_limit(text: str) -> int:
         ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
 
     Raises:
-        GateError: it is no size, or 0.
+        GateError: it is not a size, or 0.
 
     Example:
         >>> size_limit("1.5MB")

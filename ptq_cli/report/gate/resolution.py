@@ -18,7 +18,7 @@ def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> in
         samples in all, not on top; the limit in the metric's unit.
 
     Edge case:
-        None where the drop has no interval, or is the limit.
+        None if the drop has no interval, or is the limit.
 
     Source:
         Tango 1998 for shares, see ``score_interval``; otherwise Cochran 1977, "Sampling techniques",
@@ -58,7 +58,7 @@ def samples_for_minimum(measurement: Measurement, limit: float, samples: int) ->
         samples in all, not on top; the limit in the metric's unit.
 
     Edge case:
-        None where the value has no interval, or is the limit.
+        None if the value has no interval, or is the limit.
 
     Source:
         Wilson 1927 for shares, see ``share``; otherwise Cochran 1977, "Sampling techniques", chapter 4.

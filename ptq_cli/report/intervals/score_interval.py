@@ -13,7 +13,7 @@ def score_statistic(flips: Flips, drop: float) -> float:
     """Return how many standard errors the observed drop is above ``drop``, if that were the true drop.
 
     At ``drop = 0`` it is McNemar's ``(lost - gained) / sqrt(lost + gained)``. The standard error is that of
-    the likeliest population with the given drop, not that of the samples: that is 0 where nothing flipped.
+    the likeliest population with the given drop, not that of the samples: that is 0 if nothing flipped.
 
     Units:
         standard errors; falls as ``drop`` grows.

@@ -12,7 +12,7 @@ from ptq_cli.report.metrics.recorder import Recorded
 
 
 def is_scores(output: Array, samples: int) -> bool:
-    """Tell whether an output of a batch is float class scores, [samples, classes].
+    """Return whether an output of a batch is float class scores, [samples, classes].
 
     Example:
         >>> is_scores(np.zeros((4, 10)), 4), is_scores(np.zeros((4, 1)), 4)

@@ -10,7 +10,7 @@ MIN_CLASSES = 2
 
 
 def require_scores(output: Array, name: str, least: int = MIN_CLASSES) -> None:
-    """Refuse an output that is no table of class scores.
+    """Refuse an output that is not a table of class scores.
 
     Args:
         output: of a batch.
@@ -42,7 +42,7 @@ def predicted_class(output: Array, name: str) -> Labels:
         output [N, classes]; the result is [N].
 
     Raises:
-        MetricError: the output is no table of class scores.
+        MetricError: the output is not a table of class scores.
 
     Example:
         >>> predicted_class(np.array([[0.1, 0.9], [0.5, 0.5]]), "f1")

@@ -50,7 +50,7 @@ _TOP_K = re.compile(r"top([1-9][0-9]{0,5})")
 
 
 def is_label_metric(name: str) -> bool:
-    """Tell whether a metric of ptq that needs labels has this name.
+    """Return whether a metric of ptq that needs labels has this name.
 
     Example:
         >>> is_label_metric("top10"), is_label_metric("top0"), is_label_metric("sqnr_db")

@@ -27,7 +27,7 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
 
     Args:
         spec: which metric.
-        classes: size of the output's second axis, where it is known.
+        classes: size of the output's second axis, if it is known.
 
     Raises:
         EntryPointError: the file, module or name does not exist, or importing it failed.
@@ -114,12 +114,12 @@ class StreamingClass:
     """An instance of the user's class, with ``update(output, labels)`` and ``compute()``.
 
     With ``state_dict()`` and ``load_state_dict(state)``, of arrays by name, an evaluation that was killed
-    goes on; without them it begins anew.
+    goes on; without them it starts from the beginning.
 
     Args:
         name: what the report calls it.
         instance: the user's object.
-        higher_is_better: False for an error; None where the instance says so, or it is no error.
+        higher_is_better: False for an error; None if the instance says so, or it is no error.
     """
 
     unit: ClassVar[Unit] = "number"
@@ -139,7 +139,7 @@ class StreamingClass:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether it can go on from a checkpoint."""
+        """Whether it can continue from a checkpoint."""
         methods = ("state_dict", "load_state_dict")
         return all(callable(getattr(self._instance, method, None)) for method in methods)
 
@@ -167,7 +167,7 @@ class StreamingClass:
         return as_number(self._name, found)
 
     def resampling(self) -> Resampling:
-        """Say why there is none."""
+        """Return why there is none."""
         return "a class with update and compute does not tell what each sample contributes"
 
     def state(self) -> State:

@@ -23,7 +23,7 @@ class MetricSpec:
         metric: a name of ptq's, ``package.module:Class`` or ``file.py:callable``.
         output: the output that it judges; None for the first.
         arguments: what its constructor is given, or the function beside output and labels.
-        higher_is_better: False for an error; None where the metric says so itself.
+        higher_is_better: False for an error; None if the metric says so itself.
     """
 
     name: str

@@ -40,7 +40,7 @@ class TorchMetric:
     Args:
         name: what the report calls it.
         metric: the instance.
-        higher_is_better: False for an error; None where torchmetrics says so.
+        higher_is_better: False for an error; None if torchmetrics says so.
 
     Shapes:
         update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.

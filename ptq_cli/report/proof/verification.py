@@ -29,7 +29,7 @@ class OutputDifference:
 
     @property
     def steps(self) -> float:
-        """The largest difference in steps; 0 where there is no difference."""
+        """The largest difference in steps; 0 if there is no difference."""
         return self.absolute / self.step if self.absolute else 0.0
 
 
@@ -50,7 +50,7 @@ class OutputComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What ``verify`` found.
+    """The result of ``verify``.
 
     Attributes:
         model: the file.
