@@ -5,7 +5,7 @@
 #
 # MAX_DROP is the limit. BASELINE is the report of the main branch, where there is one: then the model must not be
 # worse than it by more than MAX_REGRESSION either, and what changed is shown.
-# Exit status: 0 the limits are held, 3 one is missed, 2 a report cannot be used, 1 a bug in ptq.
+# Exit status: 0 all gates passed, 3 a gate failed, 2 a report cannot be used, 1 a bug in ptq.
 set -u
 
 REPORT=${1:?"name a report.json"}

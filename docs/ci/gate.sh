@@ -5,7 +5,7 @@
 #
 # The folder's ptq.toml names the data and the architecture. MAX_DROP is the limit, RUN the run directory.
 # On GitHub the report is shown on the page of the build; junit.xml is for servers that read tests.
-# Exit status: 0 the limit is held, 3 it is missed, 2 the input cannot be used, 1 a bug in ptq.
+# Exit status: 0 the gate passed, 3 it failed, 2 the input cannot be used, 1 a bug in ptq.
 set -u
 
 RUN=${RUN:-ptq-run}
@@ -17,8 +17,8 @@ ptq quantize "$@" --run "$RUN" --max-drop "$MAX_DROP"
 status=$?
 
 case $status in
-    0) echo "gate: held, $RUN/model.int8.onnx may ship" ;;
-    3) echo "gate: missed, see $RUN/report.md" >&2 ;;
+    0) echo "gate: passed, $RUN/model.int8.onnx may ship" ;;
+    3) echo "gate: failed, see $RUN/report.md" >&2 ;;
     *) echo "gate: not decided, ptq ended with status $status" >&2 ;;
 esac
 exit $status

@@ -83,7 +83,7 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     assert "does not tell what each sample contributes" in found["Mean"]["no_interval"]
     assert [item["label"] for item in found["class_accuracy"]["by_class"]] == [0, 1, 2, 3, 4]
     assert "note: the drop of Mean has no interval" in outcome.out
-    assert "no checkpoints are written: Mean cannot go on from one" in outcome.err
+    assert "no checkpoints are written: Mean cannot continue from one" in outcome.err
 
 
 def test_torchmetrics_by_its_flag_alone(folder: Path, ptq: Any) -> None:

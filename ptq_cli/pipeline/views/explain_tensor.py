@@ -111,7 +111,7 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
     if name in _values(model) or name in {node.name for node in model.graph}:
         raise UnknownNameError(
             f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
-            hint="ptq inspect says why; ptq calibration show lists the measured tensors",
+            hint="ptq inspect says why; ptq calibration show lists the tensors that were measured",
         )
     raise UnknownNameError(
         f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",
