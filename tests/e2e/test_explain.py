@@ -195,7 +195,7 @@ def test_an_unknown_tensor_is_refused(refuse: Any, words: str, says: str) -> Non
 
 
 MISUSE = {
-    "a format that is none": ("explain x --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither"),
+    "a format that is none": ("explain x --plot x.pdf", "PTQ-USAGE-001", "got 'x.pdf'"),
     "a folder that is a file": ("explain x --plot model.onnx/x.png", "PTQ-FILE-002", "cannot write"),
     "no run": ("calibration show --run nowhere", "PTQ-RUN-001", "nowhere"),
     "a sort that is none": ("calibration show --sort zeros", "PTQ-USAGE-001", "zeros"),

@@ -128,7 +128,7 @@ REFUSED = {
         "ptq quantizers --help describes them",
     ),
     "json too early": ("--json show step", "PTQ-USAGE-001", "--json comes after", "show FAMILY --json"),
-    "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "'x.pdf' is neither", "--plot"),
+    "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "got 'x.pdf'", "--plot"),
     "a folder": ("show step --plot no/x.png/x.png", "PTQ-FILE-002", "cannot write", ""),
 }
 

@@ -38,12 +38,12 @@ def require_plot(path: Path) -> None:
         >>> require_plot(Path("x.pdf"))
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: a plot is a .png or an .svg, and 'x.pdf' is neither
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: expected a .png or .svg file for the plot, got 'x.pdf'
         hint: for example: --plot tensor.svg
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"expected a .png or .svg file for the plot, got '{path}' is neither",
+            f"expected a .png or .svg file for the plot, got '{path}'",
             hint="for example: --plot tensor.svg",
         )
     if importlib.util.find_spec("matplotlib") is None:
