@@ -91,7 +91,7 @@ def require_matches(
         ...
         ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: [[override]] match = 'sten.conv' matches no \
 activation that is quantized (did you mean 'stem.conv'?)
-        hint: ptq inspect lists the layers; * stands for any part of a name
+        hint: run `ptq inspect` to list the layers; * matches any part of a name
     """
     for item in overrides:
         kinds = []
@@ -108,7 +108,7 @@ activation that is quantized (did you mean 'stem.conv'?)
                 raise RecipeValueError(
                     f"{described(item)} matches no {kind}{'' if kind == 'layer' else ' that is quantized'}"
                     f"{_nearest(item, tensors)}",
-                    hint="ptq inspect lists the layers; * stands for any part of a name",
+                    hint="run `ptq inspect` to list the layers; * matches any part of a name",
                 )
 
 

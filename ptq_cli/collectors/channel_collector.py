@@ -77,11 +77,11 @@ class ChannelCollector:
         if self._size and (axis, size) != (self._axis, self._size):
             raise ActivationAxisError(
                 f"axis {axis} of tensor '{self._name}' had {self._size} channels and now has {size}",
-                hint="name an axis that is as long in every batch, or leave this tensor out",
+                hint="name an axis with the same length in every batch, or leave this tensor out",
             )
         if size > MOST_CHANNELS:
             raise ActivationAxisError(
-                f"axis {axis} of tensor '{self._name}' has {size} channels, {MOST_CHANNELS} are the most",
+                f"axis {axis} of tensor '{self._name}' has {size} channels, the limit is {MOST_CHANNELS}",
                 hint="name another axis, or leave this tensor out",
             )
         if not self._size:
@@ -146,12 +146,12 @@ def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:
         sizes = ", ".join("?" if size is None else str(size) for size in shape)
         raise ActivationAxisError(
             f"tensor '{name}' of shape ({sizes}) has no axis {axis}",
-            hint=f"name one from 1 to {rank - 1}" if rank > 1 else "leave this tensor out",
+            hint=f"name an axis from 1 to {rank - 1}" if rank > 1 else "leave this tensor out",
         )
     if not axis % rank:
         raise ActivationAxisError(
             f"axis {axis} of tensor '{name}' holds its samples, not its channels",
-            hint=f"name one from 1 to {rank - 1}" if rank > 1 else "leave this tensor out",
+            hint=f"name an axis from 1 to {rank - 1}" if rank > 1 else "leave this tensor out",
         )
     return axis % rank
 

@@ -127,5 +127,5 @@ def _memory_is_there(tensor: torch.Tensor) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise RuntimeFailedError(
             f"the memory of '{tensor.device}' is full: a tensor of {tuple(tensor.shape)} cannot be counted",
-            hint="take a smaller --batch-size, or free memory of the GPU",
+            hint="pass a smaller --batch-size, or free memory of the GPU",
         ) from error

@@ -36,17 +36,17 @@ def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
         if not target.is_relative_to(folder) or not location:
             raise ModelFormatError(
                 f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
-                hint="only external data beside the model are read",
+                hint="ptq reads external data only from the model's folder",
             )
         if not target.is_file():
             raise ModelFormatError(
                 f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
-                hint="put it beside the model",
+                hint="put it next to the model",
             )
         if target.stat().st_nlink > 1:  # As onnx does: one of the names may be that of a secret elsewhere.
             raise ModelFormatError(
                 f"model '{path.name}': its data file '{location}' has several names (hard links)",
-                hint="put a copy of the file beside the model",
+                hint="put a copy of the file next to the model",
             )
         _require_length(tensor, target, path)
 
@@ -60,7 +60,7 @@ def _require_length(tensor: onnx.TensorProto, target: Path, path: Path) -> None:
         offset, length = -1, 0
     if needed < 0 or offset < 0 or length != needed:
         raise ModelFormatError(
-            f"model '{path.name}': the place of '{tensor.name}' in its data file makes no sense",
+            f"model '{path.name}': the place of '{tensor.name}' in its data file is not valid",
             hint="export it again",
         )
     missing = offset + length - target.stat().st_size

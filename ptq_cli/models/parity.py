@@ -40,14 +40,14 @@ WITH_PYTORCH = Compared(
     other="ONNX",
     model="the ONNX model",
     size_hint="the model may depend on the batch size; try another --batch-size",
-    value_hint="is the model random (dropout in forward)? If not, pass ONNX that you exported yourself",
+    value_hint="make the model deterministic (no dropout in forward), or export ONNX yourself and pass it",
 )
 WITH_FILE = Compared(
     reference="the file",
     other="the prepared graph",
     model="the prepared graph",
-    size_hint="does the model draw random numbers? If not, report this model",
-    value_hint="does the model draw random numbers? If not, export it with opset 20, or report this model",
+    size_hint="if the model draws no random numbers, report this model",
+    value_hint="if the model draws no random numbers, export it with opset 20, or report this model",
 )
 
 
@@ -100,7 +100,7 @@ def require_parity(
         if not relative <= tolerance:
             raise ParityError(
                 f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
-                f"{largest:.3g} ({relative:.2%} of its largest value, at most {tolerance:.1%} is allowed)",
+                f"{largest:.3g} ({relative:.2%} of its largest value; the limit is {tolerance:.1%})",
                 hint=compared.value_hint,
             )
         worst = max(worst, relative)

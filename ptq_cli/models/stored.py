@@ -223,7 +223,7 @@ def mapped(value: ir.Value) -> Iterator[Array]:
         ValueError: the value is no constant.
     """
     if value.const_value is None:
-        raise ValueError(f"'{value.name}' is no constant")
+        raise ValueError(f"'{value.name}' is not a constant")
     try:
         yield value.const_value.numpy()
     finally:

@@ -122,4 +122,4 @@ def _require_bits(k: int) -> None:
     if k < 1:
         raise QuantizerValueError(f"{k} bits are too few, expected at least 1")
     if not isinstance(k, int):
-        raise QuantizerTypeError(f"a number of bits is an integer, got {k!r}")
+        raise QuantizerTypeError(f"the number of bits must be an integer, got {k!r}")

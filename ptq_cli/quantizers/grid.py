@@ -97,7 +97,7 @@ def require_float(x: torch.Tensor) -> None:
     """
     if not x.is_floating_point():
         raise QuantizerTypeError(
-            f"a quantizer takes a float tensor, got {x.dtype}", hint="convert it with .float()"
+            f"a quantizer expects a float tensor, got {x.dtype}", hint="convert it with .float()"
         )
 
 
@@ -154,5 +154,5 @@ def require_no_nan(x: torch.Tensor) -> None:
         count = int(torch.isnan(x).sum())
         raise QuantizerValueError(
             f"NaN cannot be quantized; {count} of {x.numel()} values are NaN",
-            hint="look for the operation that computed them",
+            hint="find the operation that computed them",
         )

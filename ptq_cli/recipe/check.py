@@ -148,12 +148,12 @@ def _check_override(override: OverrideSettings) -> None:
     if not override.match and not override.op:
         raise RecipeValueError(
             "[[override]] has neither match nor op",
-            hint="match = '*' means all of them",
+            hint="write match = '*' to match everything",
         )
     if override.percentile is not None and not 0 < override.percentile <= 100:
         raise RecipeValueError(
             f"'override.percentile' of '{override.match}' is {override.percentile}, "
-            "it must be above 0 and at most 100",
+            "expected a number above 0 and at most 100",
             hint="correct 'override.percentile'",
         )
     # Parameters alone belong to a quantizer that is known once the override is applied.

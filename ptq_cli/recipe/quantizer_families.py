@@ -163,7 +163,7 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="dorefa",
-        meaning="2^bits levels from -amax to amax, 0 not among them",
+        meaning="2^bits levels from -amax to amax, without 0",
         formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
         gradient="1 where |x| <= amax, 0 elsewhere",
         source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
@@ -179,9 +179,9 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="centers",
-        meaning="a few values that lie anywhere, learned by k-means++",
+        meaning="a few values, not evenly spaced, learned by k-means++",
         formula="the nearest center",
-        gradient="that of sum(p * centers), p = softmax(-|x - centers| / temperature)",
+        gradient="the gradient of sum(p * centers), p = softmax(-|x - centers| / temperature)",
         source="Agustsson et al. 2017, soft-to-hard vector quantization",
         drawn=(
             Parameter(
@@ -234,13 +234,13 @@ def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dic
     for name, value in given.items():
         if name not in known:
             raise RecipeKeyError(
-                f"'{name}' is no parameter of quantizer '{family.name}'{did_you_mean(name, list(known))}",
+                f"'{name}' is not a parameter of quantizer '{family.name}'{did_you_mean(name, list(known))}",
                 hint=f"'{family.name}' is drawn with: {', '.join(known)}",
             )
         if not known[name].allows(value):
             raise RecipeValueError(
-                f"{name} is {value}, quantizer '{family.name}' wants {known[name].wanted}",
-                hint="ptq quantizers show --help lists what may be drawn",
+                f"{name} is {value}, quantizer '{family.name}' expects {known[name].wanted}",
+                hint="run `ptq quantizers show --help` to see what can be drawn",
             )
     defaults = {item.name: item.default for item in family.drawn if item.default is not None}
     return {**defaults, **given}

@@ -218,7 +218,7 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
     family: WeightFamily = _filled(FAMILY_SETTINGS[name].weights, settings, name, where)
     if isinstance(family, FixedPointWeights) and family.integer is not None and family.alpha != PLAIN:
         raise RecipeValueError(
-            f"'{where}.integer' is {family.integer}, and alpha '{family.alpha}' finds the point itself",
+            f"'{where}.integer' is {family.integer}, but alpha '{family.alpha}' finds the point itself",
             hint=f"leave integer out, or write alpha = '{PLAIN}'",
         )
     return family
@@ -242,7 +242,7 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
     if kind is None:
         known = [item for item, family in FAMILY_SETTINGS.items() if family.activations is not None]
         raise RecipeValueError(
-            f"'{where}.quantizer' is '{name}', which is for weights alone: {FAMILY_SETTINGS[name].refusal}",
+            f"'{where}.quantizer' is '{name}', which is only for weights: {FAMILY_SETTINGS[name].refusal}",
             hint=f"activations take: {', '.join(known)}",
         )
     found: ActivationFamily = _filled(kind, settings, name, where)
@@ -255,14 +255,14 @@ def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
     for key, value in given.items():
         if key not in known:
             raise RecipeKeyError(
-                f"'{where}.{key}' is no parameter of quantizer '{name}'",
+                f"'{where}.{key}' is not a parameter of quantizer '{name}'",
                 hint=f"'{name}' takes: {', '.join(known)}" if known else f"'{name}' takes none here",
             )
         rule = known[key].metadata
         if (isinstance(value, float) and math.isnan(value)) or not rule["holds"](value):
             shown = f"'{value}'" if isinstance(value, str) else value
             raise RecipeValueError(
-                f"'{where}.{key}' is {shown}, quantizer '{name}' wants {rule['wanted']}",
+                f"'{where}.{key}' is {shown}, quantizer '{name}' expects {rule['wanted']}",
                 hint=f"correct '{where}.{key}'",
             )
     return kind(**given)

@@ -73,7 +73,7 @@ def require_gpu(device: Device) -> None:
         reason = f": {first_line(Warning(told[0].message))}" if told else ""
         raise DeviceError(
             f"'{device}': PyTorch finds no GPU that it can use{reason}",
-            hint="does nvidia-smi show one? is CUDA_VISIBLE_DEVICES empty?",
+            hint="check that nvidia-smi shows one, and that CUDA_VISIBLE_DEVICES is not empty",
         )
     if device.number >= count:
         known = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
@@ -99,12 +99,12 @@ def _try(device: Device) -> None:
         reason = error.message if isinstance(error, RuntimeFailedError) else first_line(error)
         raise DeviceError(
             f"'{device}' cannot be used: {reason}",
-            hint="onnxruntime-gpu, torch and the driver must fit one CUDA version",
+            hint="onnxruntime-gpu, torch and the driver must be for the same CUDA version",
         ) from error
     if found != [-2.0, -4.0]:
         raise DeviceError(
-            f"'{device}' computes nonsense: twice the negative of 1 and 2 is {found}",
-            hint="onnxruntime-gpu, torch and the driver must fit one CUDA version",
+            f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}",
+            hint="onnxruntime-gpu, torch and the driver must be for the same CUDA version",
         )
 
 

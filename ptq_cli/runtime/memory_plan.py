@@ -53,7 +53,7 @@ class MemoryPlan:
         runs = "one run at a time" if self.at_once < 2 else f"{self.at_once} runs at once"
         pieces = f"pieces of {self.samples} sample{'s' * (self.samples != 1)}"
         tensors = sum(len(group) for group in self.groups)
-        return f"{tensors} tensors {passes}, {pieces}, {runs}: about {format_bytes(self.peak)} at the most"
+        return f"{tensors} tensors {passes}, {pieces}, {runs}: at most about {format_bytes(self.peak)}"
 
 
 def plan_memory(
@@ -74,13 +74,13 @@ def plan_memory(
     Example:
         >>> needs = Needs(reached=90, base=100, fixed=10, session=20, scratch=5, taps={"a": 30, "b": 30})
         >>> str(plan_memory(needs, 400, most_samples=8, least_samples=1, at_once=1))
-        '2 tensors in one pass, pieces of 1 sample, one run at a time: about 270 B at the most'
+        '2 tensors in one pass, pieces of 1 sample, one run at a time: at most about 270 bytes'
         >>> plan_memory(needs, 250, most_samples=8, least_samples=1, at_once=1).groups
         (('a',), ('b',))
     """
     if limit < needs.reached:
         raise MemoryLimitError(
-            f"{format_bytes(limit)} of memory are not enough: {format_bytes(needs.reached)} were taken to "
+            f"{format_bytes(limit)} of memory is not enough: {format_bytes(needs.reached)} were taken to "
             "open the model, before anything was run",
             hint=f"--max-memory {-(-_least(needs, least_samples) // 2**20)}MiB",
         )
@@ -101,7 +101,7 @@ def plan_memory(
             return MemoryPlan(least_samples, 1, groups, peak)
     least = _least(needs, least_samples)
     raise MemoryLimitError(
-        f"{format_bytes(limit)} of memory are not enough: about {format_bytes(least)} are needed with one "
+        f"{format_bytes(limit)} of memory is not enough: about {format_bytes(least)} are needed with one "
         f"tensor at a time, {format_bytes(needs.base)} of them before anything runs",
         hint=f"--max-memory {-(-least // 2**20)}MiB",
     )
@@ -125,7 +125,7 @@ def require_host_memory(reached: int, more: int, limit: int) -> int:
     peak = reached + int(SPARE * more)
     if peak > limit:
         raise MemoryLimitError(
-            f"{format_bytes(limit)} of the host's memory are not enough: about {format_bytes(peak)} are "
+            f"{format_bytes(limit)} of the host's memory is not enough: about {format_bytes(peak)} are "
             f"needed, {format_bytes(reached)} of them with the first samples on the device",
             hint=f"--max-memory {-(-peak // 2**20)}MiB",
         )

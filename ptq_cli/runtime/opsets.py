@@ -27,7 +27,7 @@ def require_known_opset(opset: int, what: str) -> None:
         return
     newest = next(version for version in range(opset - 1, SURELY_KNOWN - 1, -1) if _loads(version))
     raise InvalidOnnxError(
-        f"model '{what}' has opset {opset}, and the ONNX Runtime that is installed knows {newest} and older",
+        f"model '{what}' has opset {opset}, but the installed ONNX Runtime supports only {newest} and older",
         hint=f"export it with opset {newest}, or install a newer onnxruntime",
     )
 

@@ -20,9 +20,9 @@ SAID_LIMIT = 400
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
-OTHER_SIZE = "does the model accept this batch size? try a batch of 1"
+OTHER_SIZE = "check that the model accepts this batch size; try a batch of 1"
 NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
-UNKNOWN_OPERATOR = "ptq inspect shows its layers; has the model an operator of a custom domain?"
+UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -219,7 +219,7 @@ def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
     if item.type not in NUMPY_DTYPES:
         raise RuntimeFailedError(
             f"input '{item.name}' is a {item.type}, expected an array of numbers",
-            hint="move what turns it into numbers out of the model, into the data",
+            hint="convert it to numbers in the data, outside the model",
         )
     shape = tuple(size if isinstance(size, int) else None for size in item.shape)
     return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)

@@ -178,21 +178,21 @@ CASES: dict[str, Bad] = {
         words="bad.pt",
         code="PTQ-MODEL-001",
         says=("is a text file",),
-        hint="wanted: ",
+        hint="expected: ",
     ),
     "empty": Bad(
         arrange=write("bad.pt", b""),
         words="bad.pt",
         code="PTQ-MODEL-001",
         says=("is empty",),
-        hint="wanted: ",
+        hint="expected: ",
     ),
     "random bytes": Bad(
         arrange=write("bad.pt", bytes(range(255, 0, -1)) * 9),
         words="bad.pt",
         code="PTQ-MODEL-001",
         says=("unknown format",),
-        hint="wanted",
+        hint="expected",
     ),
     "a truncated zip": Bad(
         arrange=truncate("model.pt"),
@@ -212,8 +212,8 @@ CASES: dict[str, Bad] = {
         arrange=lambda folder: shutil.copy(folder / "calib.npz", folder / "bad.pt"),
         words="bad.pt",
         code="PTQ-MODEL-001",
-        says=("is a zip archive, but of no model",),
-        hint="wanted",
+        says=("is a zip archive, but not of a model",),
+        hint="expected",
     ),
     "a truncated ONNX": Bad(
         arrange=truncate("model.onnx"),
@@ -355,14 +355,14 @@ CASES: dict[str, Bad] = {
         words="bad.onnx",
         code="PTQ-MODEL-001",
         says=("lie outside its folder",),
-        hint="beside the model",
+        hint="from the model's folder",
     ),
     "ONNX with data missing": Bad(
         arrange=edit_onnx(refer_missing),
         words="bad.onnx",
         code="PTQ-MODEL-001",
         says=("'weights.bin'", "is missing"),
-        hint="put it beside",
+        hint="put it next to",
     ),
 }
 

@@ -75,7 +75,7 @@ def free(folder):
 def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     status, stderr = calibrate(folder, "low", "--max-memory", "1MiB")
     assert status == 2
-    assert "PTQ-RUNTIME-002: 1.05 MB of memory are not enough" in stderr
+    assert "PTQ-RUNTIME-002: 1.05 MB of memory is not enough" in stderr
     least = re.search(r"hint: --max-memory (\d+)MiB", stderr).group(1)
 
     status, stderr = calibrate(folder, "low", "--max-memory", f"{int(least) + 5}MiB")

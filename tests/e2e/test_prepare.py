@@ -126,7 +126,7 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
     np.save("x.npy", np.random.default_rng(1).standard_normal((16, 2)).astype(np.float32))
     outcome = ptq("quantize half.onnx --data x.npy --run half")
     assert outcome.status == 0, outcome.err
-    assert "note: 3 nodes quantize or dequantize already, and are kept as they are" in outcome.out
+    assert "note: 3 nodes already quantize or dequantize, and are kept as they are" in outcome.out
     operators = [node.op_type for node in onnx.load("half/model.int8.onnx").graph.node]
     assert operators.count("QuantizeLinear") == 2
     assert "already quantized: " in ptq("inspect half.onnx --json").out

@@ -162,7 +162,7 @@ def test_a_grid_far_from_the_values_makes_a_file_that_runs(folder: Path, ptq: An
 REFUSED = {
     "unknown": ("--weight-quantizer dorefer", "PTQ-RECIPE-004", "did you mean 'dorefa'"),
     "bits": ("--weight-bits 16", "PTQ-RECIPE-003", "'weights.bits' is 16"),
-    "no parameter": ("--weight-step 0.1", "PTQ-RECIPE-002", "no parameter of quantizer 'scaled'"),
+    "no parameter": ("--weight-step 0.1", "PTQ-RECIPE-002", "not a parameter of quantizer 'scaled'"),
     "weights alone": ("--activation-quantizer centers", "PTQ-RECIPE-003", "for weights alone"),
 }
 

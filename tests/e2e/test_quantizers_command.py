@@ -114,11 +114,11 @@ REFUSED = {
     "another family's option": (
         "show step --bits 3",
         "PTQ-RECIPE-002",
-        "no parameter of",
+        "not a parameter of",
         "drawn with: step",
     ),
     "an option": ("show step --setp 3", "PTQ-USAGE-001", "(did you mean '--step'?)", "--help to see"),
-    "a value": ("show scaled --bits 17", "PTQ-RECIPE-003", "wants 2 to 16", "--help lists"),
+    "a value": ("show scaled --bits 17", "PTQ-RECIPE-003", "expects 2 to 16", "show --help"),
     "a text": ("show scaled --bits x", "PTQ-USAGE-001", "'x' is not a valid int", "--help to see"),
     "no family": ("show", "PTQ-USAGE-001", "missing argument 'FAMILY'", "--help to see"),
     "a command": (

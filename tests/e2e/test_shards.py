@@ -225,7 +225,9 @@ def test_what_differs_is_named(
 ) -> None:
     calibrate_shards(ptq, 2)
     change(folder, ptq)
-    refuse("merge run-1 run-2 --run all", "PTQ-MERGE-001", "'run-1' and 'run-2' are no shards of one", says)
+    refuse(
+        "merge run-1 run-2 --run all", "PTQ-MERGE-001", "'run-1' and 'run-2' are not shards of the same", says
+    )
 
 
 def test_a_model_that_changed_in_between_is_named(folder: Path, ptq: Any, refuse: Any) -> None:

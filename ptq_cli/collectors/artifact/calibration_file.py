@@ -148,13 +148,13 @@ def _parse(content: bytes, name: str) -> Calibration:
 def _checked_header(header: Any, name: str) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CalibrationFileError(
-            f"'{name}' is no calibration", hint="ptq calibrate writes one: calibration.safetensors"
+            f"'{name}' is not a calibration", hint="`ptq calibrate` writes one: calibration.safetensors"
         )
     version = header.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibrationFileError(
-            f"'{name}' has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}",
-            hint="calibrate again, or use the ptq that wrote it",
+            f"'{name}' has format version {str(version)[:40]}, this version of ptq reads {FORMAT_VERSION}",
+            hint="calibrate again, or use the version of ptq that wrote it",
         )
     return header
 

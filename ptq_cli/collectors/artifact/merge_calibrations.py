@@ -48,7 +48,7 @@ def merge_calibrations(parts: Iterable[Part], *, partial: bool = False) -> Calib
         if not part.share.finished:
             raise IncompleteCalibrationError(
                 f"{part.name} holds a checkpoint of {part.share.describe()}, which is not finished",
-                hint="run its ptq calibrate again; it continues where it was",
+                hint="run `ptq calibrate` for it again; it continues where it stopped",
             )
         if merged is None:
             merged = _Merged(part)
@@ -91,7 +91,7 @@ class _Merged:
         if not partial:
             raise IncompleteCalibrationError(
                 f"not among the runs: {share.describe_missing()}",
-                hint="calibrate what is missing, or merge to a larger part with --partial",
+                hint="calibrate the missing shards, or pass --partial to merge an incomplete calibration",
             )
         return Calibration(replace(self._provenance, share=share), self._statistics)
 
@@ -119,12 +119,12 @@ def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeErr
 
     Example:
         >>> different("'a'", "'b'", "'image.mode'", "'RGB'", "'BGR'").message
-        "'a' and 'b' are no shards of one calibration: 'image.mode' is 'RGB' in the first and 'BGR' in the \
-second"
+        "'a' and 'b' are not shards of the same calibration: 'image.mode' is 'RGB' in the first and 'BGR' in \
+the second"
     """
     found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(
-        f"{first} and {other} are no shards of one calibration: {found}",
+        f"{first} and {other} are not shards of the same calibration: {found}",
         hint="calibrate every shard with the same model, data, settings and batch size",
     )
 
@@ -142,7 +142,7 @@ def _require_dealt(share: Share) -> None:
         if seen != expected:
             raise MergeError(
                 f"shard {number} of {share.count} has seen {seen} of {total} batches, {expected} are its own",
-                hint="the data must give the same batches each time that they are read",
+                hint="the data must give the same batches each time it is read",
             )
 
 

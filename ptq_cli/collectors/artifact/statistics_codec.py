@@ -176,7 +176,7 @@ def _read_channels(entry: Entry, rest: Mapping[str, _Parts], *, histograms: bool
     # In Python's integers, because sums of hostile numbers overflow.
     sizes = bins.tolist()
     if any(number < 0 for number in sizes):
-        raise ValueError("a channel has fewer than no bins")
+        raise ValueError("a channel has a negative number of bins")
     keys, counts = (rest[name].take(sum(sizes)) for name in ("channel_keys", "channel_counts"))
     return ChannelStatistics(
         axis=axis,
@@ -214,13 +214,13 @@ def _check_histogram(histogram: BitHistogram, expected: int) -> None:
 
 def _check_bins(keys: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
     if (keys & ~SIGN >= INFINITE).any() or (counts < 1).any():
-        raise ValueError("a bin is no bin, or holds nothing")
+        raise ValueError("a bin is not valid, or is empty")
 
 
 def _check_channels(channels: ChannelStatistics, tensor: TensorStatistics) -> None:
     count, zeros = channels.count, channels.zeros
     if (count < 0).any() or (zeros < 0).any() or (zeros > count).any():
-        raise ValueError("a channel has fewer than no values")
+        raise ValueError("a channel has a negative number of values")
     _check_ranges(channels.minimum, channels.maximum, count)
     both = (sum(count.tolist()), sum(zeros.tolist()))
     low, high = np.min(channels.minimum, initial=np.inf), np.max(channels.maximum, initial=-np.inf)

@@ -45,11 +45,11 @@ def _dangers(archive: zipfile.ZipFile) -> Iterator[str]:
     names = archive.namelist()
     # PyTorch minds no case when it looks a member up: what is checked here must be what is loaded then.
     if len({name.lower() for name in names}) != len(names):
-        yield "holds two members of one name"
+        yield "holds two members with the same name"
     for member in names:
         inner = member.partition("/")[2].lower()
         if member.lower() == "serialized_exported_program.json":
-            yield "is of a form older than PyTorch 2.8, which is loaded by unpickling"
+            yield "has a form from before PyTorch 2.8, which is loaded by unpickling"
         elif inner.startswith("data/aotinductor/"):
             yield "holds compiled code"
         elif PICKLE_MEMBER.match(inner) and not _is_plain_pickle(archive.read(member)):
@@ -59,7 +59,7 @@ def _dangers(archive: zipfile.ZipFile) -> Iterator[str]:
         elif inner.startswith("models/") and inner.endswith(".json"):
             for expression in _expressions(json.loads(archive.read(member))):
                 if not is_arithmetic(expression):
-                    yield f"has a shape expression that is no arithmetic ({expression[:40]!r})"
+                    yield f"has a shape expression that is not arithmetic ({expression[:40]!r})"
 
 
 def _config_dangers(archive: zipfile.ZipFile, member: str, config: Any) -> Iterator[str]:

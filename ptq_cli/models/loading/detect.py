@@ -42,13 +42,13 @@ def detect_kind(path: Path) -> ModelKind:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.ModelFormatError: PTQ-MODEL-001: model 'model.pt' is a text file
-        hint: wanted: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
+        hint: expected: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
     """
     require_file(path, "model")
     with path.open("rb") as stream:
         head = stream.read(512)
     if not head:
-        raise ModelFormatError(f"model '{path.name}' is empty", hint=f"wanted: {KNOWN_KINDS}")
+        raise ModelFormatError(f"model '{path.name}' is empty", hint=f"expected: {KNOWN_KINDS}")
     if head.startswith(ZIP_MAGIC):
         return _kind_of_zip(path)
     if head.startswith(PICKLE_PROTOCOLS):
@@ -56,11 +56,11 @@ def detect_kind(path: Path) -> ModelKind:
     if _is_safetensors(head, path.stat().st_size):
         return ModelKind.SAFETENSORS
     if _is_text(head):
-        raise ModelFormatError(f"model '{path.name}' is a text file", hint=f"wanted: {KNOWN_KINDS}")
+        raise ModelFormatError(f"model '{path.name}' is a text file", hint=f"expected: {KNOWN_KINDS}")
     # ModelProto writes ir_version (field 1, varint) first, or a length-delimited field from 2 to 8.
     if head[0] == 0x08 or head[0] in (0x12, 0x1A, 0x22, 0x32, 0x3A, 0x42):
         return ModelKind.ONNX
-    raise ModelFormatError(f"model '{path.name}' has an unknown format", hint=f"wanted: {KNOWN_KINDS}")
+    raise ModelFormatError(f"model '{path.name}' has an unknown format", hint=f"expected: {KNOWN_KINDS}")
 
 
 def _kind_of_zip(path: Path) -> ModelKind:
@@ -81,7 +81,7 @@ def _kind_of_zip(path: Path) -> ModelKind:
     if "data.pkl" in inner:
         return ModelKind.CHECKPOINT
     raise ModelFormatError(
-        f"model '{path.name}' is a zip archive, but of no model", hint=f"wanted: {KNOWN_KINDS}"
+        f"model '{path.name}' is a zip archive, but not of a model", hint=f"expected: {KNOWN_KINDS}"
     )
 
 

@@ -26,7 +26,7 @@ def export_error(error: BaseException, module: torch.nn.Module | None, what: str
     return ExportError(
         f"'{what}' cannot be exported to ONNX{where}: {type(cause).__name__}: {first_line(cause)}",
         hint="use operations that torch.export supports there (no control flow on tensor values, no operator "
-        "without an ONNX form), or export ONNX by your own means and pass that file",
+        "without an ONNX form), or export the model to ONNX yourself and pass that file",
     )
 
 

@@ -64,7 +64,7 @@ def load_onnx(path: Path) -> ir.Model:
         raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
     if not _is_text(proto):
         raise ModelFormatError(
-            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+            f"model '{path.name}' is damaged: a name in it is not text", hint="copy or export it again"
         )
     require_external_data(proto, path)
     _require_opset(proto, path)
@@ -72,7 +72,7 @@ def load_onnx(path: Path) -> ir.Model:
     is_dense = make_dense(proto, path.name)
     if is_dense and files:
         raise InvalidOnnxError(
-            f"model '{path.name}' holds sparse constants beside external data, which are not read together",
+            f"model '{path.name}' has sparse constants and external data, which ptq cannot read together",
             hint="export it with dense constants",
         )
     # With external data the checker reads the file itself.
@@ -83,7 +83,7 @@ def load_onnx(path: Path) -> ir.Model:
         forget_sizes_of_values(model)
     except UnicodeDecodeError as error:
         raise ModelFormatError(
-            f"model '{path.name}' is damaged: a name in it is no text", hint="copy or export it again"
+            f"model '{path.name}' is damaged: a name in it is not text", hint="copy or export it again"
         ) from error
     # The checker is C++ and raises RuntimeErrors of many kinds; onnx_ir raises what its own code meets.
     except Exception as error:

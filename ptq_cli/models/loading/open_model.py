@@ -64,7 +64,7 @@ def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram
     except Exception as error:
         raise ModelFormatError(
             f"'{path.name}' cannot be loaded as a torch.export archive: {type(error).__name__}",
-            hint=f"it may be damaged, or written by another PyTorch than {torch.__version__}",
+            hint=f"it may be damaged, or written by a PyTorch version other than {torch.__version__}",
         ) from error
 
 

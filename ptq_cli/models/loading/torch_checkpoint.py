@@ -30,7 +30,7 @@ def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> tor
         )
     if settings.arch is None:
         raise ArchitectureError(
-            f"'{path.name}' is a state dict: it has the parameters and not the architecture",
+            f"'{path.name}' is a state dict: it has the parameters but not the architecture",
             hint="add --arch model.py:build, or arch = 'model.py:build' under [model] in ptq.toml",
         )
     return build_module(settings.arch, content, path.name)

@@ -192,7 +192,9 @@ def to_tensors(example: Example) -> dict[str, torch.Tensor]:
     try:
         return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
     except TypeError as error:
-        raise ModelInputError(f"an input's dtype is none of PyTorch's: {error}", hint="convert it") from error
+        raise ModelInputError(
+            f"PyTorch does not have the dtype of an input: {error}", hint="convert it"
+        ) from error
 
 
 def to_arrays(value: object) -> list[Array]:
@@ -225,9 +227,9 @@ def _refused_input(
     where = f" at layer '{layer}'" if layer else ""
     found = ", ".join(str(TensorSpec(name, array.dtype, array.shape)) for name, array in example.items())
     return ModelInputError(
-        f"'{what}' does not take the data's first batch ({found}): {type(error).__name__}{where}: "
+        f"'{what}' does not accept the first batch of the data ({found}): {type(error).__name__}{where}: "
         f"{first_line(error)}",
-        hint="shape, dtype or layout of the data differ from what the model was trained on",
+        hint="check that shape, dtype and layout of the data are those of the model's training data",
     )
 
 

@@ -71,7 +71,7 @@ class Prepared:
                 "type"
             )
         if self.quantizing:
-            notes.append(f"{self.quantizing} nodes quantize or dequantize already, and are kept as they are")
+            notes.append(f"{self.quantizing} nodes already quantize or dequantize, and are kept as they are")
         return tuple(notes)
 
 

@@ -74,7 +74,7 @@ def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, Names], pl
             )
         raise RecipeValueError(
             f"activation_axis '{key}' matches no activation that is quantized{nearest_match(key, known)}",
-            hint="ptq inspect lists the layers; * stands for any part of a name",
+            hint="run `ptq inspect` to list the layers; * matches any part of a name",
         )
 
 

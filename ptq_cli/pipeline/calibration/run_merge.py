@@ -82,7 +82,7 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
         MissingStageError: a run has no calibration.
         CalibrationFileError: a calibration is damaged.
         StaleCalibrationError: a float model is not the one that was calibrated.
-        MergeError: the runs are no shards of one calibration.
+        MergeError: the runs are not shards of the same calibration.
         OverlappingShardsError: two runs hold the same shard.
         IncompleteCalibrationError: a shard is missing, or not finished.
         EmptyDataError: all shards together have no sample.

@@ -93,7 +93,7 @@ def require_centers(centers: torch.Tensor) -> None:
     if not bool(torch.isfinite(high - low).all()):
         raise QuantizerValueError(
             "centers must be finite, and so must their distances",
-            hint="look at what they were learned from; a high learning rate can drive them away",
+            hint="check the values they were learned from; a high learning rate can make them diverge",
         )
 
 
@@ -110,5 +110,5 @@ def require_temperature(temperature: float) -> None:
     if not limits.tiny <= temperature <= limits.max:
         raise QuantizerValueError(
             f"temperature must be positive and finite, got {temperature}",
-            hint="1 is as soft as the centers are far apart; anneal it towards 0",
+            hint="start with about the distance between centers, and anneal it towards 0",
         )

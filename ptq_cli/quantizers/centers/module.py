@@ -102,7 +102,8 @@ class CenterQuantizer(torch.nn.Module):
         """
         if not isinstance(state, dict) or not isinstance(state.get(TEMPERATURE), (int, float)):
             raise QuantizerValueError(
-                "the state dict has no temperature", hint="it is not that of a CenterQuantizer; make it again"
+                "the state dict has no temperature",
+                hint="it was not saved from a CenterQuantizer; save it again",
             )
         self.temperature = state[TEMPERATURE]
 

@@ -51,7 +51,7 @@ class AutoScale:
                     f"elements_per_scale must be positive, got {self.elements_per_scale}"
                 )
             if self.axis is None:
-                raise QuantizerTypeError("elements_per_scale counts along an axis, and axis is None")
+                raise QuantizerTypeError("elements_per_scale needs an axis, but axis is None")
         low, high = self.min_po2_exponent, self.max_po2_exponent
         if low is not None and high is not None and low > high:
             raise QuantizerValueError(f"min_po2_exponent {low} is above max_po2_exponent {high}")
@@ -142,7 +142,7 @@ def automatic_step(
     """
     if not power_of_two and auto._bounds_power_of_two:
         raise QuantizerTypeError(
-            "elements_per_scale and the bounds of the exponent are for alpha 'auto_po2' alone"
+            "elements_per_scale and the bounds of the exponent are only for alpha 'auto_po2'"
         )
     axes = _shared_axes(x, auto.axis)
     if auto.frozen is not None:

@@ -49,7 +49,7 @@ class FixedPointFormat:
     def __post_init__(self) -> None:
         if not _is_whole(self.bits) or not 1 <= self.bits <= MAX_BITS:
             raise QuantizerValueError(
-                f"{self.bits} bits is outside 1 to {MAX_BITS}", hint="8 bits is the usual choice"
+                f"{self.bits} bits is outside 1 to {MAX_BITS}", hint="the usual choice is 8 bits"
             )
         if not _is_whole(self.integer) or not MIN_INTEGER <= self.integer <= MAX_INTEGER:
             raise QuantizerValueError(
@@ -165,8 +165,8 @@ def steps_of(
         return _found(wide, format, alpha, auto)
     if auto.is_set:
         raise QuantizerTypeError(
-            "options of an alpha that is found from the tensor, and alpha is none such",
-            hint=f"alpha is one of {', '.join(ALPHAS)} then",
+            "auto_scale has options for an alpha that is found from the tensor, and this alpha is not",
+            hint=f"alpha must be one of {', '.join(ALPHAS)} then",
         )
     reported = _given(wide, alpha)
     scale = reported * format.step

@@ -64,7 +64,7 @@ def quantize_fixed_point(
         ±inf saturates with a given alpha.
 
     Raises:
-        QuantizerValueError: bits is 1, x holds NaN, or a scale is no power of two; or as ``fixed_point``.
+        QuantizerValueError: bits is 1, x holds NaN, or a scale is not a power of two; or as ``fixed_point``.
         QuantizerShapeError: the scales differ along two axes or more; or as ``fixed_point``.
         QuantizerTypeError: as ``fixed_point``.
 
@@ -112,7 +112,7 @@ def require_power_of_two(scale: torch.Tensor) -> None:
         >>> require_power_of_two(torch.tensor([0.25, 0.3]))
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.QuantizerValueError: PTQ-QUANT-001: scale 0.3 is no power of two
+        ptq_cli.core.errors.QuantizerValueError: PTQ-QUANT-001: scale 0.3 is not a power of two
         hint: alpha None and "auto_po2" have powers of two, and so has a number that is one
     """
     flat = scale.detach().to(torch.float32).reshape(-1)
@@ -122,7 +122,7 @@ def require_power_of_two(scale: torch.Tensor) -> None:
     proven = ((bits & 0x7FFFFF) == 0) & (exponent >= 1) & (exponent <= 254)
     if not bool(proven.all()):
         raise QuantizerValueError(
-            f"scale {float(flat[~proven][0]):g} is no power of two",
+            f"scale {float(flat[~proven][0]):g} is not a power of two",
             hint='alpha None and "auto_po2" have powers of two, and so has a number that is one',
         )
 

@@ -90,7 +90,7 @@ def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None
     if not bool(allowed.all()):
         wrong = float(zero_point[~allowed].reshape(-1)[0])
         raise QuantizerValueError(
-            f"zero point {wrong:g} is no integer of {format.name}, which has {format.qmin} to {format.qmax}"
+            f"zero point {wrong:g} is not a {format.name}, expected {format.qmin} to {format.qmax}"
         )
 
 

@@ -69,7 +69,7 @@ class ScaledQuantDescriptor:
                 raise QuantizerTypeError(f"{field} of a descriptor cannot be {value!r} of {type(value)}")
         if isinstance(self.axis, tuple) and not all(isinstance(item, int) for item in self.axis):
             raise QuantizerTypeError(
-                f"axis of a descriptor is an integer or a tuple of them, got {self.axis}"
+                f"the axis of a descriptor must be an integer or a tuple of integers, got {self.axis}"
             )
         if self.learn_amax and self.axis is not None:
             raise QuantizerTypeError(
@@ -169,7 +169,7 @@ class ScaledQuantDescriptor:
         try:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise QuantizerValueError(f"a descriptor's text is no TOML: {error}") from error
+            raise QuantizerValueError(f"the text of a descriptor is not TOML: {error}") from error
         return cls.from_dict(plain)
 
     def _key(self) -> tuple[object, ...]:
@@ -199,7 +199,7 @@ def _check_bits(num_bits: object) -> None:
             raise QuantizerValueError(f"num_bits must not be negative, got {num_bits}")
     elif num_bits != E4M3 or not isinstance(num_bits, tuple):
         raise QuantizerTypeError(
-            f"num_bits is an integer, or (4, 3) for the float8 format E4M3, got {num_bits!r}"
+            f"num_bits must be an integer, or (4, 3) for the float8 format E4M3, got {num_bits!r}"
         )
 
 

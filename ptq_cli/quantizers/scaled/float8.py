@@ -55,7 +55,7 @@ def scaled_e4m3(
         raise UnsupportedFormatError(
             f"a float8 format with {exponent_bits} bits of exponent and {mantissa_bits} of mantissa is not "
             "there",
-            hint="E4M3 is: exponent_bits=4, mantissa_bits=3",
+            hint="E4M3 is supported: exponent_bits=4, mantissa_bits=3",
         )
     require_float(inputs)
     if check:

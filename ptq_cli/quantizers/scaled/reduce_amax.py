@@ -60,5 +60,5 @@ def _axes(x: torch.Tensor, axis: Axes) -> list[int]:
             raise AxisError(f"axis {index} is outside a tensor of shape {tuple(x.shape)}")
     axes = [index % x.ndim for index in named]
     if len(set(axes)) < len(axes):
-        raise AxisError(f"the axes {tuple(named)} of a tensor of shape {tuple(x.shape)} name one twice")
+        raise AxisError(f"the axes {tuple(named)} of a tensor of shape {tuple(x.shape)} name one axis twice")
     return axes

@@ -141,7 +141,7 @@ def test_changed_number_of_channels_is_refused(first, second):
         (
             1,
             (1, MOST_CHANNELS + 1),
-            f"axis 1 of tensor 'conv' has {MOST_CHANNELS + 1} channels, {MOST_CHANNELS} are the most",
+            f"axis 1 of tensor 'conv' has {MOST_CHANNELS + 1} channels, the limit is {MOST_CHANNELS}",
         ),
     ],
 )

@@ -29,10 +29,10 @@ def test_too_large_a_difference_says_how_large_and_where():
         require_parity([np.ones(2), np.full(2, 4.0)], [np.ones(2), np.array([4.0, 4.1])], ["a", "b"], "m.pt")
     assert caught.value.message == (
         "'m.pt': output 'b' of the ONNX model differs from PyTorch's by 0.1 "
-        "(2.50% of its largest value, at most 0.1% is allowed)"
+        "(2.50% of its largest value; the limit is 0.1%)"
     )
     assert caught.value.code == "PTQ-MODEL-006"
-    assert "is the model random (dropout in forward)?" in caught.value.hint
+    assert "make the model deterministic (no dropout in forward)" in caught.value.hint
 
 
 @pytest.mark.parametrize("found", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])

@@ -155,10 +155,10 @@ def test_what_moves_a_constant_on_disk_is_folded_into_what_numpy_says(tmp_path: 
 
 PLACES = {
     "beyond the end": ({"offset": "1000"}, "too short"),
-    "a negative offset": ({"offset": "-4"}, "makes no sense"),
-    "no number": ({"offset": "many"}, "makes no sense"),
-    "another length": ({"length": "4"}, "makes no sense"),
-    "a huge length": ({"length": str(2**70)}, "makes no sense"),
+    "a negative offset": ({"offset": "-4"}, "is not valid"),
+    "no number": ({"offset": "many"}, "is not valid"),
+    "another length": ({"length": "4"}, "is not valid"),
+    "a huge length": ({"length": str(2**70)}, "is not valid"),
 }
 
 

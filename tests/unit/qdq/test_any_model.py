@@ -165,7 +165,7 @@ def test_pairs_that_are_there_are_kept_and_said_so() -> None:
     model = build(text, constants=constants)
     before = serialized(model)
     prepared = prepare_model(model, "m.onnx")
-    assert prepared.notes == ("3 nodes quantize or dequantize already, and are kept as they are",)
+    assert prepared.notes == ("3 nodes already quantize or dequantize, and are kept as they are",)
     reasons = {layer.name: layer.reason for layer in make_plan(prepared.model, load_target("ort-cpu")).layers}
     assert reasons["h"].startswith("quantized already")
     after = quantized(prepared.model, seeds=SEEDS)

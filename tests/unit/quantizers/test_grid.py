@@ -84,7 +84,7 @@ def test_axis_that_is_not_there():
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64])
 def test_only_floats(dtype):
-    with pytest.raises(QuantizerTypeError, match="a quantizer takes a float tensor, got torch"):
+    with pytest.raises(QuantizerTypeError, match="a quantizer expects a float tensor, got torch"):
         require_float(torch.ones(2, dtype=dtype))
 
 

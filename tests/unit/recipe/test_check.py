@@ -70,7 +70,7 @@ def test_number_within_its_range_passes(key, value):
         *(
             (
                 {"match": "head", "percentile": value},
-                f"'override.percentile' of 'head' is {value}, it must be above 0 and at most 100",
+                f"'override.percentile' of 'head' is {value}, expected a number above 0 and at most 100",
             )
             for value in (0.0, 100.5, math.nan)
         ),

@@ -35,15 +35,15 @@ def test_an_unknown_family_has_the_nearest_name() -> None:
 
 def test_a_parameter_of_another_family_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        RecipeKeyError, match=r"'bit' is no parameter of .* \(did you mean 'bits'\?\)"
+        RecipeKeyError, match=r"'bit' is not a parameter of .* \(did you mean 'bits'\?\)"
     ) as caught:
         drawing_settings(FAMILIES["dorefa"], {"bit": 3})
     assert caught.value.hint == "'dorefa' is drawn with: bits, amax"
 
 
 REFUSED = {
-    "bits": ("scaled", 1, "bits is 1, quantizer 'scaled' wants 2 to 16"),
-    "a step of 0": ("step", 0.0, "step is 0.0, quantizer 'step' wants 2^-100 to 2^100"),
+    "bits": ("scaled", 1, "bits is 1, quantizer 'scaled' expects 2 to 16"),
+    "a step of 0": ("step", 0.0, "step is 0.0, quantizer 'step' expects 2^-100 to 2^100"),
     "NaN": ("step", float("nan"), "step is nan"),
     "infinity": ("step", float("inf"), "step is inf"),
     "a step that no float32 holds": ("step", 1e300, "step is 1e+300"),

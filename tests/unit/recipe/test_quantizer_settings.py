@@ -57,20 +57,20 @@ REFUSED = {
     "parameter of another family": (
         {"weights": {"quantizer": "centers", "bits": 4}},
         RecipeKeyError,
-        "'weights.bits' is no parameter of quantizer 'centers'",
+        "'weights.bits' is not a parameter of quantizer 'centers'",
     ),
     "too many bits": ({"weights": {"bits": 9}}, RecipeValueError, "'weights.bits' is 9"),
     "too few bits": ({"weights": {"bits": 1}}, RecipeValueError, "2 to 8"),
     "eight bits of dorefa": (
         {"weights": {"quantizer": "dorefa", "bits": 8}},
         RecipeValueError,
-        "quantizer 'dorefa' wants 2 to 7",
+        "quantizer 'dorefa' expects 2 to 7",
     ),
     "one center": ({"weights": {"quantizer": "centers", "centers": 1}}, RecipeValueError, "2 to 256"),
     "alpha whose scales are no powers of two": (
         {"weights": {"quantizer": "fixed_point", "alpha": "auto"}},
         RecipeValueError,
-        "wants 'none' or 'auto_po2'",
+        "expects 'none' or 'auto_po2'",
     ),
     "a point that alpha finds": (
         {"weights": {"quantizer": "fixed_point", "alpha": "auto_po2", "integer": 0}},
@@ -86,7 +86,7 @@ REFUSED = {
     "centers of activations": (
         {"activations": {"quantizer": "centers"}},
         RecipeValueError,
-        "for weights alone: each value would have to be compared with every center",
+        "only for weights: each value would have to be compared with every center",
     ),
     "dorefa of activations": (
         {"activations": {"quantizer": "dorefa"}},
@@ -96,7 +96,7 @@ REFUSED = {
     "a point of scaled activations": (
         {"activations": {"integer": 3}},
         RecipeKeyError,
-        "'activations.integer' is no parameter of quantizer 'scaled'",
+        "'activations.integer' is not a parameter of quantizer 'scaled'",
     ),
     "override": (
         {"override": [{"match": "*", "weights": {"quantizer": "dorefa", "bits": 8}}]},

@@ -165,7 +165,8 @@ def test_a_device_that_computes_nonsense(monkeypatch):
     monkeypatch.setattr("ptq_cli.runtime.on_device.as_tensors", lambda _values: [torch.zeros(2)])
 
     assert (
-        "computes nonsense: twice the negative of 1 and 2 is [0.0, 0.0]" in refused(cuda._try, CUDA).message
+        "computes wrong results: twice the negative of 1 and 2 is [0.0, 0.0]"
+        in refused(cuda._try, CUDA).message
     )
 
 

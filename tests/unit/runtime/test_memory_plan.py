@@ -51,7 +51,7 @@ def test_a_limit_that_cannot_be_met_says_what_would():
         plan(200)
 
     assert caught.value.code == "PTQ-RUNTIME-002"
-    assert caught.value.message.startswith("200 MB of memory are not enough: about 238 MB are needed")
+    assert caught.value.message.startswith("200 MB of memory is not enough: about 238 MB are needed")
     assert plan(250)  # The hint, in MiB, is rounded up.
     assert caught.value.hint == "--max-memory 227MiB"
     assert plan_memory(NEEDS, 227 * 2**20, most_samples=1, least_samples=1, at_once=1)
@@ -78,7 +78,7 @@ def test_on_a_device_only_the_host_is_estimated_and_nothing_is_planned():
         require_host_memory(900 * MB, 100 * MB, 1009 * MB)
 
     assert caught.value.message == (
-        "1.01 GB of the host's memory are not enough: about 1.01 GB are needed, 900 MB of them with the "
+        "1.01 GB of the host's memory is not enough: about 1.01 GB are needed, 900 MB of them with the "
         "first samples on the device"
     )
     assert caught.value.hint == "--max-memory 964MiB"

@@ -87,7 +87,7 @@ def test_inputs_that_do_not_fit_are_refused(arithmetic, inputs, said):
         session.run(inputs)
 
     assert caught.value.message.startswith("ONNX Runtime failed on a batch: ")
-    assert caught.value.hint == "does the model accept this batch size? try a batch of 1"
+    assert caught.value.hint == "check that the model accepts this batch size; try a batch of 1"
 
 
 def test_unknown_output_is_refused(arithmetic):

@@ -123,7 +123,10 @@ def test_other_format_version_names_both(tmp_path, version):
     # A newer ptq may keep other arrays; the version is what the user has to hear about.
     content = signed({**HEADER, "format_version": version}, {"other": np.zeros(1, np.float32)})
 
-    assert message_of(tmp_path / "c", content) == f"'FILE' has format version {version}, this ptq reads 3"
+    assert (
+        message_of(tmp_path / "c", content)
+        == f"'FILE' has format version {version}, this version of ptq reads 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_other_format_version_names_both(tmp_path, version):
 def test_other_safetensors_file_is_no_calibration(tmp_path, metadata):
     content = save({"weight": np.zeros(3, np.float32)}, metadata=metadata)
 
-    assert message_of(tmp_path / "c", content) == "'FILE' is no calibration"
+    assert message_of(tmp_path / "c", content) == "'FILE' is not a calibration"
 
 
 NOT_SAFETENSORS = {
@@ -271,10 +274,10 @@ WRONG_ARRAYS = {
         replaced("minimum", 0, 99),
         "tensor 'x': its range is not finite and ordered",
     ),
-    "bin of NaN": (replaced("keys", -1, 255 << 11), "tensor 'x': a bin is no bin, or holds nothing"),
-    "bin beyond 20 bits": (replaced("keys", -1, 2**32 - 1), "tensor 'x': a bin is no bin, or holds nothing"),
-    "negative bin": (replaced("counts", 0, -1), "tensor 'x': a bin is no bin, or holds nothing"),
-    "empty bin": (replaced("counts", 0, 0), "tensor 'x': a bin is no bin, or holds nothing"),
+    "bin of NaN": (replaced("keys", -1, 255 << 11), "tensor 'x': a bin is not valid, or is empty"),
+    "bin beyond 20 bits": (replaced("keys", -1, 2**32 - 1), "tensor 'x': a bin is not valid, or is empty"),
+    "negative bin": (replaced("counts", 0, -1), "tensor 'x': a bin is not valid, or is empty"),
+    "empty bin": (replaced("counts", 0, 0), "tensor 'x': a bin is not valid, or is empty"),
     "overflowing bins": (
         replaced("counts", slice(0, 3), 2**63 - 1),
         "tensor 'x': its bins do not hold as many values as it counts",

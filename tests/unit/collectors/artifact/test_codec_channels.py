@@ -56,8 +56,8 @@ def swapped(name):
 
 
 WRONG_CHANNELS = {
-    "negative count": (of_channels("channel_count", 0, -1), "a channel has fewer than no values"),
-    "negative zeros": (of_channels("channel_zeros", 0, -1), "a channel has fewer than no values"),
+    "negative count": (of_channels("channel_count", 0, -1), "a channel has a negative number of values"),
+    "negative zeros": (of_channels("channel_zeros", 0, -1), "a channel has a negative number of values"),
     "other count": (of_channels("channel_count", 0, 15), "its channels are not those of its values"),
     "other zeros": (of_channels("channel_zeros", 0, 1), "its channels are not those of its values"),
     "overflowing counts": (
@@ -66,10 +66,10 @@ WRONG_CHANNELS = {
     ),
     "wider range": (of_channels("channel_maximum", 0, 99), "its channels are not those of its values"),
     "NaN": (of_channels("channel_minimum", 1, np.nan), "its range is not finite and ordered"),
-    "negative bins": (of_channels("channel_bins", 0, -1), "a channel has fewer than no bins"),
+    "negative bins": (of_channels("channel_bins", 0, -1), "a channel has a negative number of bins"),
     "bins beyond the arrays": (of_channels("channel_bins", 0, 2**62), f"expected {2**62 + 32} values, "),
-    "bin of NaN": (of_channels("channel_keys", 0, 255 << 11), "a bin is no bin, or holds nothing"),
-    "empty bin": (of_channels("channel_counts", 0, 0), "a bin is no bin, or holds nothing"),
+    "bin of NaN": (of_channels("channel_keys", 0, 255 << 11), "a bin is not valid, or is empty"),
+    "empty bin": (of_channels("channel_counts", 0, 0), "a bin is not valid, or is empty"),
     "overflowing bins": (
         of_channels("channel_counts", slice(0, 3), 2**63 - 1),
         "its channels' bins do not hold as many values as it counts",

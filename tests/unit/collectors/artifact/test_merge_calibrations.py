@@ -135,7 +135,7 @@ DIFFERENT = {
 def test_what_differs_is_named(changes, says):
     with pytest.raises(MergeError) as caught:
         merge_calibrations([shard(1, 2), shard(2, 2, **changes)])
-    beginning = "'run-1' and 'run-2' are no shards of one calibration: "
+    beginning = "'run-1' and 'run-2' are not shards of the same calibration: "
     assert caught.value.message.startswith(beginning + says)
     assert "same" in caught.value.hint
 

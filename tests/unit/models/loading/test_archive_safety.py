@@ -129,11 +129,11 @@ HOSTILE = {
     "compiled_code": (compiled_code, "holds compiled code"),
     "import": (
         expression("__import__('os').system('touch {touched}')"),
-        "has a shape expression that is no arithmetic",
+        "has a shape expression that is not arithmetic",
     ),
-    "lambda": (expression("(lambda: 1)()"), "has a shape expression that is no arithmetic"),
-    "attribute": (expression("s0.func"), "has a shape expression that is no arithmetic"),
-    "call": (expression("eval(s0)"), "has a shape expression that is no arithmetic"),
+    "lambda": (expression("(lambda: 1)()"), "has a shape expression that is not arithmetic"),
+    "attribute": (expression("s0.func"), "has a shape expression that is not arithmetic"),
+    "call": (expression("eval(s0)"), "has a shape expression that is not arithmetic"),
 }
 
 
@@ -172,7 +172,7 @@ def test_a_second_member_of_one_name_is_refused(tmp_path, archive, rename):
     path = edited(archive, tmp_path / "hostile.pt2", lambda members: None)
     with zipfile.ZipFile(path, "a") as target:
         target.writestr(rename(target.namelist()[-1]), pickle.dumps(Malicious(tmp_path / "touched")))
-    with pytest.raises(PickleError, match="holds two members of one name"):
+    with pytest.raises(PickleError, match="holds two members with the same name"):
         open_model(path, ModelSettings())
     assert not (tmp_path / "touched").exists()
 
@@ -182,7 +182,7 @@ def test_an_archive_of_the_old_form_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("serialized_exported_program.json", "{}")
     with pytest.raises(
-        PickleError, match=r"is of a form older than PyTorch 2\.8, which is loaded by unpickling"
+        PickleError, match=r"has a form from before PyTorch 2\.8, which is loaded by unpickling"
     ):
         open_model(path, ModelSettings())
 

@@ -80,7 +80,7 @@ BAD_CONTENT = {
         zip_of(["m/data.pkl"])[:-40],
         "is a truncated or damaged archive: File is not a zip file",
     ),
-    "zip_of_no_model": (zip_of(["m/readme.txt"]), "is a zip archive, but of no model"),
+    "zip_of_no_model": (zip_of(["m/readme.txt"]), "is a zip archive, but not of a model"),
     "random_bytes": (np.random.default_rng(5).bytes(600), "has an unknown format"),
     "zeros": (bytes(600), "has an unknown format"),
     "image": (b"\x89PNG\r\n\x1a\n" + bytes(100), "has an unknown format"),

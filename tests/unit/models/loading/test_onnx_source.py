@@ -130,7 +130,7 @@ def test_missing_external_data_are_named(tmp_path):
     with pytest.raises(ModelFormatError) as caught:
         opened(path)
     assert caught.value.message == "model 'model.onnx': the data file 'weights.bin' of 'w' is missing"
-    assert caught.value.hint == "put it beside the model"
+    assert caught.value.hint == "put it next to the model"
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,5 @@ def test_beside_external_data_it_is_refused(tmp_path: Path):
     path = external(tmp_path)
     model = onnx.load(path, load_external_data=False)
     model.graph.node.append(helper.make_node("Constant", [], ["k"], sparse_value=sparse(np.array(PLACES))))
-    with pytest.raises(InvalidOnnxError, match="holds sparse constants beside external data"):
+    with pytest.raises(InvalidOnnxError, match="has sparse constants and external data"):
         load_onnx(saved(model, path))

@@ -102,7 +102,7 @@ def test_state_dict_without_architecture_asks_for_it(tmp_path):
     path = saved(tmp_path / "w.pt", network().state_dict())
     with pytest.raises(ArchitectureError) as caught:
         open_model(path, ModelSettings())
-    assert caught.value.message == "'w.pt' is a state dict: it has the parameters and not the architecture"
+    assert caught.value.message == "'w.pt' is a state dict: it has the parameters but not the architecture"
     assert (
         caught.value.hint == "add --arch model.py:build, or arch = 'model.py:build' under [model] in ptq.toml"
     )

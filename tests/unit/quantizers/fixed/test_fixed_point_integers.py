@@ -45,7 +45,7 @@ def test_scales_along_an_axis_and_the_step_of_quantize_linear():
     "alpha", [0.3, -1.0, 0.0, 2.0**-130, torch.tensor([1.0, 0.75, 2.0]), "auto"], ids=str
 )
 def test_scales_that_are_no_powers_of_two_are_refused(alpha):
-    with pytest.raises(QuantizerValueError, match="is no power of two"):
+    with pytest.raises(QuantizerValueError, match="is not a power of two"):
         quantize_fixed_point(WEIGHT, 4, alpha=alpha)
 
 

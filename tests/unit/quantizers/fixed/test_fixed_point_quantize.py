@@ -188,8 +188,12 @@ def test_scalar_and_input_are_left_alone():
         ({"alpha": torch.ones(1, 4, 3)}, QuantizerShapeError, "does not broadcast"),
         ({"qnoise_factor": 1.5}, QuantizerValueError, "qnoise_factor must be 0 to 1"),
         ({"stochastic": True}, QuantizerTypeError, "needs a generator"),
-        ({"auto": AutoScale(max_po2_exponent=0)}, QuantizerTypeError, "alpha is none such"),
-        ({"alpha": "auto", "auto": AutoScale(max_po2_exponent=0)}, QuantizerTypeError, "'auto_po2' alone"),
+        ({"auto": AutoScale(max_po2_exponent=0)}, QuantizerTypeError, "and this alpha is not"),
+        (
+            {"alpha": "auto", "auto": AutoScale(max_po2_exponent=0)},
+            QuantizerTypeError,
+            "only for alpha 'auto_po2'",
+        ),
         ({"alpha": "auto", "auto": AutoScale(axis=2)}, AxisError, "axis 2 is outside"),
         (
             {"alpha": "auto_po2", "auto": AutoScale(elements_per_scale=2)},

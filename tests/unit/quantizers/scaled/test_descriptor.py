@@ -77,7 +77,7 @@ def test_it_equals_no_other_thing():
     ("fields", "error", "said"),
     [
         ({"num_bits": -1}, QuantizerValueError, "num_bits must not be negative, got -1"),
-        ({"num_bits": 8.0}, QuantizerTypeError, r"num_bits is an integer, or \(4, 3\)"),
+        ({"num_bits": 8.0}, QuantizerTypeError, r"num_bits must be an integer, or \(4, 3\)"),
         ({"num_bits": (5, 2)}, QuantizerTypeError, r"got \(5, 2\)"),
         ({"name": 7}, QuantizerTypeError, "name of a descriptor cannot be 7"),
         ({"amax": 1}, QuantizerTypeError, "amax of a descriptor cannot be 1"),
@@ -85,7 +85,11 @@ def test_it_equals_no_other_thing():
         ({"amax": ["a"]}, QuantizerTypeError, "amax of a descriptor cannot be read as floats"),
         ({"amax": [[1.0], [2.0, 3.0]]}, QuantizerTypeError, "amax of a descriptor cannot be read as floats"),
         ({"axis": 0.5}, QuantizerTypeError, "axis of a descriptor cannot be 0.5"),
-        ({"axis": (0, "b")}, QuantizerTypeError, "axis of a descriptor is an integer or a tuple of them"),
+        (
+            {"axis": (0, "b")},
+            QuantizerTypeError,
+            "axis of a descriptor must be an integer or a tuple of integers",
+        ),
         ({"learn_amax": True, "axis": 0}, QuantizerTypeError, "an amax is learned for the tensor"),
         ({"unsigned": 1}, QuantizerTypeError, "unsigned of a descriptor cannot be 1"),
     ],
@@ -102,7 +106,7 @@ def test_unknown_fields_are_named():
 
 
 def test_text_that_is_no_toml():
-    with pytest.raises(QuantizerValueError, match="a descriptor's text is no TOML"):
+    with pytest.raises(QuantizerValueError, match="the text of a descriptor is not TOML"):
         QuantDescriptor.from_toml("num_bits = ")
 
 

@@ -118,7 +118,7 @@ class TestFakeQuantize:
             fake_quantize(torch.ones(2), 1.0, bits=bits)
 
     def test_refuses_integers(self):
-        with pytest.raises(QuantizerTypeError, match=r"takes a float tensor, got torch\.int64"):
+        with pytest.raises(QuantizerTypeError, match=r"expects a float tensor, got torch\.int64"):
             fake_quantize(torch.ones(2, dtype=torch.int64), 1.0)
 
     def test_refuses_amax_of_another_shape(self):
