@@ -39,7 +39,7 @@ def test_every_recipe_resolves_and_names_all_that_a_run_needs(path: Path, tmp_pa
         assert recipe.model.arch is None or Path(recipe.model.arch.rpartition(":")[0]).is_file()
     else:
         assert {Path(str(place)).parent for place in places} == {path.parent}
-        assert "For a model of yours" in path.read_text(encoding="utf-8")
+        assert "To use it for your own model" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", TARGETS, ids=lambda path: path.stem)
