@@ -63,7 +63,7 @@ def test_the_workflow_uses_what_is_there(name: str) -> None:
         ("report.json", {"MAX_DROP": "top1=abc"}, 2, "'abc' is not a number"),
         ("nowhere.json", {}, 2, "report 'nowhere.json' does not exist"),
     ],
-    ids=["held", "missed", "baseline", "no-limit", "no-report"],
+    ids=["passed", "failed", "baseline", "no-limit", "no-report"],
 )
 def test_a_report_that_was_kept_is_decided(
     arguments: str, variables: dict[str, str], status: int, said: str, tmp_path: Path, shell: RunShell
