@@ -46,7 +46,7 @@ def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice:
     as those of percentiles are, the two are equal.
 
     Edge case:
-        The smallest and the largest value themselves are no values beyond a range that ends there.
+        The smallest and the largest value themselves do not count as beyond a range that ends there.
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector

@@ -27,12 +27,12 @@ SLOT_LIMIT = 2**32 - 1
 
 
 class ChannelCollector:
-    """Counts the finite values of each index along an axis; those that are not finite are passed over.
+    """Counts the finite values of each index along an axis; values that are not finite are skipped.
 
     Args:
-        axis: which; below 0 it is counted from the last.
-        histograms: whether histograms are kept, or ranges only.
-        name: of the tensor, for messages.
+        axis: the axis; negative numbers count from the last axis.
+        histograms: whether histograms are kept, or only ranges.
+        name: name of the tensor, for messages.
 
     Example:
         >>> collector = ChannelCollector(-1)
@@ -59,7 +59,7 @@ class ChannelCollector:
             An array without values adds nothing, whatever its shape.
 
         Raises:
-            ActivationAxisError: it has no such axis, or not as many channels as before; or too many.
+            ActivationAxisError: it has no such axis, another number of channels than before, or too many.
         """
         if not array.size:
             return

@@ -18,13 +18,13 @@ def make_collector(
     """Return a new collector.
 
     Args:
-        method: what it keeps.
+        method: which statistics it keeps.
         name: of the tensor, for messages.
-        axis: along which it keeps each channel's statistics besides, or None.
+        axis: also keep statistics of each channel along this axis, or None.
         allow_nonfinite: NaN and infinities are counted rather than refused.
 
     Raises:
-        UnknownNameError: there is none of that name.
+        UnknownNameError: there is no collector with that name.
 
     Example:
         >>> make_collector("max").statistics().count

@@ -13,7 +13,7 @@ from ptq_cli.core.tensors import Array
 
 
 class ExtendedCollector:
-    """Shows what it is shown to another collector, and keeps the rest itself.
+    """Passes each array on to another collector, and keeps the additional statistics itself.
 
     Args:
         collector: of the tensor as a whole.

@@ -68,7 +68,7 @@ def require_parity(
         found: the ONNX model's.
         names: of the outputs.
         what: the source's name, for messages.
-        allow_nan: NaN in both outputs at the same place is no difference.
+        allow_nan: NaN in both outputs at the same place does not count as a difference.
         compared: what is compared, for messages.
         tolerance: the largest difference that is allowed, relative to the output's largest magnitude.
 

@@ -220,7 +220,7 @@ def mapped(value: ir.Value) -> Iterator[Array]:
     """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
 
     Raises:
-        ValueError: the value is no constant.
+        ValueError: the value is not a constant.
     """
     if value.const_value is None:
         raise ValueError(f"'{value.name}' is not a constant")

@@ -11,7 +11,7 @@ def one_thread() -> Iterator[None]:
     """Let PyTorch compute on this thread alone inside the block, whatever it was set to.
 
     Its threads spin while they wait for one another. Where another process takes a core away from one of
-    them, the others keep theirs busy with waiting, for each operator; two samples are no work to share out.
+    them, the others keep theirs busy with waiting, for each operator; two samples are not worth sharing.
 
     Example:
         >>> with one_thread():

@@ -22,7 +22,7 @@ def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
 
     Raises:
         QuantizerValueError: k is below 1.
-        QuantizerTypeError: k is no integer, or x no float tensor.
+        QuantizerTypeError: k is not an integer, or x is not a float tensor.
 
     Source:
         Zhou et al. 2016, "DoReFa-Net: Training low bitwidth convolutional neural networks with low
@@ -101,7 +101,7 @@ def clamp_by_linear(x: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
 
     Raises:
         QuantizerShapeError: x has no element.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
 
     Source:
         SpikingJelly, ``activation_based.quantize.clamp_by_linear``.

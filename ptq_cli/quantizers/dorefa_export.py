@@ -68,7 +68,7 @@ def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | N
 
     Raises:
         QuantizerValueError: k is out of range, a scale is not positive and finite, or x holds NaN.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
         QuantizerShapeError, AxisError: the scale does not fit.
 
     Source:

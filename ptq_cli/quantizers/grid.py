@@ -139,7 +139,7 @@ def require_not_negative(x: torch.Tensor) -> None:
 
 
 def require_no_nan(x: torch.Tensor) -> None:
-    """Refuse NaN, which is no integer.
+    """Refuse NaN, which has no integer.
 
     Raises:
         QuantizerValueError: ``x`` holds NaN; not while compiling.

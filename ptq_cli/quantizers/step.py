@@ -28,7 +28,7 @@ def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
         stay.
 
     Raises:
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
 
     Source:
         SpikingJelly, ``activation_based.quantize.step_quantize``.
@@ -98,7 +98,7 @@ def multi_level_spike_count(
 
     Raises:
         QuantizerValueError: max_spike_count is below 1.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
 
     Source:
         SpikingJelly, ``activation_based.quantize.multi_level_spike_count``.

@@ -27,7 +27,7 @@ def stochastic_round(
 
     Raises:
         QuantizerValueError: precision is not positive.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
 
     Source:
         QKeras, ``stochastic_round``; Gupta et al. 2015, "Deep learning with limited numerical precision",

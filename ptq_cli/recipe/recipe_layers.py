@@ -31,7 +31,7 @@ class RecipeLayer:
     Attributes:
         table: sections by name; every location in it is resolved.
         where: the place, for messages.
-        adds: its overrides come behind those of the layers beneath; otherwise they take their place.
+        adds: its overrides are added after those of earlier layers; otherwise they replace them.
     """
 
     table: Table
@@ -109,7 +109,7 @@ def merge_layers(layers: list[RecipeLayer]) -> Recipe:
 
 
 def _with_earlier(below: Table, table: Table) -> Table:
-    """Return a layer's table with the overrides beneath before its own, each once."""
+    """Return a layer's table with the overrides of earlier layers before its own, each once."""
     own = table.get("override")
     if own is None:
         return table
@@ -120,7 +120,7 @@ def _overlay(below: Table, above: Table) -> Table:
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        # Parameters of the quantizer beneath have no meaning for another one.
+        # Parameters of the quantizer of an earlier layer have no meaning for another one.
         both = both and not (key in QUANTIZED and "quantizer" in value)
         result[key] = _overlay(result[key], value) if both else value
     return result

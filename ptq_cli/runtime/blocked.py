@@ -3,7 +3,7 @@
 On x86-64 its convolutions compute with the channels in blocks (NCHWc). A tapped tensor would be brought back
 into the model's order, one more read and write of each element, and its range and histogram do not depend
 on the order. So the tap is moved to before the operator that reorders. Only whole blocks: what fills up an
-incomplete one is no value of the tensor.
+incomplete one is not a value of the tensor.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Is CUDA there? ONNX Runtime and PyTorch must both have it; better to learn that before any work."""
+"""Check before any work that CUDA is available: ONNX Runtime and PyTorch must both have it."""
 
 import warnings
 from importlib.metadata import PackageNotFoundError, version

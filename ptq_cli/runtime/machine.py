@@ -1,4 +1,4 @@
-"""What of the machine a command may use."""
+"""The part of the machine that a command may use."""
 
 import os
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ptq_cli.runtime.device import Device
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What of the machine a command may use.
+    """The part of the machine that a command may use.
 
     Attributes:
         device: where a calibration runs and counts.

@@ -30,7 +30,7 @@ def take_rounds(
     """Let models take turns in several rounds, and return the turns of each.
 
     Two sessions of one small model differ by about half a percent, however many turns there are. In each
-    round the sessions are opened anew, and another model's first; all are kept until the end, because in the
+    round the sessions are opened again, and another model's first; all are kept until the end, because in the
     memory that they give back the next would lie as they did.
 
     Args:
@@ -103,6 +103,6 @@ class _Told:
 
     def __call__(self, progress: Progress) -> None:
         self.done = self._before + progress.done
-        if self.done == 0 or progress.done > 0:  # A later round is no new stage.
+        if self.done == 0 or progress.done > 0:  # A later round is not a new stage.
             total = progress.total * self._rounds if progress.total is not None else None
             self._progress(Progress(progress.stage, self.done, total, progress.note))

@@ -135,7 +135,7 @@ class Session:
         """Name, dtype and shape of each input.
 
         Raises:
-            RuntimeFailedError: an input is no array of numbers.
+            RuntimeFailedError: an input is not an array of numbers.
         """
         return tuple(_spec(item) for item in self._session.get_inputs())
 

@@ -18,7 +18,7 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
         A tensor that is an input of the graph cannot be an output of it; the caller has it already.
 
     Raises:
-        KeyError: a name is no tensor of the graph; a plan made for this model has none such.
+        KeyError: a name is not a tensor of the graph; this cannot happen with a plan for this model.
     """
     tapped = model.clone()
     values = {value.name: value for node in tapped.graph for value in node.outputs}

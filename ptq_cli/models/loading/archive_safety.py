@@ -27,7 +27,7 @@ def require_safe_archive(path: Path) -> None:
 
     Raises:
         ModelFormatError: the archive is damaged, or of a form older than PyTorch 2.8.
-        PickleError: it holds compiled code, pickled objects, or an expression that is no arithmetic.
+        PickleError: it holds compiled code, pickled objects, or an expression that is not arithmetic.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -28,7 +28,7 @@ class OnnxSource:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the graph's inputs that are no initializers."""
+        """Names of the graph's inputs that are not initializers."""
         return tuple(spec.name for spec in self.example_specs)
 
     @property
@@ -140,7 +140,7 @@ def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
-    """Return the specs of the graph's inputs that are no initializers."""
+    """Return the specs of the graph's inputs that are not initializers."""
     return tuple(
         value_spec(value) for value in model.graph.inputs if value.name not in model.graph.initializers
     )

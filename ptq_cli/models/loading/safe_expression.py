@@ -59,7 +59,7 @@ def is_arithmetic(expression: str) -> bool:
 
     Edge case:
         Attributes, subscripts, lambdas, names with an underscore in front, calls of anything that is not
-        known, and strings that are no identifiers make it false.
+        known, and strings that are not identifiers make it false.
 
     Example:
         >>> is_arithmetic("Mul(Integer(2), Symbol('s0', positive=True, integer=True))")

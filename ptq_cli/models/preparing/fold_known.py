@@ -1,7 +1,7 @@
 """What onnxscript's folding leaves: parts of a constant, and known sizes beside such as are not.
 
 An exported multi-head attention splits one weight into those of queries, keys and values, or slices it at a
-size of its input. Unfolded, they would be quantized anew at each run, with one scale for all channels.
+size of its input. Unfolded, they would be quantized again at each run, with one scale for all channels.
 """
 
 from collections.abc import Callable, Sequence

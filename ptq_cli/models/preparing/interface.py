@@ -16,7 +16,7 @@ class Interface:
     """What a caller sees.
 
     Attributes:
-        inputs: names of the inputs that are no initializers, in order.
+        inputs: names of the inputs that are not initializers, in order.
         outputs: names of the outputs, in order; one may be there twice.
         shapes: what the model says of the outputs' shapes, which inference does not always find again.
     """

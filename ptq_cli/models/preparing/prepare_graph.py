@@ -135,7 +135,7 @@ def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
     """Raise the opset where a form that is written out has an operator in a newer one, and only there.
 
     Edge case:
-        SiLU is no reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+        SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
         converted keeps its forms.
     """
     opset = opset_of(model)

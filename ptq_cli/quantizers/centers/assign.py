@@ -108,7 +108,7 @@ def soft_assign(
             finite; or ``check`` and x holds NaN.
         AxisError: the axis is none of the tensor's.
         QuantizerShapeError: the centers' shape does not fit.
-        QuantizerTypeError: one of the tensors is no float tensor.
+        QuantizerTypeError: one of the tensors is not a float tensor.
 
     Source:
         Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible

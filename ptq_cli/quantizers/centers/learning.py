@@ -82,7 +82,7 @@ def learn_centers(
         QuantizerValueError: count is out of range, restarts is not positive, or x holds NaN or infinities.
         AxisError: the axis is none of the tensor's.
         QuantizerShapeError: x has no value to learn from.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
 
     Source:
         Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; Lloyd 1982, "Least

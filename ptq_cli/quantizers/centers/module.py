@@ -26,7 +26,7 @@ class CenterQuantizer(torch.nn.Module):
 
     Raises:
         QuantizerValueError: as ``soft_assign``.
-        QuantizerShapeError, QuantizerTypeError: the centers are no float tensor of rank 1 or 2.
+        QuantizerShapeError, QuantizerTypeError: the centers are not a float tensor of rank 1 or 2.
 
     Source:
         Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible

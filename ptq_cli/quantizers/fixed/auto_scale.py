@@ -30,7 +30,7 @@ class AutoScale:
         frozen: a scale that was reported before, to be used again.
 
     Raises:
-        QuantizerValueError: elements_per_scale is no positive number, or the bounds are not ordered.
+        QuantizerValueError: elements_per_scale is not positive, or the bounds are not ordered.
         QuantizerTypeError: elements_per_scale without an axis.
 
     Example:

@@ -96,7 +96,7 @@ def fixed_point(
         QuantizerValueError: bits, integer, alpha or qnoise_factor out of range, alpha is a text that names no
             way to find it, or ``check`` and x holds NaN.
         QuantizerShapeError: alpha does not broadcast to x.
-        QuantizerTypeError: x is no float tensor, a stochastic rounding has no generator, or ``auto`` has
+        QuantizerTypeError: x is not a float tensor, a stochastic rounding has no generator, or ``auto`` has
             options and alpha is not found.
 
     Source:

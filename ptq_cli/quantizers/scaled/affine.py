@@ -44,7 +44,7 @@ def fake_quantize_affine(
     Raises:
         QuantizerValueError: a scale is not a positive float32, a zero point no integer of the format, or x
             is checked and holds NaN.
-        QuantizerTypeError: x is no float tensor.
+        QuantizerTypeError: x is not a float tensor.
         QuantizerShapeError: a parameter has the wrong shape.
         AxisError: x has no such axis.
 

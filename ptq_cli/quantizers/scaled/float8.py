@@ -39,7 +39,7 @@ def scaled_e4m3(
     Raises:
         UnsupportedFormatError: the bits are not 4 and 3.
         QuantizerValueError: amax is negative or not finite, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is no float tensor.
+        QuantizerTypeError: inputs is not a float tensor.
 
     Source:
         Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; NVIDIA pytorch-quantization

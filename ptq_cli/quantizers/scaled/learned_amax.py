@@ -53,7 +53,7 @@ def learned_fake_quantize(x: torch.Tensor, amax: torch.Tensor, format: IntegerFo
 
     Raises:
         QuantizerValueError: amax is negative or not finite.
-        QuantizerTypeError: x is no float tensor, or the format unsigned and x holds negative values.
+        QuantizerTypeError: x is not a float tensor, or the format unsigned and x holds negative values.
 
     Source:
         Choi et al. 2018, "PACT: Parameterized clipping activation for quantized neural networks", section 3;

@@ -70,7 +70,7 @@ def fake_quantize(
 
     Raises:
         QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds NaN.
-        QuantizerTypeError: x is no float tensor, or unsigned and x holds negative values.
+        QuantizerTypeError: x is not a float tensor, or unsigned and x holds negative values.
         QuantizerShapeError: amax has the wrong shape.
         AxisError: x has no such axis.
 

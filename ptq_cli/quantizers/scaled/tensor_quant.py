@@ -53,7 +53,7 @@ def tensor_quant(
     Raises:
         QuantizerValueError: amax is negative, num_bits out of range, the scale too large for the inputs'
             dtype, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is no float tensor, or unsigned and they hold negative values.
+        QuantizerTypeError: inputs is not a float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
@@ -103,7 +103,7 @@ def fake_tensor_quant(
 
     Raises:
         QuantizerValueError: amax is negative, num_bits out of range, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is no float tensor, or unsigned and they hold negative values.
+        QuantizerTypeError: inputs is not a float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
     Source:
@@ -154,7 +154,7 @@ def fake_affine_tensor_quant(
 
     Raises:
         QuantizerValueError: num_bits out of range, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is no float tensor.
+        QuantizerTypeError: inputs is not a float tensor.
 
     Source:
         NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeAffineTensorQuantFunction``.

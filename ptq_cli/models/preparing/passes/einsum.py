@@ -85,7 +85,7 @@ def _labels(node: ir.Node) -> tuple[str, str, str] | None:
     one, two = parts
     repeated = any(len(set(part)) != len(part) for part in (one, two, result))
     alone = set(one) ^ set(two)
-    # An axis of one operand that is summed is no product, and one of the result alone is an error.
+    # An axis of one operand that is summed is not a product, and one of the result alone is an error.
     return None if repeated or not alone <= set(result) <= set(one + two) else (one, two, result)
 
 

@@ -72,7 +72,7 @@ def affine_layer(node: ir.Node | None) -> AffineLayer | None:
     channels = _channels(node, weight)
     if bias is None:
         bias = np.zeros(channels, weight.dtype)
-    # Gemm's bias may be a matrix, which is no number a channel; one number for all channels is one for each.
+    # Gemm's bias may be a matrix, not one number per channel; one number for all channels is one for each.
     if bias.size != 1 and not bias.size == bias.shape[-1] == channels:
         return None
     if node.op_type == "Gemm":
