@@ -1,4 +1,4 @@
-"""Replay NVIDIA's recorded calibrations, each case by the function that ``tests.golden.replay`` uses."""
+"""The recorded calibrations: which were selected, and where ours is held to its own promise."""
 
 import json
 from pathlib import Path
@@ -6,48 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.golden.calibrators.cases import ON_PURPOSE, replay
-from tests.golden.verdicts import OnPurposeError
+from ptq_cli.amax.entropy import entropy_amax
+from ptq_cli.amax.linear_histogram import histogram_of_values
+from ptq_cli.core.formats import IntegerFormat
+from tests.golden.calibrators.cases import replay
+from tests.golden.verdicts import DiffersError, OnPurposeError
 
 FOLDER = Path(__file__).parent
 CASES = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))["cases"]
-ARRAYS = dict(np.load(FOLDER / "calibrators.npz", allow_pickle=False))
-
-DIFFERENT = {
-    "max_0023": "no data",
-    "hist_0028": "percentile 0",
-    "hist_0125": "zeros are the percentile",
-    "hist_0069": "empty low bins",
-    "hist_0123": "empty low bins",
-    "hist_0146": "per channel",
-    "hist_0147": "per channel",
-    "hist_0148": "per channel",
-    "hist_0149": "no data",
-    "hist_0150": "no data",
-    "hist_0151": "no data",
-    "cw_0007": "entropy of weights",
-    "cw_0016": "entropy of weights",
-    "cw_0025": "entropy of weights",
-    "cw_0008": "max of a whole weight",
-    "cw_0017": "max of a whole weight",
-    "cw_0026": "max of a whole weight",
-}
-"""The cases where ours differs on purpose. ``cases.ON_PURPOSE`` and docs/amax.md say why."""
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
-def test_ours_agrees_or_differs_on_purpose(case):
-    reason = None
-    try:
-        replay(case, ARRAYS)
-    except OnPurposeError as error:
-        reason = str(error)
-
-    assert reason == DIFFERENT.get(case["id"])
-
-
-def test_every_difference_is_met():
-    assert set(DIFFERENT.values()) == set(ON_PURPOSE)
 
 
 def test_selection_holds_every_kind_of_case():
@@ -75,3 +41,55 @@ def test_selection_holds_every_kind_of_case():
     methods = {(case["function"], case["params"].get("method")) for case in CASES}
     assert {("HistogramCalibrator", method) for method in ("percentile", "entropy", "mse")} <= methods
     assert {("calibrate_weights", method) for method in ("max", "percentile", "mse")} <= methods
+
+
+def recorded(method, values, bins, amax, bits=8):
+    """A case as if it were recorded: of one batch, whose histogram ends with so many bins."""
+    counts, edges = np.histogram(np.abs(values), bins, (0.0, float(np.abs(values).max())))
+    case = {
+        "function": "HistogramCalibrator",
+        "params": {"method": method, "num_bits": bits, "unsigned": False},
+        "inputs": {"batches": ["x"]},
+        "outputs": {"amax": "amax", "hist": "hist"},
+        "values": {"hist_trace": [[bins, bins + 1, float(edges[-1])]]},
+        "tags": [],
+    }
+    return case, {"x": values, "hist": counts.astype(np.float32), "amax": np.float32(amax)}
+
+
+@pytest.mark.parametrize("bins", [4400, 2048])
+def test_a_value_is_as_near_to_its_place_as_the_statistics_tell(bins):
+    # All lie at the end of a bin of the statistics, which has them spread over its width.
+    values = np.append(np.full(1000, 1 + 1.99 * 2.0**-11), 1 + 2.0**-8).astype(np.float32)
+    amax = entropy_amax(histogram_of_values(values, bins), 128).amax
+    case, arrays = recorded("entropy", values, bins, amax)
+
+    replay(case, arrays)
+
+
+def their_mse(values, bins, bits):
+    """Every bin's values at its center, every center a candidate from bin 128 on, the first best one."""
+    counts, edges = np.histogram(np.abs(values), bins, (0.0, float(np.abs(values).max())))
+    centers, most = (edges[:-1] + edges[1:]) / 2, 2 ** (bits - 1) - 1
+    amax = centers[128:, None]
+    rounded = np.clip(np.rint(centers * most / amax), -most, most) * amax / most
+    return float(centers[128 + np.argmin((counts * (rounded - centers) ** 2).sum(1))])
+
+
+@pytest.mark.parametrize(("bits", "bins"), [(10, 2048), (8, 512)])
+def test_mse_with_few_bins_a_level_differs_on_purpose(bits, bins):
+    values = np.random.default_rng(3).standard_normal(50_000).astype(np.float32)
+    case, arrays = recorded("mse", values, bins, their_mse(values, bins, bits), bits)
+    assert bins < 8 * IntegerFormat(bits, signed=True, narrow_range=True).qmax
+
+    with pytest.raises(OnPurposeError, match="few bins a level"):
+        replay(case, arrays)
+
+
+def test_mse_with_enough_bins_agrees_or_fails():
+    values = np.random.default_rng(3).standard_normal(50_000).astype(np.float32)
+    case, arrays = recorded("mse", values, 2048, their_mse(values, 2048, 4), 4)
+
+    replay(case, arrays)
+    with pytest.raises(DiffersError, match="amax is"):
+        replay(case, {**arrays, "amax": arrays["amax"] * np.float32(0.9)})
