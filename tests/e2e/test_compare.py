@@ -43,7 +43,7 @@ def test_a_report_of_version_1_is_compared(folder: Path, ptq: Any, command: str)
     assert ptq(command).status == 0
     outcome = ptq("compare old.json ptq-run/report.json")
     assert outcome.status == 0
-    assert "note: measured on other data" in outcome.out
+    assert "note: the reports used different data" in outcome.out
 
 
 BAD = {
