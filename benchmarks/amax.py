@@ -51,7 +51,7 @@ def main() -> None:
         f"of {ROUNDS} rounds in which the methods take turns. {TENSORS} tensors of {VALUES:,} values, a "
         f"quarter each {', '.join(SHAPES)}.",
         "",
-        "| what | asked | seconds |",
+        "| measurement | required | seconds |",
         "|---|---|---|",
         *(f"| {what} | {asked} | {found} |" for what, asked, found in rows()),
     ]
@@ -76,8 +76,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
     works = [partial(decide_weight, weight, name) for name in METHODS]
     for name, column in zip(METHODS, take_turns(works, ROUNDS), strict=True):
         per_channel = 1e3 * median(column) / CHANNELS
-        yield f"`{name}`, a weight's channel of {CHANNEL_SIZE} values", "", f"{per_channel:.2f} ms"
-    yield "compiling the searches, or loading what an earlier process compiled", "", f"{compiling:.2f}"
+        yield f"`{name}`, one weight channel of {CHANNEL_SIZE} values", "", f"{per_channel:.2f} ms"
+    yield "compiling the searches, or loading them from the cache", "", f"{compiling:.2f}"
 
 
 def make_tensors() -> Iterator[TensorStatistics]:

@@ -68,7 +68,7 @@ class Subject:
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure what an analysis takes.")
+    parser = argparse.ArgumentParser(description="Measure the time and memory of an analysis.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as scratch:
@@ -88,13 +88,13 @@ def page(scratch: Path) -> Iterator[str]:
     yield (
         f"`python -m benchmarks.analyze --write`, {platform.machine()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; {IMAGES} samples, {ROUNDS} rounds in which the candidates "
-        "take turns. The time by the clock is the least, processor times are medians. A layer is one with a "
-        "sensitivity, and so two models. The work is in forward passes by multiply-accumulates; beside it is "
-        "processor time over that of a plain pass, the mean of the float and the int8 model's. *A session "
-        "each* opens and runs a whole model for each of these."
+        "take turns. *Analyze* is the shortest wall time; processor times are medians. The layers are those "
+        "with a sensitivity, and each needs two models. *Work* counts forward passes by their "
+        "multiply-accumulates; *over a plain pass* is the processor time over that of a plain pass, the mean "
+        "of the float and the int8 model. *A session each* opens and runs a whole model for each of these."
     )
     yield ""
-    header = ("model", "layers", "analyze", "asked", "processor time", "work", "over a pass")
+    header = ("model", "layers", "analyze", "required", "processor time", "work", "over a plain pass")
     yield f"| {' | '.join(header)} | a session each | peak memory |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for subject in subjects:

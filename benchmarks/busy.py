@@ -42,7 +42,7 @@ while os.getppid() == parent:
 STAGES = {
     "calibrate": ("calibration, histogram, 512 images", CNN / "calib", 512),
     "evaluate": ("evaluation of both models, 500 images", CNN / "eval", 500),
-    "to ONNX": ("PyTorch into ONNX, and the comparison", CNN / "calib", 2),
+    "to ONNX": ("PyTorch to ONNX, with the comparison", CNN / "calib", 2),
     "PyTorch": ("the PyTorch model, 64 images", CNN / "calib", 64),
 }
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,10 +100,10 @@ class Neighbour:
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure what a busy neighbour costs.")
+    parser = argparse.ArgumentParser(description="Measure how much a busy process slows down each stage.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--stage", choices=list(STAGES), help="only this one")
+    parser.add_argument("--stage", choices=list(STAGES), help="run only this stage")
     arguments = parser.parse_args()
     # make sets it to 1, and what spins by default would not.
     os.environ.pop("OMP_NUM_THREADS", None)
@@ -172,26 +172,26 @@ def _lines(stages: list[Stage], rounds: int) -> Iterator[str]:
     )
     yield (
         f"`python -m benchmarks.busy --write`, {platform.machine()}, {cores} cores; medians of {rounds} "
-        "rounds. In each, a stage works alone and then beside a process that keeps a core busy: as ptq runs "
-        "it, and with threads that spin while they wait, as ONNX Runtime and PyTorch have it by default."
+        "rounds. In each, a stage runs alone and then beside a process that keeps a core busy: as ptq runs "
+        "it, and with threads that spin while they wait, which is the default of ONNX Runtime and PyTorch."
     )
     yield ""
     if others + stolen > QUIET_CORES:
         yield (
             f"**The machine was not quiet**: other processes took {others:.2f} of its {cores} cores while a "
-            f"stage worked alone, and its host {stolen:.2f}."
+            f"stage ran alone, and the host took {stolen:.2f}."
         )
     else:
-        yield f"Others took {others:.2f} cores while a stage worked alone, and the host {stolen:.2f}."
+        yield f"Other processes took {others:.2f} cores while a stage ran alone, and the host {stolen:.2f}."
     yield ""
-    yield "| stage | threads | alone | beside a busy process | ratio | asked |"
+    yield "| stage | threads | alone | beside a busy process | ratio | required |"
     yield "|---|---|---|---|---|---|"
     for stage in stages:
         name = stage.name.removesuffix(SPINNING)
         spinning = stage.name != name
         quiet, busy = (median(turn.seconds for turn in turns) for turns in (stage.quiet, stage.busy))
         yield (
-            f"| {STAGES[name][0]} | {'spinning' if spinning else 'as ptq has them'} | {quiet:.3f} s "
+            f"| {STAGES[name][0]} | {'spinning' if spinning else 'default of ptq'} | {quiet:.3f} s "
             f"| {busy:.3f} s | {stage.ratio:.2f} | {'' if spinning else f'at most {LIMIT:.0f}'} |"
         )
 

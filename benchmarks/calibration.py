@@ -60,10 +60,10 @@ class Case:
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure what calibration costs.")
+    parser = argparse.ArgumentParser(description="Measure the cost of calibration.")
     parser.add_argument("--write", action="store_true", help="write the tables into benchmarks/RESULTS.md")
-    parser.add_argument("--case", help="cnn, jpeg, resnet50 or bert; all without it")
-    parser.add_argument("--quick", action="store_true", help="without ONNX Runtime's calibrators and memory")
+    parser.add_argument("--case", help="run only this case: cnn, jpeg, resnet50 or bert")
+    parser.add_argument("--quick", action="store_true", help="skip ONNX Runtime and the memory table")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -85,15 +85,15 @@ def _lines(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
         f"`python -m benchmarks.calibration --write`, {platform.machine()}, {usable_cores()} cores, "
         f"load {os.getloadavg()[0]:.1f} at the start; medians of {arguments.rounds} rounds in which the "
         "contestants take turns, each in its own process. Start-up (sessions, compiled kernels) is not "
-        "counted, and stands beside it. Forward is the faster of two plain sessions, with spinning and "
-        "without; the ratio of processor time says what the work costs, whatever else the machine does."
+        "counted, and has its own column. Forward is the faster of two plain sessions, with spinning and "
+        "without. The ratio of processor times shows the cost, independent of what else the machine does."
     )
     cases = make_cases(scratch, arguments.case)
     for case in cases:
         yield from ("", f"**{case.title}**", "")
         yield from case_lines(case, arguments.rounds, theirs=not arguments.quick and case.name != "jpeg")
     if not arguments.quick and any(case.name == "cnn" for case in cases):
-        yield from ("", "**Peak memory**, CNN sample as ONNX, from arrays: PyTorch is in no process", "")
+        yield from ("", "**Peak memory**, CNN sample as ONNX, from arrays: no process loads PyTorch", "")
         yield from memory_lines(replace(cases[0], model=_as_onnx(cases[0], scratch)))
 
 
@@ -113,7 +113,7 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
         ),
         Case(
             name="jpeg",
-            title="(a) with decoding, in both",
+            title="(a) including decoding, in both",
             model=model,
             data=CNN / "eval",
             samples=2_000,
@@ -182,7 +182,7 @@ def case_lines(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
         min(*pair, key=lambda answer: answer.seconds)
         for pair in zip(*(answers[n] for n in FORWARD), strict=True)
     ]
-    yield "| | wall time | over forward | asked | processor time over forward | start-up | peak memory |"
+    yield "| | wall time | over forward | required | processor time over forward | start-up | peak memory |"
     yield "|---|---|---|---|---|---|---|"
     yield _row("forward, the faster of two", forward, forward, "")
     for name, limit in zip(OURS, case.limits, strict=True):
@@ -191,7 +191,7 @@ def case_lines(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
         yield from _their_rows(case, forward, answers["ptq histogram"])
     read = read_seconds(case)
     ideal = 1 + read / _middle(forward)
-    yield f"| ideal: forward and one read of every tapped element | | {ideal:.2f} | | | | |"
+    yield f"| ideal: forward and one read of every measured element | | {ideal:.2f} | | | | |"
 
 
 def _row(name: str, answers: Sequence[Answer], forward: Sequence[Answer], asked: str) -> str:
@@ -216,11 +216,11 @@ def _their_rows(case: Case, forward: Sequence[Answer], ours: Sequence[Answer]) -
         part = case.samples / case.samples_of_theirs
         faster = answer.seconds * part / _middle(ours)
         note = "" if part == 1 else f" ({case.samples_of_theirs} samples, time x {part:.0f})"
-        asked = "" if name.endswith("MinMax") else "at least 6 x of histogram's"
+        asked = "" if name.endswith("MinMax") else "at least 6 x ptq histogram"
         seconds = answer.seconds * part
         yield (
             f"| {name}{note} | {seconds:.2f} s | {seconds / _middle(forward):.2f}, "
-            f"{faster:.1f} x of histogram's | {asked} | | {answer.startup:.2f} s | "
+            f"{faster:.1f} x ptq histogram | {asked} | | {answer.startup:.2f} s | "
             f"{answer.peak / 1e6:.0f} MB |"
         )
 
@@ -239,11 +239,11 @@ def memory_lines(case: Case) -> Iterator[str]:
     for name in OURS:
         few, some, many = (_peak(name, case, count) for count in (FEW, MEMORY_SAMPLES, MANY))
         sizes = " | ".join(f"{size / 1e6:.0f} MB" for size in (few, some, many))
-        yield f"| {name} | {sizes} | {many / few - 1:+.1%} (asked: ±5 %) |"
+        yield f"| {name} | {sizes} | {many / few - 1:+.1%} (required: ±5 %) |"
         ours = some
     for name in THEIRS[1:]:
         theirs = _peak(name, case, MEMORY_SAMPLES)
-        share = f"ptq histogram takes {ours / theirs:.0%} (asked: at most 20 %)"
+        share = f"ptq histogram takes {ours / theirs:.0%} (required: at most 20 %)"
         yield f"| {name} | | {theirs / 1e6:.0f} MB | | {share} |"
 
 

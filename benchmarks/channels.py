@@ -39,16 +39,17 @@ CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure counting each channel.")
+    parser = argparse.ArgumentParser(description="Measure the cost of counting each channel.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     write = parser.parse_args().write
     lines = [
         f"`python -m benchmarks.channels --write`, {platform.machine()}, one of {usable_cores()} cores; "
         f"processor time, medians of {ROUNDS} rounds in which the collectors take turns, on normal values "
-        "behind a ReLU. The ratio is that of `--activation-axis` to none: the tensor is counted as a whole "
-        "besides.",
+        "after a ReLU. The ratio compares calibration with `--activation-axis`, which also counts the whole "
+        "tensor, with calibration without it.",
         "",
-        "| tensor | shape, axis | as a whole | each channel too | histogram | max | table | in the file |",
+        "| tensor | shape, axis | whole tensor, per value | each channel too, per value "
+        "| ratio, histogram | ratio, max | table | in the file |",
         "|---|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows()),
     ]

@@ -68,16 +68,16 @@ class Timed:
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure what checkpoints cost.")
+    parser = argparse.ArgumentParser(description="Measure the cost of checkpoints.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as scratch:
         lines = [
             f"`python -m benchmarks.checkpoints --write`, {platform.machine()}, {usable_cores()} cores. The "
-            f"median of the checkpoints after each batch. One every {INTERVAL:.0f} seconds is the default; "
-            f"there are fewer where they would take more than {COST_LIMIT:.0%} of the time.",
+            f"times are medians of the checkpoints after each batch. The default is one every {INTERVAL:.0f} "
+            f"seconds, and fewer if they would take more than {COST_LIMIT:.0%} of the time.",
             "",
-            "| calibration | tensors | file | one checkpoint | share of the time (asked: below 1 %) |",
+            "| calibration | tensors | file | one checkpoint | share of the time (required: below 1 %) |",
             "|---|---|---|---|---|",
             *rows(Path(scratch)),
         ]

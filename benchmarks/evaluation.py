@@ -79,7 +79,7 @@ class Job:
 
 def main() -> None:
     """Read the command line, measure, and print or write."""
-    parser = argparse.ArgumentParser(description="Measure what an evaluation costs beside its models.")
+    parser = argparse.ArgumentParser(description="Measure the cost of an evaluation.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     write = parser.parse_args().write
     load = os.getloadavg()[0]
@@ -87,11 +87,11 @@ def main() -> None:
     lines = [
         f"`python -m benchmarks.evaluation --write`, {platform.machine()}, {usable_cores()} cores, load "
         f"{load:.1f} at the start; medians of {ROUNDS} rounds in which both take turns. Plain is one pass of "
-        "the float and of the int8 model in ONNX Runtime over the same batches, with nothing done to the "
-        "outputs; ptq's time holds the intervals, too. The ratio of processor time says what the work costs, "
-        "whatever else the machine does.",
+        "the float and of the int8 model in ONNX Runtime over the same batches, which ignores the outputs; "
+        "ptq's time includes the intervals. The ratio of processor times shows the cost, independent of what "
+        "else the machine does.",
         "",
-        "| data | metrics | plain | ptq | wall time over plain | processor time over plain | asked |",
+        "| data | metrics | plain | ptq | wall time over plain | processor time over plain | required |",
         "|---|---|---|---|---|---|---|",
         *rows,
     ]
@@ -108,10 +108,10 @@ def _rows() -> Iterator[str]:
         run_ptq(["quantize", "--run", str(digits)], TRANSFORMER)
         asked = "at most 1.15"
         for name, folder, run, metrics, decoded, wanted in (
-            ("CNN sample, images decoded beforehand", CNN, cnn, ("top1", "top5"), True, asked),
+            ("CNN sample, images decoded in advance", CNN, cnn, ("top1", "top5"), True, asked),
             ("CNN sample, image folder", CNN, cnn, ("top1", "top5"), False, asked),
             ("transformer sample, arrays", TRANSFORMER, digits, ("top1",), True, asked),
-            ("CNN sample, images decoded beforehand", CNN, cnn, MANY, True, ""),
+            ("CNN sample, images decoded in advance", CNN, cnn, MANY, True, ""),
         ):
             job = _job(folder, RunDirectory(run), metrics, decoded=decoded)
             walls, processors = _turns([job.plain, job.measured])
@@ -148,7 +148,7 @@ def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bo
 
 
 def _shown(metrics: Sequence[str]) -> str:
-    return ", ".join(name.rpartition(":")[2] for name in metrics) + ", and the label-free ones"
+    return ", ".join(name.rpartition(":")[2] for name in metrics) + ", and the metrics without labels"
 
 
 if __name__ == "__main__":

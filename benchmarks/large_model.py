@@ -22,7 +22,7 @@ COMMANDS = (
     ("export", "export", "at most 1.3"),
     ("evaluate", "evaluate --eval-data x.npz", "at most 1.3"),
     (
-        "quantize: all of it in one process",
+        "quantize: all stages in one process",
         "quantize large.onnx --data x.npz --batch-size 2 --run one",
         "at most 1.3",
     ),
@@ -50,9 +50,9 @@ def measure() -> list[str]:
         peaks = [(what, peak_bytes(words.split(), folder), asked) for what, words, asked in COMMANDS]
     return [
         f"`python -m benchmarks.large_model --write`, {platform.machine()}; {LAYERS} layers of {WIDTH} by "
-        f"{WIDTH}, {size / 1e9:.2f} GB with external data. Resident memory at its peak, mapped pages too.",
+        f"{WIDTH}, {size / 1e9:.2f} GB with external data. Peak resident memory, including mapped pages.",
         "",
-        "| what | asked | times the model |",
+        "| measurement | required | times the model |",
         "|---|---|---|",
         *(f"| {what} | {asked} | {peak / size:.2f} |" for what, peak, asked in peaks),
     ]

@@ -24,8 +24,8 @@ def main() -> None:
     """Measure each shape with one thread and with two, and print or write the table."""
     lines = [
         f"`python -m benchmarks.layer_norm --write`, {platform.machine()}, onnxruntime "
-        f"{onnxruntime.__version__}: the time of Add and LayerNormalization, which become one kernel, over "
-        "that of Sum and LayerNormalization, which do not.",
+        f"{onnxruntime.__version__}: the time of Add and LayerNormalization, which are merged into one "
+        "kernel, over that of Sum and LayerNormalization, which are not.",
         "",
         "| batch, length, width | one thread | two threads |",
         "| --- | --- | --- |",

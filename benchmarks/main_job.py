@@ -55,7 +55,7 @@ def main() -> None:
         f"`python -m benchmarks.main_job --write`, {platform.machine()}, {usable_cores()} cores; medians of "
         f"{ROUNDS} rounds in which the candidates take turns.",
         "",
-        "| what | asked | measured |",
+        "| measurement | required | measured |",
         "|---|---|---|",
         *(f"| {row.what} | {row.asked} | {row.measured} |" for row in rows),
     ]
@@ -88,8 +88,8 @@ def calibration_rows() -> Iterator[Row]:
     )
     yield Row("max calibration over plain forward", "", f"{median_ratio(times[2], times[0]):.2f}")
     ideal = 1 + read / median(times[0])
-    yield Row("the ideal: forward and one read of every tapped element", "", f"{ideal:.2f}")
-    yield Row("compiling the counting kernel, once a machine (cached)", "", f"{compiling:.2f} s")
+    yield Row("the ideal: forward and one read of every measured element", "", f"{ideal:.2f}")
+    yield Row("compiling the counting kernel, once per machine (cached)", "", f"{compiling:.2f} s")
 
 
 def _read_seconds(

@@ -59,12 +59,12 @@ def page(scratch: Path) -> Iterator[str]:
         f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; medians of {ROUNDS} rounds in which all take turns: `onnx` "
         "reads the float file and writes it (C++ throughout), ptq exports, and `onnx_ir` reads and writes (a "
-        "Python object for each node and value). Once each in a process of its own, as a command does it, "
-        "without the imports; and each again and again in one process, which has its memory already."
+        "Python object for each node and value). *Once per process* is how a command does it, without the "
+        "imports; in the other rows, the process has allocated its memory already."
     )
-    yield from ("", "| placement | asked | seconds |", "|---|---|---|", *placement_rows(), "")
+    yield from ("", "| placement | required | seconds |", "|---|---|---|", *placement_rows(), "")
     yield (
-        f"| export | float file | how | `onnx` | export | ratio (asked: at most {MOST_RATIO}) | `onnx_ir` "
+        f"| export | float file | how | `onnx` | export | ratio (required: at most {MOST_RATIO}) | `onnx_ir` "
         "| ratio to that |"
     )
     yield "|---|---|---|---|---|---|---|---|"
@@ -88,7 +88,7 @@ def export_rows(scratch: Path) -> Iterator[str]:
         first = [partial(in_own_process, kind, *pair) for kind, pair in paths.items()]
         columns = zip(*([work() for work in first] for _ in range(ROUNDS)), strict=True)
         again = take_turns([partial(WORK[kind], *pair) for kind, pair in paths.items()], ROUNDS)
-        for how, times in (("once in a process", columns), ("again and again", again)):
+        for how, times in (("once per process", columns), ("repeatedly in one process", again)):
             plain, exported, objects = times
             yield (
                 f"| {name} | {source.stat().st_size / 1e6:.0f} MB | {how} | {median(plain):.2f} s "

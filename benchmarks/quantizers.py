@@ -45,9 +45,9 @@ def main() -> None:
     lines = [
         f"`python -m benchmarks.quantizers --write`, {platform.machine()}, {torch.get_num_threads()} of "
         f"{usable_cores()} cores; medians of {ROUNDS} rounds in which the candidates take turns. A tensor of "
-        f"{ROWS:,} x {COLUMNS:,} floats, int8. A speed is another's time over ours.",
+        f"{ROWS:,} x {COLUMNS:,} floats, int8. A speed is the other function's time over ours.",
         "",
-        "| what | asked | measured |",
+        "| measurement | required | measured |",
         "|---|---|---|",
         *(f"| {what} | {asked} | {found} |" for what, asked, found in rows()),
     ]
@@ -93,7 +93,7 @@ def compare(
     yield f"time per axis over per tensor, {mode}", "at most 1.3", f"{median_ratio(axis, tensor):.2f}"
     yield f"time of ONNX's arithmetic over NVIDIA's, {mode}", "", f"{median_ratio(onnx, tensor):.2f}"
     yield f"time over that of a copy, {mode}", "", f"{median_ratio(tensor, copy):.2f}"
-    yield f"gigabytes a second, {mode}", "", f"{8e-9 * x.numel() / median(tensor):.1f}"
+    yield f"gigabytes per second, {mode}", "", f"{8e-9 * x.numel() / median(tensor):.1f}"
     backward = take_turns([partial(train, function, x) for function in (ours[0], make(theirs[0]))], ROUNDS)
     found = median_ratio(backward[1], backward[0])
     yield f"speed with the gradient over `torch.fake_quantize_per_tensor_affine`, {mode}", "", f"{found:.2f}"
@@ -110,7 +110,7 @@ def peaks() -> Iterator[Row]:
     for name in PEAKS:
         command = [sys.executable, "-m", "benchmarks.quantizers", "--peak", name]
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        yield f"peak memory in copies of the input, which is one, {name}", "at most 3", found
+        yield f"peak memory in copies of the input, including the input, {name}", "at most 3", found
 
 
 def _forward(x: torch.Tensor) -> None:

@@ -82,8 +82,8 @@ def main() -> None:
     """Read the command line, measure, and print or write."""
     parser = argparse.ArgumentParser(description="Compare with onnxruntime.quantization.quantize_static.")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
-    parser.add_argument("--case", help="cnn, resnet50 or bert; all without it")
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long to measure each case")
+    parser.add_argument("--case", help="run only this case: cnn, resnet50 or bert")
+    parser.add_argument("--seconds", type=float, default=40.0, help="seconds to measure each case")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was done.
     with tempfile.TemporaryDirectory() as scratch:
@@ -97,7 +97,8 @@ def _report(scratch: Path, only: str | None, seconds: float) -> Iterator[str]:
         f"`python -m benchmarks.static_quantization --write`, {platform.machine()}, {usable_cores()} threads,"
         f" batches of {BATCH}, `{' '.join(OURS)}`. Above 1, ours is faster.",
         "",
-        "| model | to theirs | to float | SQNR of ours | SQNR of theirs | integer multiply-accumulates |",
+        "| model | speed over theirs | speed over float | SQNR of ours | SQNR of theirs "
+        "| integer multiply-accumulates |",
         "| --- | --- | --- | --- | --- | --- |",
     )
     for line in lines:
