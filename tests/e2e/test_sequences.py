@@ -50,7 +50,7 @@ def test_it_is_quantized_and_verified(tmp_path: Path):
 
 def test_its_evaluation_says_what_is_no_number(tmp_path: Path):
     path, data = model(tmp_path), str(tmp_path / "data.npz")
-    with pytest.raises(MetricError, match="output 'parts' is a sequence, numbers are wanted"):
+    with pytest.raises(MetricError, match="output 'parts' is a sequence, expected numbers"):
         ptq_cli.quantize(
             path,
             run=tmp_path / "run",
