@@ -90,7 +90,7 @@ def test_two_outputs_of_one_node_are_of_one_stage() -> None:
 
 def test_a_model_of_other_operators_is_refused() -> None:
     twins, other = make_twins(CHAIN), make_twins(RESIDUAL)
-    with pytest.raises(InvalidOnnxError, match="not the operators of the float model"):
+    with pytest.raises(InvalidOnnxError, match="not have the operators of the float model"):
         cut_stages(TwinGraphs(other.graphs.float_model, twins.graphs.quantized_model), set())
 
 
