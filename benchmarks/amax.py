@@ -1,7 +1,7 @@
-"""How long deciding ranges takes: every method on many tensors, from one saved calibration's statistics.
+"""Time to decide ranges: every method on many tensors, from the statistics of one saved calibration.
 
 python -m benchmarks.amax            print the table
-python -m benchmarks.amax --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.amax --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -42,9 +42,9 @@ SHAPES: dict[str, Shape] = {
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure how long deciding ranges takes.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     lines = [
         f"`python -m benchmarks.amax --write`, {platform.machine()}, one of {usable_cores()} cores; medians "
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Measure, and yield what, what was asked, and what was found."""
+    """Measure, and yield the measurement, the requirement and the result."""
     tensors = list(make_tensors())
     compiling = sum(seconds(partial(decide_all, tensors[:4], name, UINT8, False)) for name in METHODS)
     targets = {"uint8 with a zero point": (UINT8, False), "int8, symmetric": (INT8, True)}
@@ -91,7 +91,7 @@ def make_tensors() -> Iterator[TensorStatistics]:
 
 
 def decide_all(tensors: list[TensorStatistics], method: str, format: IntegerFormat, symmetric: bool) -> None:
-    """Decide every tensor's parameters by one method."""
+    """Decide the parameters of every tensor with one method."""
     for statistics in tensors:
         decide(statistics, AmaxSettings(method=method), format, symmetric=symmetric)
 

@@ -1,7 +1,7 @@
-"""What each amax method does to the sample models: int8 against float.
+"""Accuracy of the sample models with each amax method: int8 against float.
 
 python -m benchmarks.amax_accuracy            print the table
-python -m benchmarks.amax_accuracy --write    and put it into docs/amax.md
+python -m benchmarks.amax_accuracy --write    also write it to docs/amax.md
 """
 
 import argparse
@@ -28,9 +28,9 @@ SETTINGS = (
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Compare the amax methods on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/amax.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/amax.md")
     write = parser.parse_args().write
     lines = [
         "| sample | `ptq export …` | SQNR | top-1 | top-1 agreement |",
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def rows(sample: str) -> Iterator[list[str]]:
-    """Calibrate a sample once, and yield a row for each way to decide its ranges."""
+    """Calibrate a sample once, and yield a row for each method of deciding its ranges."""
     folder = ROOT / "sample_models" / sample
     with tempfile.TemporaryDirectory() as run:
         run_ptq(["calibrate", "--run", run], folder)

@@ -1,7 +1,7 @@
-"""What an analysis takes, beside plain forward passes over the same images and beside a session a variant.
+"""Cost of an analysis, compared with plain forward passes and with one session per variant.
 
 python -m benchmarks.analyze            print the table
-python -m benchmarks.analyze --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.analyze --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -37,7 +37,7 @@ BATCH = 32
 IMAGES = 256
 HUNDRED = 100
 DEEP_BLOCKS = (6, 6, 8, 8)
-"""Of the sample's stages, which has 2, 2, 2 and 3: then it has 101 layers that are quantized."""
+"""Blocks per stage. The sample has 2, 2, 2 and 3; with these, 101 layers are quantized."""
 
 DEEPER = """
 
@@ -59,7 +59,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Subject:
-    """A sample model with a finished run in a folder of its own."""
+    """A sample model with a finished run in its own folder."""
 
     name: str
     folder: Path
@@ -67,9 +67,9 @@ class Subject:
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the time and memory of an analysis.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as scratch:
         text = "\n".join(page(Path(scratch)))
@@ -108,7 +108,7 @@ def prepared(name: str, folder: Path, run: Path) -> Subject:
 
 
 def deeper(folder: Path) -> Path:
-    """Make the CNN sample's folder with more blocks of the same kinds, and random weights."""
+    """Create a folder like the CNN sample's, with more blocks of the same kinds and random weights."""
     shutil.copytree(CNN, folder, ignore=shutil.ignore_patterns("ptq-run", "__pycache__", "model.pt"))
     with (folder / "model.py").open("a", encoding="utf-8") as file:
         file.write(DEEPER.format(blocks=DEEP_BLOCKS))
@@ -158,7 +158,7 @@ def row(subject: Subject) -> Sequence[str]:
 
 
 def take_turns_by_both(works: Sequence[Work]) -> list[list[Taken]]:
-    """Return the seconds of each piece of work in each round, by the clock and of processor time."""
+    """Return the wall time and the processor time of each piece of work in each round, in seconds."""
     for work in works:
         work()
     times: list[list[Taken]] = [[] for _ in works]

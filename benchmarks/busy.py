@@ -1,10 +1,10 @@
-"""What a busy neighbour costs: the main job's stages alone, and beside a process that keeps a core busy.
+"""Cost of a busy neighbor: the stages of the main job alone, and beside a process that keeps a core busy.
 
 python -m benchmarks.busy            print the table
-python -m benchmarks.busy --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.busy --write    also write it to benchmarks/RESULTS.md
 
 Each stage runs as ptq runs it, and with threads that spin while they wait, which is the default of ONNX
-Runtime and of PyTorch. In each round each of them works alone, and then beside the neighbour.
+Runtime and of PyTorch. In each round, each of them runs alone, and then beside the neighbor.
 """
 
 import argparse
@@ -31,7 +31,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 ROUNDS = 7
 LIMIT = 2.0
 QUIET_CORES = 0.1
-"""What others may take of a machine that is called quiet."""
+"""Cores that other processes may use on a machine that counts as quiet."""
 NEIGHBOUR = """
 import os
 parent = os.getppid()
@@ -50,7 +50,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a stage: its seconds, and how many cores others took meanwhile, or the host kept."""
+    """One turn of a stage: its seconds, and the cores that other processes and the host took meanwhile."""
 
     seconds: float
     others: float
@@ -67,12 +67,12 @@ class Stage:
 
     @property
     def ratio(self) -> float:
-        """How many times as long it takes beside the neighbour."""
+        """The time beside the neighbor over the time alone."""
         return median(busy.seconds / quiet.seconds for busy, quiet in zip(self.busy, self.quiet, strict=True))
 
 
 class Neighbour:
-    """A process that keeps a core busy when it is asked to; it ends with this one."""
+    """A process that keeps a core busy on request; it ends when this process ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
@@ -80,7 +80,7 @@ class Neighbour:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process ID."""
         return self._process.pid
 
     @contextmanager
@@ -93,19 +93,19 @@ class Neighbour:
             self._process.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure how much a busy process slows down each stage.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--stage", choices=list(STAGES), help="run only this stage")
     arguments = parser.parse_args()
-    # make sets it to 1, and what spins by default would not.
+    # make sets it to 1, and then the threads that spin by default would not spin.
     os.environ.pop("OMP_NUM_THREADS", None)
     names = [arguments.stage] if arguments.stage else list(STAGES)
     stages = [stage for name in names for stage in measure_stage(name, arguments.rounds)]
@@ -151,7 +151,7 @@ def _turn(contestant: Contestant, neighbour: Neighbour) -> Turn:
 
 
 def _machine() -> tuple[float, float]:
-    """Return the seconds that all processors together have worked, and those that their host kept."""
+    """Return the seconds that all processors together have worked, and those that the host took from them."""
     user, nice, system, _, _, interrupts, soft, steal = map(
         int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
     )
@@ -159,7 +159,7 @@ def _machine() -> tuple[float, float]:
 
 
 def _process(pid: int) -> float:
-    """Return the seconds of processor time that a process has taken."""
+    """Return the processor time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

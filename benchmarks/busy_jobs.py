@@ -26,15 +26,15 @@ ALLOW_SPINNING = "session.intra_op.allow_spinning"
 
 
 class SpinningOptions(onnxruntime.SessionOptions):  # type: ignore[misc]  # onnxruntime has no types
-    """ONNX Runtime's own default, whatever ptq asks for."""
+    """Session options with ONNX Runtime's default for spinning, whatever ptq sets."""
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set an entry; threads spin in any case."""
+        """Set an entry, except that threads always spin."""
         super().add_session_config_entry(key, "1" if key == ALLOW_SPINNING else value)
 
 
 def spin() -> None:
-    """Let the threads of ONNX Runtime and of PyTorch wait as these libraries let them."""
+    """Let the threads of ONNX Runtime and PyTorch wait as these libraries do by default."""
     onnxruntime.SessionOptions = SpinningOptions
     torch_sources.one_thread = contextlib.nullcontext  # type: ignore[assignment,attr-defined]
 
@@ -84,7 +84,7 @@ def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
 
 
 def _pytorch(model: Path, data: str, samples: int | None) -> Job:
-    """Run the PyTorch model as the comparison with ONNX does, but on all samples."""
+    """Run the PyTorch model like the comparison with ONNX, but on all samples."""
     recipe = resolve(_request(model, data, samples)).recipe
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     source = open_source(recipe.model)

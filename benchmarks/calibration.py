@@ -1,10 +1,10 @@
-"""What calibration costs over the plain forward pass, and beside ONNX Runtime's own calibrators.
+"""Cost of calibration, compared with the plain forward pass and with ONNX Runtime's own calibrators.
 
 python -m benchmarks.calibration            print the tables
-python -m benchmarks.calibration --write    and put them into benchmarks/RESULTS.md
+python -m benchmarks.calibration --write    also write them to benchmarks/RESULTS.md
 python -m benchmarks.calibration --case cnn --quick    one case, without ONNX Runtime's calibrators
 
-Each contestant has its own process (``benchmarks.contestants``); in each round they take turns.
+Each contestant has its own process (``benchmarks.contestants``); they take turns in each round.
 """
 
 import argparse
@@ -41,12 +41,12 @@ class Case:
     """A model with its data.
 
     Attributes:
-        name: for ``--case``.
-        title: for the table.
+        name: value of ``--case``.
+        title: heading of the table.
         model, data: their files.
-        samples: how many the calibrators see.
-        samples_of_theirs: how many ONNX Runtime's see, which hold every activation of all of them.
-        limits: what is asked of max and of histogram over forward.
+        samples: number of samples for our calibrators.
+        samples_of_theirs: number for ONNX Runtime's, which keep all activations in memory.
+        limits: largest allowed time of max and of histogram over forward.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Case:
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of calibration.")
-    parser.add_argument("--write", action="store_true", help="write the tables into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
     parser.add_argument("--case", help="run only this case: cnn, jpeg, resnet50 or bert")
     parser.add_argument("--quick", action="store_true", help="skip ONNX Runtime and the memory table")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -98,7 +98,7 @@ def _lines(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def make_cases(scratch: Path, only: str | None) -> list[Case]:
-    """Write models and data, and return the cases, or the one of that name."""
+    """Write models and data, and return all cases, or only the named one."""
     arrays, images, sequences = (scratch / f"{name}.npz" for name in ("cnn", "images", "sequences"))
     resnet50, bert, model = scratch / "resnet50.onnx", scratch / "bert.onnx", CNN / "model.pt"
     cases = [
@@ -153,7 +153,7 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
 
 
 def _write_cnn_arrays(path: Path) -> None:
-    """Write the decoded images of the sample, again and again until there are enough."""
+    """Write the decoded images of the sample, repeated until there are enough."""
     recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN)).recipe
     dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
     (whole,) = dataset.batches(2_000)
@@ -226,13 +226,13 @@ def _their_rows(case: Case, forward: Sequence[Answer], ours: Sequence[Answer]) -
 
 
 def read_seconds(case: Case) -> float:
-    """Return how long one read of every tapped element takes, on all cores together."""
+    """Return the time of reading every measured element once, on all cores together."""
     with Contestant("one read", case.model, case.data, case.samples) as contestant:
         return min(contestant.work().seconds for _ in range(3))
 
 
 def memory_lines(case: Case) -> Iterator[str]:
-    """Peak memory by the number of samples, and beside ONNX Runtime's."""
+    """Yield rows of the peak memory for each number of samples, and that of ONNX Runtime."""
     yield f"| | {FEW} samples | {MEMORY_SAMPLES:,} samples | {MANY:,} samples | {FEW} to {MANY:,} |"
     yield "|---|---|---|---|---|"
     ours = 0

@@ -1,7 +1,7 @@
-"""How long counting each channel takes, beside counting the tensor as a whole, and what it keeps.
+"""Time and memory for counting each channel, compared with counting the whole tensor.
 
 python -m benchmarks.channels            print the table
-python -m benchmarks.channels --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.channels --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -38,9 +38,9 @@ CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of counting each channel.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     lines = [
         f"`python -m benchmarks.channels --write`, {platform.machine()}, one of {usable_cores()} cores; "
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Measure, and yield a row a case."""
+    """Measure, and yield one row per case."""
     random = np.random.default_rng(0)
     for name, shape, axis in CASES:
         values = np.maximum(random.standard_normal(shape), 0).astype(np.float32)
@@ -88,7 +88,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def take_turns(works: Sequence[Work]) -> list[list[float]]:
-    """Return each one's seconds of processor time in each round, after one warm-up of each.
+    """Return the processor time of each piece of work in each round, in seconds, after one warm-up of each.
 
     Counting takes one thread: so what else the machine does takes no part in it.
     """
@@ -99,14 +99,14 @@ def take_turns(works: Sequence[Work]) -> list[list[float]]:
 
 
 def processor_seconds(work: Work) -> float:
-    """Return how long one call keeps a core busy."""
+    """Return the processor time of one call, in seconds."""
     start = time.thread_time()
     work()
     return time.thread_time() - start
 
 
 def file_bytes(channels: ChannelStatistics) -> int:
-    """Return how many bytes of a calibration file the channels' histograms take."""
+    """Return the size of the channels' histograms in a calibration file, in bytes."""
     histograms = channels.histograms
     return (
         0

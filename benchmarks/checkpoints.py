@@ -1,7 +1,7 @@
-"""What checkpoints cost a calibration: the time to take and write one, and its share of the interval.
+"""Cost of checkpoints in a calibration: the time to take and write one, and its share of the interval.
 
 python -m benchmarks.checkpoints            print the table
-python -m benchmarks.checkpoints --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.checkpoints --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -50,26 +50,26 @@ PROVENANCE = Provenance(
 
 @dataclass
 class Timed:
-    """A checkpoint writer, and the seconds that each of its checkpoints took."""
+    """A checkpoint writer that records the seconds of each checkpoint."""
 
     writer: CheckpointWriter
     seconds: list[float] = field(default_factory=list)
 
     def is_due(self) -> bool:
-        """Tell whether it is time for one."""
+        """Tell whether it is time for a checkpoint."""
         return self.writer.is_due()
 
     def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
-        """Write one, and note how long it took."""
+        """Write a checkpoint, and record how long it took."""
         start = time.perf_counter()
         self.writer.write(batches, samples, snapshot)
         self.seconds.append(time.perf_counter() - start)
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of checkpoints.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as scratch:
         lines = [
@@ -128,7 +128,7 @@ def open_case(request: Request) -> tuple[CalibrationSubject, Resolved]:
 
 
 def many_tensors() -> Snapshot:
-    """Return what takes the statistics of many tensors, whose values all differ."""
+    """Return a function that takes the statistics of many tensors with different values."""
     random = np.random.default_rng(0)
     collectors = [HistogramCollector() for _ in range(MANY_TENSORS)]
     for collector in collectors:
@@ -149,7 +149,7 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
 
 
 def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
-    """Return the row of a calibration that is asked for a checkpoint each second, and may write fewer."""
+    """Return the row of a calibration with a checkpoint requested every second; it may write fewer."""
     path.unlink()
     timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print))
     start = time.perf_counter()

@@ -1,9 +1,8 @@
-"""One contestant in its own process: gets ready, then works once for each line that it reads.
+"""One contestant in its own process: it gets ready, then works once for each line that it reads.
 
 python -m benchmarks.contestants NAME MODEL DATA [SAMPLES]
 
-It answers each line of its input with one of JSON: seconds by the clock and of the processors, and the peak
-of its memory so far.
+It answers each line of input with one line of JSON: wall time, processor time and its peak memory so far.
 """
 
 import itertools
@@ -34,23 +33,23 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Moment:
-    """Now: by the clock, and in seconds that the processors worked for this process."""
+    """A point in time: by the clock, and in processor seconds of this process."""
 
     clock: float = field(default_factory=time.perf_counter)
     processors: float = field(default_factory=time.process_time)
 
 
 Job = Callable[[], Moment]
-"""Works once, and returns when its start-up ended."""
+"""A function that works once, and returns the moment when its start-up ended."""
 Ready = Callable[[Path, str, int | None], Job]
-"""Gets ready with a model, its data and a number of samples."""
+"""A function that gets ready with a model, its data and a number of samples."""
 
 
 def main(contestants: Mapping[str, Ready] | None = None) -> None:
-    """Get ready as the command line says, and work once for each line.
+    """Get ready as the arguments say, and work once for each line of input.
 
     Args:
-        contestants: by name; those of this file by default.
+        contestants: contestants by name; the default is those of this file.
     """
     name, model, data, *rest = sys.argv[1:]
     begin = time.perf_counter()
@@ -70,7 +69,7 @@ def main(contestants: Mapping[str, Ready] | None = None) -> None:
 
 
 def _peak() -> int:
-    # getrusage would count what the parent held when it made this process.
+    # getrusage would include the memory that the parent had when it started this process.
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(found.group(1)) * 1024 if found else 0
 
@@ -99,7 +98,7 @@ def _forward(threads: int | None) -> Ready:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
         def job() -> Moment:
-            # A new one each time, as a calibration has: its first run is slower than those that follow.
+            # A new one each time, as in a calibration: its first run is slower than the later ones.
             session = onnxruntime.InferenceSession(
                 subject.model.stored.content, options, providers=["CPUExecutionProvider"]
             )
@@ -124,7 +123,7 @@ def _ptq(method: str) -> Ready:
 
             def note(progress: Progress) -> None:
                 if not progress.done:
-                    started.append(Moment())  # The first batch is there, and how it is run was found out.
+                    started.append(Moment())  # The first batch has arrived, and ptq knows how to run it.
 
             measure(subject, resolved.recipe.calibration, resolved.machine, note)
             return started[0]
@@ -144,9 +143,9 @@ def _onnxruntime(method: str) -> Ready:
         scratch = Path(tempfile.mkdtemp(dir=os.environ.get("PTQ_BENCHMARK_SCRATCH")))
         path = scratch / "float.onnx"
         path.write_bytes(subject.model.stored.content)
-        # As quantize_static chooses them.
+        # The tensors that quantize_static chooses.
         operators = list({*QDQRegistry, *QLinearOpsRegistry})
-        # Its histograms take batches of one size only: the largest that divides the samples.
+        # Its histograms need batches of equal size: use the largest size that divides the samples.
         size = next(size for size in range(BATCH, 0, -1) if not (samples or 1) % size)
 
         class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
@@ -174,14 +173,14 @@ def _onnxruntime(method: str) -> Ready:
 
 
 def _one_read(model: Path, data: str, samples: int | None) -> Job:
-    """Read every tapped element once, on all cores: what no calibration can do without."""
+    """Read every measured element once, on all cores: the least that any calibration must do."""
     subject, _ = _subject(model, data, samples)
     fed = {spec.name for spec in subject.model.inputs}
     session = Session(tap(subject.model.model, [name for name in subject.plan.measured if name not in fed]))
     inputs = next(_batches(subject))
     arrays = [array.reshape(-1) for array in session.run(inputs)]
     batches = (samples or BATCH) // BATCH
-    # Cut, so that a large array does not leave one core to read alone.
+    # Split, so that one core does not read a large array alone.
     parts = [part for array in arrays for part in np.array_split(array, max(1, array.size >> 18))]
 
     def job() -> Moment:

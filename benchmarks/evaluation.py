@@ -1,7 +1,7 @@
-"""What measuring costs beside the models themselves: ptq's evaluation over two plain passes of ONNX Runtime.
+"""Cost of the metrics in addition to the models: ptq's evaluation over two plain passes of ONNX Runtime.
 
 python -m benchmarks.evaluation            print the table
-python -m benchmarks.evaluation --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.evaluation --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -37,7 +37,7 @@ MANY = ("top1", "top5", "f1", "class_accuracy", "auroc", "torchmetrics.classific
 
 
 class InMemory(Dataset):
-    """The batches of another data set, decoded beforehand: what is timed is models and metrics alone."""
+    """The batches of another data set, decoded in advance, so that only models and metrics are timed."""
 
     def __init__(self, dataset: Dataset, batch_size: int) -> None:
         for name in ("source", "count", "specs", "has_labels", "class_names"):
@@ -46,7 +46,7 @@ class InMemory(Dataset):
         self._batches = list(dataset.batches(batch_size))
 
     def digest(self) -> str:
-        """As that of the other data set."""
+        """The same as in the other data set."""
         return self._inner.digest()
 
     def _stream(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
@@ -72,15 +72,15 @@ class Job:
                 session.run(batch.inputs)
 
     def measured(self) -> None:
-        """Run both models over the data, measure, and draw the samples again for the intervals."""
+        """Run both models over the data, compute the metrics, and resample for the intervals."""
         evaluate_pass(self.resolved, self.models, self.evaluation_set, self.run, silent)
         discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of an evaluation.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     load = os.getloadavg()[0]
     rows = list(_rows())

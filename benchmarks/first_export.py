@@ -1,11 +1,11 @@
-"""Seconds of the first export, or of the first reading and writing of a file, in a process of its own.
+"""Time of the first export, or of the first read and write of a file, in its own process.
 
 python -m benchmarks.first_export onnx MODEL COPY      onnx reads and writes the file
 python -m benchmarks.first_export onnx_ir MODEL COPY   onnx_ir does
 python -m benchmarks.first_export export RUN FOLDER    the model calibrated in RUN is exported
 
-A command is such a process: what it allocates it gets from the system, page by page. What is imported is not
-counted, as it does not depend on the model.
+A command is such a process: it gets its memory from the system, page by page. Imports are not counted,
+because they do not depend on the model.
 """
 
 import sys

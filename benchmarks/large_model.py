@@ -1,7 +1,7 @@
 """Peak memory of a model that is too large for one file, relative to the model.
 
 python -m benchmarks.large_model            print the table
-python -m benchmarks.large_model --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.large_model --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -30,9 +30,9 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the peak memory on a model of 2.7 GB.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     lines = measure()
     print("\n".join(lines))

@@ -1,7 +1,7 @@
-"""What ONNX Runtime's kernel of Add and LayerNormalization in one takes beside the two that it replaces.
+"""Time of ONNX Runtime's merged kernel for Add and LayerNormalization, compared with the two kernels.
 
 python -m benchmarks.layer_norm            print the table
-python -m benchmarks.layer_norm --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.layer_norm --write    also write it to benchmarks/RESULTS.md
 """
 
 import platform
@@ -46,7 +46,7 @@ def _ratio(shape: tuple[int, int, int], threads: int) -> float:
 
 
 def _model(operator: str, width: int) -> bytes:
-    """Return a serialized model: LayerNormalization of two added inputs."""
+    """Return a serialized model that applies LayerNormalization to the sum of two inputs."""
     nodes = [
         helper.make_node(operator, ["x", "skip"], ["added"], "add"),
         helper.make_node("LayerNormalization", ["added", "scale", "bias"], ["y"], "norm", axis=-1),

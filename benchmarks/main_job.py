@@ -1,7 +1,7 @@
-"""The main job on the sample models: what issue-level promises are, measured.
+"""The main job on the sample models: measures the promised times and sizes.
 
 python -m benchmarks.main_job            print the table
-python -m benchmarks.main_job --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.main_job --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -38,7 +38,7 @@ MANY = 5_000
 
 @dataclass(frozen=True)
 class Row:
-    """One promise: what, how much was asked, and what was measured."""
+    """One promise: the measurement, the requirement and the result."""
 
     what: str
     asked: str
@@ -46,9 +46,9 @@ class Row:
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the main job on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     rows = [*calibration_rows(), *latency_rows(), *memory_rows(), *command_rows()]
     lines = [
@@ -95,7 +95,7 @@ def calibration_rows() -> Iterator[Row]:
 def _read_seconds(
     model: FloatModel, measured: tuple[str, ...], batches: list[dict[str, np.ndarray]]
 ) -> float:
-    """Return how long one pass over all tapped tensors takes that only reads them."""
+    """Return the time of one pass that only reads all measured tensors."""
     fed = {spec.name for spec in model.inputs}
     session = Session(tap(model.model, [name for name in measured if name not in fed]))
     total = 0.0
@@ -147,7 +147,7 @@ def memory_rows() -> Iterator[Row]:
 
 
 def command_rows() -> Iterator[Row]:
-    """How long the commands take as a user types them."""
+    """Yield rows of the times of the commands as a user types them."""
     for words, asked in ((["--help"], "at most 0.25 s"), (["calibrate", "--help"], "at most 0.25 s")):
         times = [seconds(lambda: run_ptq(words, CNN)) for _ in range(ROUNDS)]  # noqa: B023
         yield Row(f"`ptq {' '.join(words)}`", asked, f"{median(times):.2f} s")

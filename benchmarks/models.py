@@ -1,7 +1,7 @@
-"""Models and data of the sizes that people calibrate, made from a seed: nothing is downloaded.
+"""Models and data of typical sizes, made from a seed: nothing is downloaded.
 
-Weights are random, scaled so that activations neither vanish nor explode; what a calibration costs depends
-on shapes and on how the values are spread, not on what the model knows.
+Weights are random, scaled so that activations neither vanish nor explode. The cost of a calibration depends
+on the shapes and on the distribution of the values, not on what the model has learned.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def write_resnet50(path: Path) -> None:
             step = stride if block == 0 else 1
             inner = graph.add("Relu", [graph.conv(x, (channels, width, 1))])
             inner = graph.add("Relu", [graph.conv(inner, (width, width, 3), step)])
-            # A small gain, so that what the blocks add up to stays in range.
+            # A small gain, so that the sum over the blocks stays in range.
             inner = graph.conv(inner, (width, 4 * width, 1), gain=0.2)
             if block == 0:
                 x = graph.conv(x, (channels, 4 * width, 1), step, gain=1.0)
@@ -112,7 +112,7 @@ def write_bert(path: Path, *, masked: bool = False) -> None:
     for _ in range(LAYERS):
         x = graph.norm(graph.add("Add", [x, _attention(graph, x, mask)]))
         inner = graph.linear(x, WIDTH, INNER)
-        # Gelu as exporters wrote it before opset 20: its parts are what a calibrator has to choose from.
+        # Gelu as exporters wrote it before opset 20, so that calibrators see its parts.
         scaled = graph.add("Div", [inner, graph.constant(np.array(2**0.5, np.float32))])
         inside = graph.add("Add", [graph.add("Erf", [scaled]), graph.constant(np.array(1, np.float32))])
         gelu = graph.add(
@@ -152,7 +152,7 @@ def _attention(graph: _Graph, x: str, mask: str | None) -> str:
 
 
 def write_images(path: Path, count: int, *, seed: int = 1) -> None:
-    """Write ``count`` images of 224 by 224 as an ``.npz``: smooth, as photographs are."""
+    """Write ``count`` images of 224 by 224 as an ``.npz``: smooth, like photographs."""
     random = np.random.default_rng(seed)
     coarse = random.standard_normal((count, 3, 28, 28)).astype(np.float32)
     images = np.repeat(np.repeat(coarse, 8, axis=2), 8, axis=3)

@@ -1,7 +1,7 @@
-"""What placement costs on a large graph, and what exporting costs over reading and writing the file.
+"""Cost of placement on a large graph, and of an export compared with reading and writing the file.
 
 python -m benchmarks.placement            print the table
-python -m benchmarks.placement --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.placement --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -35,14 +35,14 @@ from tools.marked import write_part
 RESULTS = Path(__file__).parent / "RESULTS.md"
 NODES, ROUNDS = 5_000, 5
 WIDTH, LAYERS, DEPTH = 4096, 4, 3
-"""Of a model of weights: how wide a layer is, how many there are, and samples of its calibration."""
+"""For the model with large weights: width and number of its layers, and samples of its calibration."""
 MOST_SECONDS, MOST_RATIO = 5.0, 1.5
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure placement and export.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     write = parser.parse_args().write
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -81,7 +81,7 @@ def placement_rows() -> Iterator[str]:
 
 
 def export_rows(scratch: Path) -> Iterator[str]:
-    """Export each model in turns with reading and writing its file, and yield the rows."""
+    """Export each model, and read and write its file, in turns; yield the rows."""
     for name, run in cases(scratch):
         source, copy = run.float_model, scratch / "copy.onnx"
         paths = {"onnx": (source, copy), "export": (run.path, scratch), "onnx_ir": (source, copy)}
@@ -98,7 +98,7 @@ def export_rows(scratch: Path) -> Iterator[str]:
 
 
 def in_own_process(kind: str, *paths: Path) -> float:
-    """Return how long a piece of work takes that is the first of its process."""
+    """Return the time of a piece of work that is the first of its process."""
     command = [sys.executable, "-m", "benchmarks.first_export", kind, *map(str, paths)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -127,7 +127,7 @@ def calibrated(name: str, model: Path, data: Path, scratch: Path) -> tuple[str, 
 
 
 def large_graph(nodes: int, channels: int = 8) -> onnx.ModelProto:
-    """Return residual blocks of Conv, Relu, Conv, Add and Relu."""
+    """Return a model of residual blocks of Conv, Relu, Conv, Add and Relu."""
     random = np.random.default_rng(0)
     made, weights, before = [], [], "x"
     for block in range(nodes // 5):
@@ -150,7 +150,7 @@ def large_graph(nodes: int, channels: int = 8) -> onnx.ModelProto:
 
 
 def wide_graph() -> onnx.ModelProto:
-    """Return few nodes with large weights."""
+    """Return a model of few nodes with large weights."""
     random = np.random.default_rng(0)
     made, weights, before = [], [], "x"
     for layer in range(LAYERS):

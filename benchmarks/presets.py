@@ -1,7 +1,7 @@
-"""What each preset does to the sample models: accuracy, SQNR, the size of the file, and where it is computed.
+"""The sample models with each preset: accuracy, SQNR, file size, and the share of integer layers.
 
 python -m benchmarks.presets            print the table
-python -m benchmarks.presets --write    and put it into docs/quantizers.md
+python -m benchmarks.presets --write    also write it to docs/quantizers.md
 """
 
 import argparse
@@ -20,9 +20,9 @@ HEADER = ("sample", "preset", "top-1, float", "top-1", "SQNR", "file", "of float
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Compare the presets on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/quantizers.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/quantizers.md")
     write = parser.parse_args().write
     lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
     lines += [f"| {' | '.join(row)} |" for sample in SAMPLES for row in rows(sample)]

@@ -1,7 +1,7 @@
-"""How fast fake quantization is, beside PyTorch's own, eager and compiled.
+"""Speed of fake quantization compared with PyTorch's own, eager and compiled.
 
 python -m benchmarks.quantizers            print the table
-python -m benchmarks.quantizers --write    and put it into benchmarks/RESULTS.md
+python -m benchmarks.quantizers --write    also write it to benchmarks/RESULTS.md
 """
 
 import argparse
@@ -33,9 +33,9 @@ Row = tuple[str, str, str]
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure how fast fake quantization is.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     parser.add_argument("--peak", choices=list(PEAKS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def rows() -> Iterator[Row]:
-    """Measure, and yield what, what was asked, and what was found."""
+    """Measure, and yield the measurement, the requirement and the result."""
     x = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0))
     one, many = torch.tensor(AMAX), torch.full((ROWS, 1), AMAX)
     yield from compare("eager", x, one, many, "at least 0.6", lambda function: function)
@@ -74,7 +74,7 @@ def compare(
     asked: str,
     make: Callable[[Quantizer], Quantizer],
 ) -> Iterator[Row]:
-    """Measure ours beside PyTorch's, and beside a copy: one read and one write are the least there is."""
+    """Compare our functions with PyTorch's, and with a copy: one read and one write are the minimum."""
     scale, zero = many.reshape(-1) / 127, torch.zeros(ROWS, dtype=torch.int32)
     ours = [
         make(lambda x: fake_tensor_quant(x, one)),
@@ -100,13 +100,13 @@ def compare(
 
 
 def train(function: Quantizer, x: torch.Tensor) -> None:
-    """Compute values and the gradient once."""
+    """Compute the values and the gradient once."""
     leaf = x.detach().requires_grad_()
     function(leaf).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def peaks() -> Iterator[Row]:
-    """Measure memory in processes of their own."""
+    """Measure the memory, each in its own process."""
     for name in PEAKS:
         command = [sys.executable, "-m", "benchmarks.quantizers", "--peak", name]
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -133,7 +133,7 @@ PEAKS: dict[str, tuple[torch.dtype, Callable[[torch.Tensor], None]]] = {
 
 
 def copies(name: str) -> str:
-    """Return the peak of one call, the input included, over the input's size."""
+    """Return the peak memory of one call, including the input, over the size of the input."""
     dtype, work = PEAKS[name]
     work(torch.ones(8, 8, dtype=dtype))
     before = peak_bytes()
@@ -143,7 +143,7 @@ def copies(name: str) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the largest resident memory of this program; that of ``getrusage`` begins with its parent's."""
+    """Return the peak resident memory of this process; ``getrusage`` would include that of its parent."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 

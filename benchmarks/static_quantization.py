@@ -1,8 +1,8 @@
-"""Our int8 models beside those of ``onnxruntime.quantization.quantize_static``: how fast, and how exact.
+"""Speed and accuracy of our int8 models compared with those of ``onnxruntime.quantization.quantize_static``.
 
 python -m benchmarks.static_quantization            print the table
-python -m benchmarks.static_quantization --write    and put it into benchmarks/RESULTS.md
-python -m benchmarks.static_quantization --case cnn --seconds 5    one case, measured for less long
+python -m benchmarks.static_quantization --write    also write it to benchmarks/RESULTS.md
+python -m benchmarks.static_quantization --case cnn --seconds 5    one case, with less time per case
 
 Both quantize the same float model on the same samples. Theirs has its best setting: uint8 activations, int8
 weights per channel, MinMax, and its own preprocessing. The models take turns.
@@ -44,11 +44,11 @@ Feed = dict[str, np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A float model, samples to calibrate on and others to compare on.
+    """A float model, samples for calibration and other samples for the comparison.
 
     Attributes:
-        name: for ``--case``.
-        title: for the table.
+        name: value of ``--case``.
+        title: name in the table.
         model: the float model.
         calibration, evaluation: ``.npz`` files.
     """
@@ -62,13 +62,13 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
-        sqnr_ours, sqnr_theirs: in decibel, of the first output to the float model's.
+        sqnr_ours, sqnr_theirs: of the first output, against the float model, in dB.
         latency: of ours, theirs and the float model; the ratios are to ours.
         integer_share: of our multiply-accumulates.
-        preprocessing: what had to be left out of theirs.
+        preprocessing: the part of their preprocessing that failed and was skipped.
     """
 
     sqnr_ours: float
@@ -79,13 +79,13 @@ class Contest:
 
 
 def main() -> None:
-    """Read the command line, measure, and print or write."""
+    """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Compare with onnxruntime.quantization.quantize_static.")
-    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     parser.add_argument("--case", help="run only this case: cnn, resnet50 or bert")
     parser.add_argument("--seconds", type=float, default=40.0, help="seconds to measure each case")
     arguments = parser.parse_args()
-    logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was done.
+    logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was already done.
     with tempfile.TemporaryDirectory() as scratch:
         lines = list(_report(Path(scratch), arguments.case, arguments.seconds))
     if arguments.write:
@@ -125,7 +125,7 @@ def _row(case: Case, contest: Contest) -> str:
 
 
 def _speed(ratio: LatencyRatio) -> str:
-    """Say how many times as long the other takes as ours."""
+    """Return the other model's time over ours, as text."""
     interval = ratio.interval
     return f"{ratio.value:.2f}" + (f" ({interval.low:.2f} to {interval.high:.2f})" if interval else "")
 
@@ -200,7 +200,7 @@ def _sqnr(expected: list[np.ndarray], model: Path, feeds: list[Feed]) -> float:
 
 
 def _quantize_static(case: Case, path: Path) -> str:
-    """Quantize with ONNX Runtime's own script, and return what of its preprocessing had to be left out."""
+    """Quantize with ONNX Runtime's own script, and return which part of its preprocessing was skipped."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -212,7 +212,7 @@ def _quantize_static(case: Case, path: Path) -> str:
             return next(self._feeds, None)
 
     prepared, left_out = path.with_suffix(".prepared.onnx"), ""
-    # Its symbolic shape inference leaves what it could not finish in the current folder.
+    # Its symbolic shape inference writes unfinished results to the current folder.
     quiet = (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),

@@ -1,4 +1,4 @@
-"""Ratios that a drifting machine cannot favour: the candidates take turns."""
+"""Ratios that changes in the machine's speed do not distort: the candidates take turns."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ Work = Callable[[], object]
 
 
 def seconds(work: Work) -> float:
-    """Return how long one call takes."""
+    """Return the time of one call, in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -33,7 +33,7 @@ def take_turns(works: Sequence[Work], rounds: int) -> list[list[float]]:
 
 
 def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return the median of the ratios round by round.
+    """Return the median of the ratios of all rounds.
 
     Example:
         >>> median_ratio([2.0, 4.0, 3.0], [1.0, 1.0, 1.0])
@@ -43,12 +43,12 @@ def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
 
 
 def run_ptq(words: Sequence[str], folder: Path) -> None:
-    """Run ptq in its own process, and fail loudly if it fails."""
+    """Run ptq in its own process, and raise an error if it fails."""
     subprocess.run([sys.executable, "-m", "ptq_cli", *words], cwd=folder, check=True, capture_output=True)
 
 
 def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
-    """Return the report of a run, on the evaluation data that ``ptq.toml`` in a folder names."""
+    """Return the report of a run on the evaluation data in the folder's ``ptq.toml``."""
     command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     report: dict[str, Any] = json.loads(done.stdout)
@@ -56,7 +56,7 @@ def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
 
 
 def peak_bytes(words: Sequence[str], folder: Path) -> int:
-    """Return the largest resident memory of a ptq command, in bytes."""
+    """Return the peak resident memory of a ptq command, in bytes."""
     code = (
         "import resource, subprocess, sys;"
         "subprocess.run(sys.argv[1:], check=True, capture_output=True);"

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Answer:
-    """What one turn took.
+    """The cost of one turn.
 
     Attributes:
-        startup: seconds until the data were first read.
-        seconds: by the clock, from then on.
-        processors: seconds of processor time, from then on.
-        peak: bytes of memory, of the process since it began.
+        startup: seconds until the first data were read.
+        seconds: wall time from then on.
+        processors: processor time from then on, in seconds.
+        peak: peak memory of the process so far, in bytes.
     """
 
     startup: float
@@ -27,14 +27,14 @@ class Answer:
 
 
 class Contestant:
-    """A process that works when it is told to.
+    """A process that works on request.
 
     Args:
-        name: what it does, one of the contestants of ``module``.
-        model: its model.
-        data: its data.
-        samples: how many of them.
-        module: whose ``main`` is that of ``benchmarks.contestants``.
+        name: name of one of the contestants in ``module``.
+        model: file of the model.
+        data: file of the data.
+        samples: number of samples.
+        module: module to run, with the ``main`` of ``benchmarks.contestants``.
     """
 
     def __init__(
@@ -54,26 +54,26 @@ class Contestant:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process ID."""
         return self._process.pid
 
     def work(self) -> Answer:
-        """Let it work once."""
+        """Let the process work once."""
         assert self._process.stdin is not None  # noqa: S101 - it was opened as a pipe
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return Answer(**self._read())
 
     def close(self) -> None:
-        """Let it end."""
+        """Let the process end."""
         self._process.communicate("")
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None  # noqa: S101 - it was opened as a pipe
         line = self._process.stdout.readline()
-        while line and not line.startswith("{"):  # what a library prints
+        while line and not line.startswith("{"):  # output of a library
             line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"a contestant ended with status {self._process.wait()}")
+            raise RuntimeError(f"a contestant ended with exit status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer

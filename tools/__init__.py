@@ -1,1 +1,1 @@
-"""What writes the parts of the documentation that must not drift: run with ``python -m tools.<name>``."""
+"""Commands that write the generated parts of the documentation: run ``python -m tools.<name>``."""

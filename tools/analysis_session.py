@@ -1,4 +1,4 @@
-"""Write again the terminal session that ``docs/analyze.md`` shows.
+"""Write the terminal session in ``docs/analyze.md`` again.
 
 python -m tools.analysis_session
 

@@ -1,4 +1,4 @@
-"""Quantize each architecture of the tests, and write ``docs/architectures.md``'s two tables.
+"""Quantize each architecture of the tests, and write the two tables in ``docs/architectures.md``.
 
 python -m tools.architecture_table
 """
@@ -17,7 +17,7 @@ from tools.tables import code, table
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
 HEADER = ("architecture", "SQNR", "integer share", "operators in integers", "in float")
 BIAS = "bias of "
-"""Begins a reason that names a layer without quotation marks."""
+"""Start of a reason that names a layer without quotation marks."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def row(name: str, found: Measured) -> list[str]:
-    """Return an architecture's row."""
+    """Return the row of an architecture."""
     floats = Counter(layer.op for layer in found.layers if not layer.quantized)
     integer = sum(layer.quantized for layer in found.layers)
     return [
@@ -46,7 +46,7 @@ def row(name: str, found: Measured) -> list[str]:
 
 
 def reasons(measured: Mapping[str, Measured]) -> list[list[str]]:
-    """Return each operator that stays float somewhere with its reasons, names of layers left out."""
+    """Return each operator that stays float somewhere, with its reasons without the names of layers."""
     found: dict[str, dict[str, None]] = {}
     for layer in (item for one in measured.values() for item in one.layers if not item.quantized):
         found.setdefault(layer.op, {})[without_names(layer.reason)] = None

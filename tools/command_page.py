@@ -1,4 +1,4 @@
-"""``docs/commands.md``: every command and option, from click itself."""
+"""``docs/commands.md``: every command and option, as click knows them."""
 
 import inspect
 
@@ -41,7 +41,7 @@ name has a line of its own; numbers and words are never split. Lines in a pipe a
 | 130 | interrupted; earlier outputs are unchanged |
 """
 PARAMETER_NAMES = {"minimum": "min"}
-"""Where click's name of a parameter is not the setting's: ``min`` is a function of Python's."""
+"""Parameters whose name in click differs from the setting's: ``min`` is a Python function."""
 
 
 def command_page() -> str:
@@ -57,7 +57,7 @@ def command_page() -> str:
 
 
 def _sections(command: click.Command, context: click.Context) -> list[str]:
-    """Return the section of a command, and those of the commands in it."""
+    """Return the section of a command and of its subcommands."""
     parts = [_section(command, context)]
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
@@ -85,7 +85,7 @@ def _section(command: click.Command, context: click.Context) -> str:
 
 def _options(command: click.Command, context: click.Context) -> str:
     options = [item for item in command.get_params(context) if isinstance(item, click.Option)]
-    # Only a command that takes a recipe has its flags overlaid on one.
+    # Only in a command that takes a recipe do the flags override settings.
     sets_recipe = any(option.name == "recipe" for option in options)
     parts = []
     for section, found in options_by_section(command, context).items():

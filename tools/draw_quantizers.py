@@ -1,4 +1,4 @@
-"""Draw the figures of ``docs/quantizers.md``: each quantizer's staircase, and its gradient beneath.
+"""Draw the figures of ``docs/quantizers.md``: the staircase of each quantizer, and its gradient below.
 
 python -m tools.draw_quantizers           writes them
 python -m tools.draw_quantizers --check   exits with 1 and names those that differ
@@ -36,11 +36,11 @@ from ptq_cli.recipe.quantizer_families import Value, find_family
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
 PANEL_INCHES, HEIGHT_INCHES = 2.9, 3.1
 FIGURE_STYLE: Any = {**STYLE, "svg.fonttype": "none", "font.size": 9.0, "font.family": "DejaVu Sans"}
-"""Text stays text, which is small. The background is white, so that a dark page shows the figure too."""
+"""Text is stored as text, which is small. A white background is readable on a dark page."""
 METADATA: Any = {"Date": None, "Creator": None}
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 NEAR = 0.02
-"""Points of a drawing: what another processor's exponential may move."""
+"""Tolerance in points of a drawing: the exponential of another processor may differ by this."""
 
 CENTERS = torch.tensor([-1.5, -0.6, 0.0, 0.4, 1.6])
 
@@ -50,7 +50,7 @@ def _family(name: str, **settings: Value) -> Curve:
 
 
 def figures() -> Mapping[str, Mapping[str, Curve]]:
-    """Return the panels of each figure, by their titles."""
+    """Return the panels of each figure, by title."""
     return {
         "straight_through": {
             "round": Curve(round_straight_through, -2.2, 2.2),
@@ -86,15 +86,15 @@ def figures() -> Mapping[str, Mapping[str, Curve]]:
 
 
 def draw(panels: Mapping[str, Curve]) -> str:
-    """Return a figure as SVG, a column for each panel."""
+    """Return a figure as SVG, with one column per panel."""
     with mpl.rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(PANEL_INCHES * len(panels), HEIGHT_INCHES), layout="constrained")
         axes = figure.subplots(2, len(panels), sharex="col", height_ratios=[3, 1])
         for column, (title, curve) in enumerate(panels.items()):
-            above, beneath = axes[0, column], axes[1, column]
-            draw_axes(above, beneath, curve)
+            above, below = axes[0, column], axes[1, column]
+            draw_axes(above, below, curve)
             above.set_title(title, fontsize="medium", parse_math=False)
-            beneath.set_xlabel("x")
+            below.set_xlabel("x")
         axes[0, 0].set_ylabel("result")
         axes[1, 0].set_ylabel("gradient")
         axes[0, 0].legend(fontsize="small")
@@ -104,7 +104,7 @@ def draw(panels: Mapping[str, Curve]) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Tell whether two drawings have the same text, and numbers that are as good as the same.
+    """Tell whether two drawings have the same text and almost the same numbers.
 
     Example:
         >>> is_same("M 1.5 2", "M 1.501 2"), is_same("M 1.5 2", "M 1.6 2"), is_same("M 1 2", "L 1 2")

@@ -1,4 +1,4 @@
-"""Take the picture of a page that ``docs/report.md`` shows: the image sample's, with its analysis.
+"""Take the screenshot in ``docs/report.md``: the report of the image sample, with its analysis.
 
 python -m tools.draw_report
 
@@ -25,7 +25,7 @@ SHOWN_ROWS, SHADES = 6, 128
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write the screenshot."""
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "cifar10_cnn"
         ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def photograph(page: Path) -> bytes:
-    """Return a picture of the upper part of a page, down to the first rows of the table of layers, as PNG."""
+    """Return a screenshot of the upper part of a page, down to the first rows of the layer table, as PNG."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):

@@ -49,7 +49,7 @@ def _section(kind: type[PtqError], text: dict[str, str]) -> str:
 
 
 def error_classes() -> dict[str, type[PtqError]]:
-    """Return the error classes by their code, in the order of the file."""
+    """Return the error classes by code, in the order of the file."""
     kinds: dict[str, type[PtqError]] = {}
     for kind in vars(errors).values():
         if not (isinstance(kind, type) and issubclass(kind, PtqError)) or kind is PtqError:

@@ -63,7 +63,7 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attributes(kind: Any) -> dict[str, str]:
-    """Return what the docstring says of each attribute, each a sentence."""
+    """Return the docstring's description of each attribute, each as a sentence."""
     text = (inspect.getdoc(kind) or "").split("Attributes:\n")[1]
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, flags=re.MULTILINE)
     plain = {name: " ".join(words.split()).replace("``", "") for name, words in entries}

@@ -22,7 +22,7 @@ def fill(text: str, name: str, content: str) -> str:
 
 
 def write_part(page: Path, name: str, content: str) -> None:
-    """Replace a part of a page.
+    """Replace a part of a page on disk.
 
     Raises:
         ValueError: the page has no such part.

@@ -52,7 +52,7 @@ WORDS = {
     bool: ("true or false", "booleans"),
     Any: ("value", "values"),
 }
-"""Singular and plural."""
+"""Singular and plural of each type."""
 
 
 def recipe_page() -> str:
@@ -65,7 +65,7 @@ def recipe_page() -> str:
 
 
 def _section(name: str, kind: Any) -> str:
-    # A list of tables is written [[name]], once for each.
+    # A list of tables is written as one [[name]] per table.
     title = name
     if typing.get_origin(kind) is list:
         (kind,) = typing.get_args(kind)
@@ -89,7 +89,7 @@ def _section(name: str, kind: Any) -> str:
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the texts of a docstring's ``Attributes:``, by name.
+    """Return the descriptions in the ``Attributes:`` of a docstring, by name.
 
     Raises:
         ValueError: a field is not described.
@@ -141,7 +141,7 @@ def _default(item: "Field[Any]") -> str:
     value = item.default_factory() if item.default_factory is not MISSING else item.default
     if value is None:
         return "none"
-    # Booleans, texts and lists of numbers are written in JSON as in TOML.
+    # Booleans, strings and lists of numbers look the same in JSON and TOML.
     return code(json.dumps(value))
 
 

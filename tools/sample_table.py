@@ -1,4 +1,4 @@
-"""Measure again what ``README.md`` shows of the sample models: the terminal session and the table.
+"""Measure the sample models again for ``README.md``: the terminal session and the table.
 
 python -m tools.sample_table
 
@@ -45,11 +45,11 @@ HEADER = (
     "int8 of float",
 )
 PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")
-"""Lines that a slow machine prints and a fast one does not."""
+"""Lines that only a slow machine prints."""
 
 
 def main() -> None:
-    """Write both parts into the README."""
+    """Write both parts of the README."""
     with tempfile.TemporaryDirectory() as folder:
         for name in SAMPLES:
             ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
-    """Return what a terminal would show: each command after a ``$``, and what it printed.
+    """Return the text of a terminal session: each command after a ``$``, and its output.
 
     Raises:
         RuntimeError: a command ended with another status than 0 (done) and 3 (a limit is missed).
@@ -94,7 +94,7 @@ def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
 
 
 def sample_row(name: str, folder: Path) -> list[str]:
-    """Return the table's row of one sample."""
+    """Return the table row of one sample."""
     command = [sys.executable, "-m", "ptq_cli", "quantize", "--evaluate", "--json"]
     result = subprocess.run(command, cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
     report = json.loads(result.stdout)["report"]

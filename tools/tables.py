@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def cell(text: str) -> str:
-    r"""Return text that stays inside its cell.
+    r"""Return text escaped so that it stays inside its cell.
 
     Example:
         >>> print(cell("a|b"))
@@ -27,7 +27,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return inline code, or nothing for nothing.
+    """Return inline code, or an empty text for an empty text.
 
     Example:
         >>> code("--run"), code("")

@@ -162,7 +162,7 @@ SECTIONS: tuple[tuple[str, type], ...] = (
 )
 BYTE = 8
 TABLES = ("activation", "weight", "bias", "op", "floats")
-"""Keys of the top level that are tables."""
+"""Top-level keys that are tables."""
 
 
 def target_page() -> str:
@@ -201,7 +201,7 @@ def _section(title: str, kind: type) -> str:
 def _type(name: str, hint: Any) -> str:
     if isinstance(hint, types.UnionType):
         hint = next(item for item in typing.get_args(hint) if item is not types.NoneType)
-    if name in TABLES and hint is not int:  # an operator's weight and bias are numbers of inputs
+    if name in TABLES and hint is not int:  # an operator's weight and bias are input numbers
         return "table"
     if hint in (ActivationRule, WeightRule):
         return f"table like [{'activation' if hint is ActivationRule else 'weight'}]"
