@@ -51,7 +51,7 @@ def command_page() -> str:
     for name in COMMANDS:
         command = cli.get_command(group, name)
         if command is None:
-            raise RuntimeError(f"there is no command '{name}'")
+            raise RuntimeError(f"'{name}' is not a command")
         sections += _sections(command, click.Context(command, info_name=name, parent=group))
     return "\n".join(sections)
 

@@ -7,7 +7,7 @@ def fill(text: str, name: str, content: str) -> str:
     """Return ``text`` with the part between the two markers of ``name`` replaced.
 
     Raises:
-        ValueError: there is no such pair of markers.
+        ValueError: the text does not have this pair of markers.
 
     Example:
         >>> fill("<!-- x:begin -->old<!-- x:end -->", "x", "new").splitlines()
@@ -17,7 +17,7 @@ def fill(text: str, name: str, content: str) -> str:
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"there is no part {begin} … {end}")
+        raise ValueError(f"the text has no part {begin} … {end}")
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 

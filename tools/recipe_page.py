@@ -228,7 +228,7 @@ def _names() -> str:
         f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
         "quantized model's outputs with the float model's. If there are several outputs, the first has\n"
         "the plain name, and the others are called `sqnr_db[name]`.",
-        table(["target", "what it is"], targets),
+        table(["target", "description"], targets),
     ]
     return "\n\n".join(parts) + "\n"
 

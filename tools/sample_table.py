@@ -66,7 +66,7 @@ def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
     """Return the text of a terminal session: each command after a ``$``, and its output.
 
     Raises:
-        RuntimeError: a command ended with another status than 0 (done) and 3 (a limit is missed).
+        RuntimeError: a command ended with an exit status other than 0 (done) and 3 (a gate failed).
     """
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
@@ -87,7 +87,7 @@ def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
         )
         status = result.returncode
         if status not in (0, 3):
-            raise RuntimeError(f"'{command}' ended with {status}: {result.stdout}")
+            raise RuntimeError(f"'{command}' ended with exit status {status}: {result.stdout}")
         shown = (line.rstrip() for line in result.stdout.splitlines())
         lines += [line for line in shown if not PROGRESS.match(line)]
     return "\n".join(lines)

@@ -182,7 +182,7 @@ def target_page() -> str:
                 target.description,
             )
         )
-    targets = table(["target", "activations", "weights", "bias", "what it is"], rows)
+    targets = table(["target", "activations", "weights", "bias", "description"], rows)
     introduction = INTRODUCTION.format(targets=targets, example=EXAMPLE, extending=EXTENDING)
     return "\n".join([introduction, *(_section(title, kind) for title, kind in SECTIONS)])
 
