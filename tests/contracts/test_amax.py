@@ -1,5 +1,7 @@
 """What every amax method promises."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -30,8 +32,7 @@ ARRAYS = {
 FORMATS = [IntegerFormat(bits, signed=signed) for bits in (2, 4, 8, 11, 16) for signed in (True, False)]
 
 pytestmark = pytest.mark.parametrize("method", METHODS)
-each_array = pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
-each_format = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+each_array = pytest.mark.parametrize("name", ARRAYS)
 symmetric_or_not = pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 
 
@@ -42,37 +43,44 @@ def statistics_of(*arrays):
     return collector.statistics()
 
 
-@each_array
-@each_format
-def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, array, format):
-    choice = decide_range(statistics_of(array), AmaxSettings(method=method), format, symmetric=True)
-
-    assert 0 < choice.amax <= np.abs(array).max()
-    assert choice.low == -choice.high
+@cache
+def kept(name):
+    return statistics_of(ARRAYS[name])
 
 
 @each_array
-@each_format
-def test_range_holds_zero_and_is_no_wider_than_the_values(method, array, format):
-    choice = decide_range(statistics_of(array), AmaxSettings(method=method), format, symmetric=False)
+def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, name):
+    for format in FORMATS:
+        choice = decide_range(kept(name), AmaxSettings(method=method), format, symmetric=True)
 
+        assert 0 < choice.amax <= np.abs(ARRAYS[name]).max(), format
+        assert choice.low == -choice.high, format
+
+
+@each_array
+def test_range_holds_zero_and_is_no_wider_than_the_values(method, name):
+    array = ARRAYS[name]
     low, high = min(float(array.min()), 0.0), max(float(array.max()), 0.0)
-    assert choice.low <= 0 <= choice.high
-    assert 0 < choice.high - choice.low <= (high - low) * (1 + 1e-9)
-    if low == 0:
-        assert choice.low == 0
-    if high == 0:
-        assert choice.high == 0
+    for format in FORMATS:
+        choice = decide_range(kept(name), AmaxSettings(method=method), format, symmetric=False)
+
+        assert choice.low <= 0 <= choice.high, format
+        assert 0 < choice.high - choice.low <= (high - low) * (1 + 1e-9), format
+        if low == 0:
+            assert choice.low == 0, format
+        if high == 0:
+            assert choice.high == 0, format
 
 
-@each_array
 @pytest.mark.parametrize("format", [INT8_NARROW, IntegerFormat(4, signed=True, narrow_range=True)], ids=str)
-def test_sign_does_not_matter_to_a_symmetric_range(method, array, format):
+def test_sign_does_not_matter_to_a_symmetric_range(method, format):
     settings = AmaxSettings(method=method)
-    one, other = (
-        decide_range(statistics_of(values), settings, format, symmetric=True) for values in (array, -array)
-    )
-    assert one == other
+    for name, array in ARRAYS.items():
+        one, other = (
+            decide_range(statistics, settings, format, symmetric=True)
+            for statistics in (kept(name), statistics_of(-array))
+        )
+        assert one == other, name
 
 
 @symmetric_or_not
@@ -87,10 +95,13 @@ def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
 
 @each_array
 @symmetric_or_not
-@pytest.mark.parametrize("format", [INT8, UINT8], ids=lambda format: format.name)
-def test_parameters_hold_zero_and_the_range(method, array, format, symmetric):
-    found = decide(statistics_of(array), AmaxSettings(method=method), format, symmetric=symmetric)
+def test_parameters_hold_zero_and_the_range(method, name, symmetric):
+    for format in (INT8, UINT8):
+        found = decide(kept(name), AmaxSettings(method=method), format, symmetric=symmetric)
+        require_zero_and_the_range(ARRAYS[name], format, found)
 
+
+def require_zero_and_the_range(array, format, found):
     parameters, choice = found.parameters, found.choice
     assert parameters.scale.shape == parameters.zero_point.shape == ()
     assert np.isfinite(parameters.scale) and parameters.scale > 0
@@ -115,33 +126,28 @@ def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
 
 
 @symmetric_or_not
-@pytest.mark.parametrize("power", [-40, -3, 1, 20])
-@each_format
-def test_power_of_two_scales_the_range_exactly(method, format, power, symmetric):
+def test_power_of_two_scales_the_range_exactly(method, symmetric):
     values, settings = NORMAL[NORMAL > -1], AmaxSettings(method=method)
-
-    one = decide_range(statistics_of(values), settings, format, symmetric=symmetric)
-    scaled = decide_range(statistics_of(np.ldexp(values, power)), settings, format, symmetric=symmetric)
-
-    assert (scaled.low, scaled.high) == (np.ldexp(one.low, power), np.ldexp(one.high, power))
-    assert scaled.candidates == one.candidates
+    statistics = {power: statistics_of(np.ldexp(values, power)) for power in (0, -40, -3, 1, 20)}
+    for format in FORMATS:
+        one, *others = (
+            decide_range(item, settings, format, symmetric=symmetric) for item in statistics.values()
+        )
+        for power, scaled in zip(list(statistics)[1:], others, strict=True):
+            expected = (np.ldexp(one.low, power), np.ldexp(one.high, power))
+            assert (scaled.low, scaled.high) == expected, (format, power)
+            assert scaled.candidates == one.candidates, (format, power)
 
 
 @each_array
-@pytest.mark.parametrize("axis", [None, 0, 1])
-def test_weights_are_decided_channel_by_channel(method, array, axis):
-    weight = np.stack([array, np.zeros_like(array), array / 2], axis=axis or 0)
-    settings = AmaxSettings(weight_method=method)
-
-    granularity = PerTensor() if axis is None else PerAxis(axis)
-    ranges = choose_weight_ranges(weight, granularity, settings, INT8_NARROW)
-
-    if axis is None:
-        assert ranges.amax.shape == () and 0 < ranges.amax <= np.abs(array).max()
-        return
-    alone = [
-        float(choose_weight_ranges(part, PerTensor(), settings, INT8_NARROW).amax)
-        for part in np.moveaxis(weight, axis, 0)
-    ]
-    assert ranges.amax.tolist() == alone
-    assert ranges.amax[1] == 0
+def test_weights_are_decided_channel_by_channel(method, name):
+    array, settings = ARRAYS[name], AmaxSettings(weight_method=method)
+    channels = (array, np.zeros_like(array), array / 2)
+    alone = [float(choose_weight_ranges(x, PerTensor(), settings, INT8_NARROW).amax) for x in channels]
+    for axis in (0, 1):
+        weight = np.stack(channels, axis=axis)
+        ranges = choose_weight_ranges(weight, PerAxis(axis), settings, INT8_NARROW)
+        assert ranges.amax.tolist() == alone, axis
+        assert ranges.amax[1] == 0, axis
+    whole = choose_weight_ranges(np.stack(channels), PerTensor(), settings, INT8_NARROW)
+    assert whole.amax.shape == () and 0 < whole.amax <= np.abs(array).max()

@@ -191,7 +191,7 @@ def test_as_one_graph_it_is_the_same(family):
     assert_compiles(family, torch.float32, "aot_eager")
 
 
-@pytest.mark.parametrize("name", ["scaled", "fake_tensor_quant_per_axis", "learned_amax"])
+@pytest.mark.parametrize("name", ["scaled"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_it_is_the_same(name):
     (family,) = (family for family in FAMILIES if family.name == name)

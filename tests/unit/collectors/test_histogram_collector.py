@@ -170,8 +170,12 @@ def test_function_without_a_cache_folder_is_compiled_all_the_same():
 
 @pytest.mark.parametrize("before", [[], [1e-3, 3.0], [1e-38], [1e30]], ids=str)
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf], ids=str)
-@pytest.mark.parametrize("place", [0, 1500, 4999])
-def test_what_was_counted_before_a_bad_value_is_taken_back(before, bad, place):
+def test_what_was_counted_before_a_bad_value_is_taken_back(before, bad):
+    for place in (0, 1500, 4999):
+        require_taken_back(before, bad, place)
+
+
+def require_taken_back(before, bad, place):
     collector = HistogramCollector()
     assert collector.update(np.array(before, np.float32))
     kept = collector.statistics()
@@ -198,12 +202,13 @@ def test_more_values_than_a_slot_holds(monkeypatch):
     assert found.count == 5 * NORMAL.size
 
 
-@pytest.mark.parametrize("exponent", range(-149, 128))
-def test_every_octave_may_be_the_largest(exponent):
-    values = np.ldexp(NORMAL / np.float32(4), exponent).astype(np.float32)
-    collector = HistogramCollector()
+def test_every_octave_may_be_the_largest():
+    for exponent in range(-149, 128):
+        values = np.ldexp(NORMAL / np.float32(4), exponent).astype(np.float32)
+        collector = HistogramCollector()
 
-    assert collector.update(values[:2500]) and collector.update(values[2500:])
+        assert collector.update(values[:2500]) and collector.update(values[2500:])
 
-    assert collector.statistics().histogram == from_values(values)
-    assert collector.statistics().zeros == np.count_nonzero(values == 0)
+        found = collector.statistics()
+        assert found.histogram == from_values(values), exponent
+        assert found.zeros == np.count_nonzero(values == 0), exponent

@@ -244,7 +244,7 @@ def test_nan_is_refused_where_asked_and_where_there_is_no_index_for_it():
 
 
 @pytest.mark.filterwarnings("default")  # torch's own, while it traces
-@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("axis", [pytest.param(None, marks=pytest.mark.nightly), 1])
 @pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)], ids=str
 )

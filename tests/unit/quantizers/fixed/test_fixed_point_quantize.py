@@ -233,18 +233,6 @@ def test_check_refuses_nan():
     assert fixed_point(torch.tensor([1.0, INF]), bits=4, check=True).tolist() == [0.875, 0.875]
 
 
-@pytest.mark.filterwarnings("default")  # torch's own, while it traces
-@pytest.mark.parametrize("alpha", [None, 0.5, "auto", "auto_po2"])
-def test_one_graph_under_torch_compile(alpha):
-    compiled = torch.compile(lambda x: fixed_point(x, 4, 1, alpha=alpha), fullgraph=True, backend="aot_eager")
-    mine, theirs = WEIGHT.clone().requires_grad_(), WEIGHT.clone().requires_grad_()
-    expected, found = fixed_point(mine, 4, 1, alpha=alpha), compiled(theirs)
-    (expected**2).sum().backward()
-    (found**2).sum().backward()
-    assert torch.equal(bits_of(found), bits_of(expected))
-    assert torch.equal(theirs.grad, mine.grad)
-
-
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("alpha", [None, "auto_po2"])
