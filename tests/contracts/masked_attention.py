@@ -114,15 +114,27 @@ class MaskedByPyTorch(nn.Module):
         return mixed[:, 0]
 
 
+class Together(nn.Module):
+    """Every attention on the same inputs, an output for each: one export serves them all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = nn.ModuleDict(modules())
+
+    def forward(self, x: Tensor, keep: Tensor) -> dict[str, Tensor]:
+        return {name: module(x, keep) for name, module in self.each.items()}
+
+
 def modules() -> dict[str, nn.Module]:
-    """Each with the same weights."""
+    """Each with weights of its own, so that nothing is shared where all are in one graph."""
     made: dict[str, nn.Module] = {}
-    for name, make in {
+    makers = {
         **{name: (lambda mask=mask: Masked(mask)) for name, mask in MASKS.items()},
         "pytorch_padding": lambda: MaskedByPyTorch(causal=False),
         "pytorch_causal": lambda: MaskedByPyTorch(causal=True),
-    }.items():
+    }
+    for seed, (name, make) in enumerate(makers.items()):
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             made[name] = make().eval()
     return made

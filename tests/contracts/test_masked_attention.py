@@ -1,18 +1,18 @@
 """Attention masks as PyTorch exports them: no target quantizes one, and the output is right."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
-from tests.contracts.masked_attention import LENGTH, WIDTH, modules
+from tests.contracts.masked_attention import LENGTH, WIDTH, Together
 from tests.quantized import quantize_model
 from tests.unit.models.loading.sources import source_of
 from tests.unit.plan.graphs import parameters, ranges, run, sqnr_db
 
-MODULES = modules()
 LARGEST = 100.0
 """No tensor that is quantized reaches this; a mask is beyond 9,999."""
 LEAST_DB = 25.0
@@ -24,16 +24,35 @@ def batch(seed: int) -> dict[str, np.ndarray]:
     return {"x": random.standard_normal((4, LENGTH, WIDTH)).astype(np.float32), "keep": keep}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_target_quantizes_the_mask(name: str):
-    batches = [batch(seed) for seed in range(8)]
-    model = prepare(source_of(MODULES[name]).to_onnx(batches[0]), "model.pt")
+@pytest.fixture(scope="module")
+def exported() -> tuple[ir.Model, dict[str, np.ndarray]]:
+    """The prepared graph, and what PyTorch computes of the first batch, by the mask's name."""
+    module = Together().eval()
+    first = batch(0)
     with torch.no_grad():
-        wanted = MODULES[name](**{key: torch.from_numpy(array) for key, array in batches[0].items()}).numpy()
-    for target in target_names():
-        plan = make_plan(model, load_target(target))
-        found = ranges(model, plan, batches)
-        assert {key: pair for key, pair in found.items() if max(map(abs, pair)) > LARGEST} == {}, target
-        result = quantize_model(model, plan, parameters(model, plan, batches))
-        for optimize in (True, False):
-            assert sqnr_db(wanted, run(result, batches[0], optimize=optimize)[0]) > LEAST_DB, target
+        wanted = module(**{key: torch.from_numpy(array) for key, array in first.items()})
+    model = prepare(source_of(module).to_onnx(first), "model.pt")
+    return model, {name: tensor.numpy() for name, tensor in wanted.items()}
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_no_target_quantizes_a_mask(target: str, exported: tuple[ir.Model, dict[str, np.ndarray]]):
+    model, wanted = exported
+    batches = [batch(seed) for seed in range(8)]
+    plan = make_plan(model, load_target(target))
+    found = ranges(model, plan, batches)
+    assert {key: pair for key, pair in found.items() if max(map(abs, pair)) > LARGEST} == {}
+    result = quantize_model(model, plan, parameters(model, plan, batches))
+    for optimize in (True, False):
+        for name, output in zip(wanted, run(result, batches[0], optimize=optimize), strict=True):
+            assert sqnr_db(wanted[name], output) > LEAST_DB, name
+
+
+def test_every_attention_is_quantized(exported: tuple[ir.Model, dict[str, np.ndarray]]):
+    model, wanted = exported
+    assert [value.name for value in model.graph.outputs] == list(wanted)
+    layers = make_plan(model, load_target("ort-cpu")).layers
+    integer = [layer.name for layer in layers if layer.op in ("Gemm", "MatMul") and layer.quantized]
+    for name in wanted:
+        own = [layer for layer in integer if layer.startswith((f"each.{name}.", f"each.{name}/"))]
+        assert len(own) >= 3, name
