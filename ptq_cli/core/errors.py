@@ -51,7 +51,7 @@ class InputFileError(PtqError):
 
 
 class OutputFileError(PtqError):
-    """The output cannot be written: its folder is read-only or cannot be created, or the disk is full."""
+    """The output cannot be written: a read-only folder, a full disk, or something that is not a file."""
 
     code = "PTQ-FILE-002"
 

@@ -1,4 +1,8 @@
-"""Files that are either complete or absent: write to a temporary name, then rename."""
+"""Files that are either complete or absent: write to a temporary name, then rename.
+
+What is replaced is always a regular file. A symbolic link stays and the file that it points to is replaced;
+a device, a pipe or a socket is refused. The new file has the owner and the permissions of the earlier one.
+"""
 
 import contextlib
 import hashlib
@@ -7,6 +11,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -53,15 +58,47 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
+def replaced_file(path: Path) -> Path:
+    """Return the file that writing to ``path`` replaces: that which a symbolic link points to, or ``path``.
+
+    Raises:
+        OutputFileError: it is a folder, a device, a pipe or a socket, or a link that cannot be followed.
+
+    Example:
+        >>> replaced_file(Path("report.json")).name
+        'report.json'
+        >>> replaced_file(Path(os.devnull))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.OutputFileError: PTQ-FILE-002: cannot write '...': it is not a regular file
+        hint: name a regular file, or one that does not exist yet
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):  # nothing to replace; making the folder may fail later
+        mode = stat.S_IFREG
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise _cannot_write(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise OutputFileError(f"cannot write '{path}': it is a folder", hint="name a file")
+    if not stat.S_ISREG(mode):
+        raise OutputFileError(
+            f"cannot write '{path}': it is not a regular file",
+            hint="name a regular file, or one that does not exist yet",
+        )
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``; rename it into place when the block succeeds.
 
     If the block raises, is interrupted, or the disk is full, the temporary file is removed and an earlier
-    file at ``path`` is untouched.
+    file at ``path`` is untouched. If ``path`` is a symbolic link, the file that it points to is replaced.
 
     Raises:
-        OutputFileError: the folder cannot be made or written to, or the disk is full.
+        OutputFileError: the folder cannot be made or written to, the disk is full, or something other than
+            a regular file is there.
 
     Example:
         >>> import tempfile
@@ -71,22 +108,37 @@ def atomic_write(path: Path) -> Iterator[Path]:
         >>> [entry.name for entry in folder.iterdir()]
         ['a.txt']
     """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
+    target = replaced_file(path)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
-        if path.is_dir():
-            raise OutputFileError(f"cannot write '{path}': it is a folder", hint="name a file")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        partial.replace(path)
+        _keep_permissions(target, partial)
+        partial.replace(target)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutputFileError(
-            f"cannot write '{path}': {reason.lower()}", hint="check the folder's permissions and free space"
-        ) from error
+        raise _cannot_write(path, error) from error
     finally:
         # The temporary file may not exist, or its folder may be read-only; neither needs a message.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _keep_permissions(target: Path, partial: Path) -> None:
+    """Give a finished file the owner and the permissions of the file that it replaces, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        earlier = target.stat()
+        made = partial.stat()
+        if (made.st_uid, made.st_gid) != (earlier.st_uid, earlier.st_gid):
+            with contextlib.suppress(PermissionError):  # Only the superuser may give a file away.
+                os.chown(partial, earlier.st_uid, earlier.st_gid)
+        partial.chmod(stat.S_IMODE(earlier.st_mode))
+
+
+def _cannot_write(path: Path, error: OSError | ValueError) -> OutputFileError:
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    return OutputFileError(
+        f"cannot write '{path}': {reason}", hint="check the folder's permissions and free space"
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -173,7 +225,8 @@ class PartialFolder:
     def __init__(self, beside: Path, name: str) -> None:
         self.path = beside / f".{name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}"
         try:
-            self.path.mkdir(parents=True)
+            beside.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)  # What is moved out of it may replace a file that others cannot read.
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise OutputFileError(
@@ -206,8 +259,10 @@ def write_together(contents: Mapping[Path, Content]) -> None:
         for path, content in contents.items():
             partial = stack.enter_context(atomic_write(path))
             if isinstance(content, Path):
-                content.replace(partial)
+                shutil.move(content, partial)  # A link may lead to another file system.
             else:
+                if path.exists():
+                    partial.touch(mode=0o600)  # Its permissions follow; others may not be allowed to read it.
                 partial.write_bytes(content)
         # The renames happen as the stack unwinds, now that every file is on disk.
     for content in contents.values():

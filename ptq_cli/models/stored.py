@@ -81,8 +81,20 @@ class StoredModel:
         return model
 
     def files(self, target: Path) -> dict[Path, Content]:
-        """Return what is written where, for ``write_together``: what is not finished moves to its place."""
-        return {target.with_name(path.name): path for path in self.data} | {target: self.content}
+        """Return what is written where, for ``write_together``: what is not finished moves to its place.
+
+        Raises:
+            OutputFileError: the place of its data is a symbolic link, through which no one may read them.
+        """
+        places = {target.with_name(path.name): path for path in self.data}
+        for place in places:
+            if place.is_symlink():
+                raise OutputFileError(
+                    f"cannot write '{place}': it is a symbolic link, and ONNX does not read a model's data "
+                    "through one",
+                    hint="remove the link, or pass another file with --output",
+                )
+        return places | {target: self.content}
 
     def discard(self) -> None:
         """Remove what is not finished: nobody will move it to its place."""

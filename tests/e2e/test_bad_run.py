@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +242,14 @@ OUTPUTS = {
         "PTQ-FILE-002",
         "cannot write 'ptq-run': it is a folder",
     ),
+    **{
+        f"output: a device, {words.split()[0]}": (
+            f"{words} {os.devnull}",
+            "PTQ-FILE-002",
+            f"cannot write '{os.devnull}': it is not a regular file",
+        )
+        for words in (f"{QUANTIZE} -o", "export -o", "prepare model.onnx -o")
+    },
     "output: below a file": ("export --output model.py/a.onnx", "PTQ-FILE-002", "'model.py' is a file"),
     "output: the model": (f"{QUANTIZE} -o model.onnx", "PTQ-USAGE-001", "would overwrite the model"),
     "output: the same by another path": (
@@ -271,6 +280,39 @@ def test_an_output_that_cannot_be_written(refuse: Any, words: str, code: str, sa
 def test_a_folder_in_an_output_s_place(folder: Path, refuse: Any, name: str) -> None:
     (folder / "new" / name).mkdir(parents=True)
     refuse(f"{QUANTIZE} --run new", "PTQ-FILE-002", f"'new/{name}': it is a folder")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (f"{CALIBRATE} --run new", "calibration.safetensors"),
+        ("export", "model.int8.onnx"),
+        ("evaluate", "report.html"),
+        ("analyze", "analysis.json"),
+        ("report", "report.html"),
+        ("merge ptq-run --run new", "calibration.safetensors"),
+    ],
+)
+def test_a_pipe_in_an_output_s_place(folder: Path, refuse: Any, words: str, name: str) -> None:
+    pipe = folder / ("new" if "new" in words else "ptq-run") / name
+    pipe.parent.mkdir(exist_ok=True)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    refuse(words, "PTQ-FILE-002", f"{name}': it is not a regular file")
+    assert pipe.is_fifo()
+
+
+def test_a_link_and_permissions_outlive_an_export(folder: Path, ptq: Any) -> None:
+    (folder / "kept").mkdir()
+    (folder / "kept" / "q.onnx").write_bytes(b"earlier")
+    (folder / "kept" / "q.onnx").chmod(0o600)
+    (folder / "q.onnx").symlink_to("kept/q.onnx")
+    assert ptq("export -o q.onnx").status == 0
+    assert (folder / "q.onnx").readlink() == Path("kept/q.onnx")
+    assert stat.S_IMODE((folder / "kept" / "q.onnx").stat().st_mode) == 0o600
+    onnx.checker.check_model(str(folder / "kept" / "q.onnx"))
+    assert [path.name for path in (folder / "kept").iterdir()] == ["q.onnx"]
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root writes everywhere")

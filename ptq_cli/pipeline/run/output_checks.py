@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError, UsageError
+from ptq_cli.core.files import replaced_file
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 
@@ -18,7 +19,8 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
         output: where the quantized model goes, or None for the run directory.
 
     Raises:
-        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        OutputFileError: a folder cannot be made, is a file, or is read-only; or an output is a folder or a
+            device.
         UsageError: an output is one of the inputs, or another output.
 
     Example:
@@ -53,7 +55,8 @@ def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) ->
     """Check that files can be written, and that none of them is what they are made from.
 
     Raises:
-        OutputFileError: a folder cannot be made, is a file, or is read-only.
+        OutputFileError: a folder cannot be made, is a file, or is read-only; or an output is a folder or a
+            device.
         UsageError: one is an input.
 
     Example:
@@ -67,7 +70,7 @@ def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
     """Check that a single output can be written, and that it would not overwrite what it is made from.
 
     Raises:
-        OutputFileError: its folder cannot be made, is a file, or is read-only.
+        OutputFileError: its folder cannot be made, is a file, or is read-only; or it is a folder or a device.
         UsageError: it is an input.
 
     Example:
@@ -108,10 +111,8 @@ def _require_free(path: Path, taken: Mapping[str, Path], hint: str) -> None:
 
 
 def _require_writable(output: Path) -> None:
-    folder = output.parent
+    folder = replaced_file(output).parent
     try:
-        if output.is_dir():
-            raise OutputFileError(f"cannot write '{output}': it is a folder", hint="name a file")
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         is_folder = folder.is_dir()

@@ -1,12 +1,21 @@
 import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from ptq_cli.core.errors import InputFileError, OutputFileError
-from ptq_cli.core.files import atomic_write, require_file, sha256_file, sha256_text, write_text
+from ptq_cli.core.files import (
+    PartialFolder,
+    atomic_write,
+    require_file,
+    sha256_file,
+    sha256_text,
+    write_text,
+    write_together,
+)
 
 needs_permissions = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere"
@@ -97,6 +106,117 @@ class TestAtomicWrite:
             earlier.parent.chmod(0o700)
         assert earlier.read_text() == "earlier"
         assert names(earlier.parent) == ["report.json"]
+
+
+class TestWhatIsReplaced:
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+    def test_a_pipe_is_refused(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "link").symlink_to("pipe")
+        for name in ("pipe", "link"):
+            with pytest.raises(OutputFileError, match=f"cannot write '.*{name}': it is not a regular file"):
+                write_text(tmp_path / name, "x")
+        assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+        assert names(tmp_path) == ["link", "pipe"]
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs the superuser")
+    def test_a_device_is_refused(self, tmp_path):
+        null = tmp_path / "null"
+        try:
+            os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("devices cannot be made here")
+        with pytest.raises(OutputFileError, match="it is not a regular file"):
+            write_text(null, "x")
+        assert stat.S_ISCHR(null.lstat().st_mode)
+
+    def test_the_null_device_is_refused(self):
+        with pytest.raises(OutputFileError, match="it is not a regular file"):
+            write_text(Path(os.devnull), "x")
+
+    def test_a_link_stays_and_its_file_is_replaced(self, earlier):
+        there = earlier.parent / "there"
+        there.mkdir()
+        kept = earlier.rename(there / "kept.json")
+        earlier.symlink_to("there/kept.json")
+        with atomic_write(earlier) as partial:
+            partial.write_text("new")
+            assert partial.parent == there
+        assert earlier.readlink() == Path("there/kept.json")
+        assert kept.read_text() == "new"
+        assert not kept.is_symlink()
+        assert names(there) == ["kept.json"]
+
+    def test_a_link_to_nothing_makes_its_file(self, tmp_path):
+        (tmp_path / "link").symlink_to("new/file")
+        write_text(tmp_path / "link", "x")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "new" / "file").read_text() == "x"
+
+    def test_a_link_in_a_circle(self, tmp_path):
+        (tmp_path / "link").symlink_to("link")
+        with pytest.raises(
+            OutputFileError, match=r"cannot write '.*link': too many levels of symbolic links"
+        ):
+            write_text(tmp_path / "link", "x")
+
+    def test_name_with_a_nul(self, tmp_path):
+        with pytest.raises(OutputFileError, match="embedded null"):
+            write_text(tmp_path / "a\0b", "x")
+
+    @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o400])
+    def test_permissions_are_kept(self, earlier, mode):
+        earlier.chmod(mode)
+        write_text(earlier, "new")
+        write_together({earlier: b"newer"})
+        assert stat.S_IMODE(earlier.stat().st_mode) == mode
+        assert earlier.read_text() == "newer"
+
+    def test_a_new_file_has_the_usual_permissions(self, tmp_path):
+        (tmp_path / "usual").touch()
+        write_together({tmp_path / "new": b"x"})
+        assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+    def test_nobody_else_reads_a_private_file_while_it_is_written(self, earlier, monkeypatch):
+        earlier.chmod(0o600)
+        modes = []
+        write_bytes = Path.write_bytes
+
+        def watched(self, data):
+            size = write_bytes(self, data)
+            modes.append(stat.S_IMODE(self.stat().st_mode))
+            return size
+
+        monkeypatch.setattr(Path, "write_bytes", watched)
+        write_together({earlier: b"secret"})
+        assert modes == [0o600]
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs the superuser")
+    def test_the_owner_is_kept(self, earlier):
+        os.chown(earlier, 65534, 65534)
+        write_text(earlier, "new")
+        assert (earlier.stat().st_uid, earlier.stat().st_gid) == (65534, 65534)
+
+    def test_a_moved_file_keeps_the_permissions_of_the_earlier_one(self, earlier):
+        earlier.chmod(0o600)
+        folder = PartialFolder(earlier.parent, earlier.name)
+        assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+        (folder.path / "data").write_bytes(b"large")
+        write_together({earlier: folder.path / "data"})
+        assert stat.S_IMODE(earlier.stat().st_mode) == 0o600
+        assert earlier.read_bytes() == b"large"
+
+    @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
+    def test_a_moved_file_may_end_on_another_file_system(self, earlier):
+        elsewhere = PartialFolder(Path("/dev/shm"), "ptq-test")
+        (elsewhere.path / "kept").write_text("earlier")
+        earlier.unlink()
+        earlier.symlink_to(elsewhere.path / "kept")
+        folder = PartialFolder(earlier.parent, earlier.name)
+        (folder.path / "data").write_bytes(b"large")
+        write_together({earlier: folder.path / "data"})
+        assert (elsewhere.path / "kept").read_bytes() == b"large"
+        assert earlier.is_symlink()
 
 
 class TestRequireFile:

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.errors import ModelFormatError, OutputFileError
 from ptq_cli.core.files import write_together
 from ptq_cli.models import stored
 from ptq_cli.models.loading.onnx_source import load_onnx
@@ -60,6 +60,14 @@ def test_a_large_model_keeps_its_weights_beside_it(tmp_path: Path) -> None:
     assert again.sha256 == digest
     np.testing.assert_array_equal(Session(again).run({"x": x})[0], before)
     np.testing.assert_allclose(before, x @ noise(64, 64) + 0.5, atol=1e-4)
+
+
+@pytest.mark.usefixtures("low_limit")
+def test_data_are_not_written_through_a_link_as_onnx_would_not_read_them(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx.data").symlink_to("elsewhere")
+    found = store_model(model(), tmp_path, "m.onnx")
+    with pytest.raises(OutputFileError, match=r"cannot write '.*m.onnx.data': it is a symbolic link"):
+        found.files(tmp_path / "m.onnx")
 
 
 @pytest.mark.usefixtures("low_limit")

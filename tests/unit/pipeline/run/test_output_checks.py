@@ -1,11 +1,12 @@
 """Outputs are checked before the work: writable, and nobody's input."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ptq_cli.core.errors import OutputFileError, UsageError
-from ptq_cli.pipeline.run.output_checks import arch_file, input_files, require_outputs
+from ptq_cli.pipeline.run.output_checks import arch_file, input_files, require_output, require_outputs
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ModelSettings, Recipe
 
@@ -90,3 +91,20 @@ def test_a_name_that_is_too_long() -> None:
 )
 def test_the_architecture_s_file(arch: str | None, file: str | None) -> None:
     assert arch_file(arch) == file
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("output", ["pipe", "link", os.devnull])
+def test_what_is_not_a_regular_file_is_refused_before_the_work(folder: Path, output: str) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to("pipe")
+    with pytest.raises(OutputFileError, match=f"cannot write '{output}': it is not a regular file"):
+        require_outputs(RUN, INPUTS, Path(output))
+    with pytest.raises(OutputFileError, match="it is not a regular file"):
+        require_output(Path(output), INPUTS)
+
+
+def test_of_a_link_the_folder_of_its_file_counts(folder: Path) -> None:
+    (folder / "link.onnx").symlink_to("calib.npz/out.onnx")
+    with pytest.raises(OutputFileError, match=r"'.*calib\.npz' is a file, expected a folder"):
+        require_outputs(RUN, INPUTS, Path("link.onnx"))
