@@ -44,6 +44,11 @@ An unknown key or a value of the wrong type is an error that names the nearest k
 is relative to the recipe's folder; a path in a flag is relative to the current folder.
 `ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
 directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`.
+
+`ptq export` writes it together with the run's own `model.int8.onnx`, so the flags of such an export hold for
+later ones. `ptq export --output FILE` writes only FILE, and its flags hold for that file alone. `ptq export
+--reset` leaves out what earlier exports set: ranges, quantizers and overrides are again those of the preset,
+and the target is that of the calibration.
 """
 WORDS = {
     str: ("string", "strings"),

@@ -70,6 +70,7 @@ def export(
     *,
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
+    reset: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     **settings: Unpack[Settings],
@@ -78,7 +79,9 @@ def export(
 
     Args:
         run: the run directory of the calibration.
-        output: the output file; None for ``model.int8.onnx`` in the run directory.
+        output: the output file; None for ``model.int8.onnx`` in the run directory. With another file,
+            later calls do not take over these settings.
+        reset: leave out the settings of earlier exports that the run's ``recipe.toml`` holds.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         settings: ``amax`` and ``percentile`` may change from call to call; settings that the statistics
@@ -88,7 +91,7 @@ def export(
         PtqError: nothing was calibrated, or the calibration does not fit.
     """
     request = request_of(settings, None, recipe, preset)
-    return run_export(request, RunDirectory(Path(run)), as_path(output))
+    return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset)
 
 
 def evaluate(

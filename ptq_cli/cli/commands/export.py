@@ -21,6 +21,7 @@ Examples:
   ptq export --onnx
   ptq export --onnx --percentile 99.99 --output model.int8.onnx
   ptq export --target tensorrt --output model.trt.onnx
+  ptq export --reset
 """,
 )
 @option(
@@ -33,6 +34,12 @@ Examples:
 )
 @take(OUTPUT)
 @option(
+    OWN,
+    "--reset",
+    is_flag=True,
+    help="Leave out the settings of earlier exports that recipe.toml in the run directory holds.",
+)
+@option(
     MODEL,
     "--target",
     shell_complete=complete_names(completion.targets, or_files=True),
@@ -43,6 +50,7 @@ Examples:
 def command(
     format_: str,
     output: Path | None,
+    reset: bool,
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -54,6 +62,11 @@ def command(
     This needs no data, and the options of ptq calibrate need not be repeated. It is an error if the model or
     a setting that the statistics depend on has changed since, or if another target quantizes a tensor that
     was not measured.
+
+    The model in the run directory and recipe.toml belong together: an export without --output writes both,
+    and later commands use these settings. An export with --output writes only its file, and changes nothing
+    for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
+    calibration's target.
     """
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
     from ptq_cli.cli.shown.output import print_json, tell
@@ -63,7 +76,7 @@ def command(
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
-    result = run_export(request, RunDirectory(run), output)
+    result = run_export(request, RunDirectory(run), output, reset=reset)
     warn_of_outliers(result.outliers)
     if as_json:
         print_json({"format": format_, **export_values(result)})

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
-from ptq_cli.recipe.recipe_layers import file_layer, table_layer
+from ptq_cli.recipe.recipe_layers import RecipeLayer, file_layer, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import Device
 
@@ -155,6 +156,10 @@ class LoadedRun(NamedTuple):
     graph: "ir.Model"
 
 
+EXPORTED = ("amax", "weights", "activations", "override")
+"""Sections of a recipe that an export's flags set, besides the target."""
+
+
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:
     """Return what a run holds, if its parts still fit each other.
 
@@ -173,8 +178,10 @@ def load_run(request: Request, run: RunDirectory) -> LoadedRun:
 
 
 @contextmanager
-def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
+def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> Iterator[LoadedRun]:
     """Yield what ``load_run`` returns, while other threads hash the files that it comes from.
+
+    With ``reset``, what earlier exports set in the run's own recipe is left out.
 
     The block may work with it, and must write nothing that stays: only at its end is it known to fit. Where a
     file has changed, that is the error, whatever the block made of the file.
@@ -201,6 +208,8 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
 
         try:
             own = file_layer(run.recipe) if run.recipe.is_file() else None
+            if own is not None and reset:
+                own = _before_exports(own, stored.settings, run)
             flags = table_layer(stored.flags, run.path, "the calibration's flags")
             resolved = resolve(request, earlier=flags, otherwise=own)
             _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
@@ -211,6 +220,16 @@ def loaded_run(request: Request, run: RunDirectory) -> Iterator[LoadedRun]:
             require_same()
             raise
         require_same()
+
+
+def _before_exports(own: RecipeLayer, stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
+    """Return a run's own recipe with the calibration's target, and without what exports set."""
+    table = {name: section for name, section in own.table.items() if name not in EXPORTED}
+    target = ast.literal_eval(stored[TARGET])
+    calibrated = map_locations(
+        {"quantization": {"target": target}}, lambda text: resolve_location(text, run.path.absolute())
+    )
+    return replace(own, table={**table, **calibrated})
 
 
 def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:

@@ -2,20 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from ptq_cli.amax.decide import AUTO
+from ptq_cli.core.errors import PtqError
 from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.run_page import earlier_analysis, make_page
+from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.run_export import quantizer_line
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, WEIGHT_AMAX
+from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.recipe.schema import AmaxSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.details import Changes, Details, details_to_json
 from ptq_cli.report.document.report_document import Report, report_to_json
 from ptq_cli.report.text.junit import report_to_junit
 from ptq_cli.report.text.markdown import report_to_markdown
+
+PLAIN = "the target's own quantizers"
 
 
 def report_files(
@@ -36,7 +41,8 @@ def report_files(
         changes: the samples that changed their class; None if the output is not one of classes.
         run: names the files.
     """
-    notes = tuple(not_reproduced(recipe.amax, origin))
+    material = cache(material)
+    notes = tuple(not_reproduced(origin, material()))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)
     settings = recipe_to_toml(recipe, run.path)
     page, _ = make_page(report, details, settings, material, run, earlier_analysis(run))
@@ -67,20 +73,23 @@ def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
     )
 
 
-def not_reproduced(amax: AmaxSettings, origin: Mapping[str, str]) -> Iterator[str]:
-    """Say where the model was exported with other settings than the recipe has.
+def not_reproduced(origin: Mapping[str, str], material: Material) -> Iterator[str]:
+    """Say if the model was exported with other quantizers than the recipe has.
 
     Args:
-        amax: the recipe's.
         origin: the quantized model's metadata.
+        material: what the recipe is applied to.
     """
-    method = amax.method
-    settings = {AMAX_METHOD: method, WEIGHT_AMAX: amax.weight_method}
-    if origin.get(AMAX_METHOD) == "percentile":
-        settings[AMAX_PERCENTILE] = repr(amax.percentile)
-    if method == AUTO:  # which means what the calibration allows
-        del settings[AMAX_METHOD]
-    for key, value in settings.items():
-        if origin.get(key) != value:
-            what = key.removeprefix("ptq.")
-            yield f"The model was exported with {what} = {origin.get(key)}, the recipe has {value}."
+    was, now = origin.get(QUANTIZERS, PLAIN), _quantizers(material)
+    if now is not None and was != now:
+        yield f"The model was exported with {was}, the recipe has {now}."
+
+
+def _quantizers(material: Material) -> str | None:
+    try:
+        placement = place(material.float_model, material.plan, material.target, material.recipe)
+    except PtqError:  # The page says why, in place of its histograms.
+        return None
+    if placement.is_plain:
+        return PLAIN
+    return quantizer_line(placement.weight_counts, placement.activation_counts)

@@ -28,6 +28,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     quantized_metadata,
     quantized_path,
     require_origin,
+    with_ranges_of,
 )
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
@@ -145,7 +146,7 @@ def run_evaluations(
     for pair, path in zip(pairs, paths, strict=True):
         origin = quantized_metadata(pair.quantized_model, path)
         require_origin(origin, calibration, path)
-        as_exported(resolved, origin, path)
+        with_ranges_of(as_exported(resolved, origin, path).recipe, origin, calibration, path.name)
     evaluation_set = fit_evaluation(dataset, recipe, graph)
     if restart:
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
@@ -214,12 +215,13 @@ def make_evaluations(
         named, target = exported.recipe.quantization.target, exported.target
         if named not in plans:
             plans[named] = plan_of(float_model, target)
+        own_recipe = with_ranges_of(exported.recipe, origin, calibration, pair.quantized_name)
         models = model_summary(recipe.model.path, run, pair)
         measured = _report(models, plans[named], origin, calibration, evaluation_set, evaluation, latency)
         report = decide(measured, recipe.gate, evaluation_set.baseline)
-        material = partial(_material, pair, calibration, plans[named], target, tensor_recipe(exported.recipe))
+        material = partial(_material, pair, calibration, plans[named], target, tensor_recipe(own_recipe))
         changes = collector.changes(class_names)
-        files = report_files(report, exported.recipe, material, origin, changes, own)
+        files = report_files(report, own_recipe, material, origin, changes, own)
         found.append(Evaluated(EvaluationResult(report, own), files))
     return tuple(found)
 

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
-from ptq_cli.core.errors import InputFileError, ReportError, StaleCalibrationError, first_line
+from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file
 from ptq_cli.core.json_values import decode
 from ptq_cli.models.stored import StoredModel, release
@@ -31,7 +33,10 @@ from ptq_cli.qdq.metadata import (
     TARGET,
     WEIGHT_AMAX,
 )
+from ptq_cli.recipe.encode import overrides_to_tables
 from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 
 
@@ -110,6 +115,42 @@ def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Re
         f"'{path}' was exported for target '{noted}', and the recipe names '{named}'",
         hint="run ptq export again, or set target under [quantization] in the recipe to its file",
     )
+
+
+def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calibration, name: str) -> Recipe:
+    """Return a recipe with the methods and overrides that a quantized model was exported with.
+
+    ``export`` to a file of its own changes no recipe, so the file alone says them.
+
+    Args:
+        recipe: of the run.
+        origin: the quantized model's metadata.
+        calibration: decides what ``auto`` means.
+        name: of the quantized model's file.
+
+    Raises:
+        InputFileError: what the model says of itself is damaged.
+    """
+    amax = recipe.amax
+    method = resolve_method(amax, has_histogram=calibration.provenance.method == "histogram")
+    changes: dict[str, Any] = {"weight_method": origin.get(WEIGHT_AMAX, amax.weight_method)}
+    if (noted := origin.get(AMAX_METHOD, method)) != method:
+        changes["method"] = noted
+    try:
+        if AMAX_PERCENTILE in origin:
+            changes["percentile"] = float(origin[AMAX_PERCENTILE])
+        overrides = json.loads(origin.get(OVERRIDES, "[]"))
+        if overrides != overrides_to_tables(recipe.override):
+            table = table_layer({"override": overrides}, Path(), f"'{name}'")
+            recipe = replace(recipe, override=merge_layers([table]).override)
+        found = replace(recipe, amax=replace(amax, **changes))
+        check_amax_settings(found.amax)
+    except (ValueError, RecursionError, PtqError) as error:
+        reason = error.message if isinstance(error, PtqError) else first_line(error)
+        raise InputFileError(
+            f"'{name}' has damaged metadata: {reason}", hint="run ptq export again"
+        ) from error
+    return found
 
 
 def model_summary(model: str | None, run: RunDirectory, pair: Pair) -> ModelSummary:

@@ -1,6 +1,7 @@
 """``export``: decide the parameters from the statistics, and write the quantized model."""
 
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -107,13 +108,18 @@ class Exported:
     files: Mapping[Path, Content]
 
 
-def run_export(request: Request, run: RunDirectory, output: Path | None = None) -> ExportResult:
+def run_export(
+    request: Request, run: RunDirectory, output: Path | None = None, *, reset: bool = False
+) -> ExportResult:
     """Quantize the calibrated model, and write it.
+
+    The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
 
     Args:
         request: may change amax settings; what the calibration depends on must be as it was.
         run: the run directory.
         output: where to, or None for ``model.int8.onnx`` in the run directory.
+        reset: leave out what earlier exports set in the run's recipe.
 
     Raises:
         MissingStageError: nothing was calibrated.
@@ -123,13 +129,19 @@ def run_export(request: Request, run: RunDirectory, output: Path | None = None) 
         OutputFileError: the file cannot be written.
     """
     with ExitStack() as undo:
-        with loaded_run(request, run) as (resolved, calibration, float_model, graph):
+        with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
             require_outputs(run, input_files(resolved.recipe), output)
             exported = make_export(resolved, calibration, float_model, graph, run, output)
             undo.callback(exported.model.discard)
         undo.pop_all()
-    write_together(exported.files)
+    is_own = os.path.realpath(exported.result.output) == os.path.realpath(run.quantized_model)
+    files = exported.files if is_own else _without(exported.files, run.recipe)
+    write_together(files)
     return exported.result
+
+
+def _without(files: Mapping[Path, Content], left_out: Path) -> dict[Path, Content]:
+    return {path: content for path, content in files.items() if path != left_out}
 
 
 @no_cycle_search()

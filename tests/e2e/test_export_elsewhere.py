@@ -1,0 +1,90 @@
+"""What an export to a file of its own leaves alone, and how settings of earlier exports are left behind."""
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+FLAGS = {
+    "weights": "--weight-bits 2",
+    "activations": "--activation-symmetric",
+    "ranges": "--percentile 90",
+    "overrides": "--exclude fc",
+    "target": "--target tensorrt",
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS.keys())
+def test_an_export_elsewhere_does_not_change_a_later_one(folder: Path, ptq: Any, flags: str) -> None:
+    own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
+    before = own.read_bytes(), recipe.read_bytes()
+    assert ptq(f"export {flags} -o other.onnx").status == 0
+    assert (own.read_bytes(), recipe.read_bytes()) == before
+    assert ptq("export").status == 0
+    assert (own.read_bytes(), recipe.read_bytes()) == before
+    assert (folder / "other.onnx").read_bytes() != before[0]
+
+
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS.keys())
+def test_reset_leaves_the_settings_of_earlier_exports_out(folder: Path, ptq: Any, flags: str) -> None:
+    own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
+    before = own.read_bytes(), recipe.read_bytes()
+    assert ptq(f"export {flags}").status == 0
+    assert ptq("export -o again.onnx").status == 0
+    assert (folder / "again.onnx").read_bytes() == own.read_bytes() != before[0]
+    assert ptq("export --reset").status == 0
+    assert (own.read_bytes(), recipe.read_bytes()) == before
+
+
+def test_reset_keeps_the_flags_that_are_given_with_it(folder: Path, ptq: Any) -> None:
+    assert ptq("export --weight-bits 2").status == 0
+    assert ptq("export --reset --amax max").status == 0
+    settings = tomllib.loads((folder / "ptq-run/recipe.toml").read_text())
+    assert ("bits" in settings["weights"], settings["amax"]["method"]) == (False, "max")
+
+
+def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: Any) -> None:
+    assert ptq("export --weight-bits 2 -o ./ptq-run/../ptq-run/model.int8.onnx").status == 0
+    assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"]["bits"] == 2
+
+
+def test_the_report_of_such_a_model_has_its_ranges_and_overrides(folder: Path, ptq: Any) -> None:
+    assert ptq("export --amax mse --weight-amax max --exclude fc -o other.onnx").status == 0
+    assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
+    shutil.copytree(folder / "ptq-run", folder / "kept")
+    assert ptq("quantize --recipe kept/report.toml --run again").status == 0
+    assert (folder / "again/model.int8.onnx").read_bytes() == (folder / "other.onnx").read_bytes()
+    assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
+
+
+def test_the_report_of_such_a_model_says_that_the_recipe_has_other_quantizers(folder: Path, ptq: Any) -> None:
+    assert ptq("export --weight-bits 4 -o other.onnx").status == 0
+    assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
+    assert json.loads((folder / "ptq-run/details.json").read_text())["notes"] == [
+        "The model was exported with weights: scaled, 4 bits; activations: scaled, the recipe has "
+        "the target's own quantizers."
+    ]
+    assert ptq("evaluate --eval-data eval.npz").status == 0
+    assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ptq.amax_overrides", "[{]"),
+        ("ptq.amax_overrides", '[{"nothing": 1}]'),
+        ("ptq.amax_percentile", "all"),
+        ("ptq.amax_method", "none"),
+    ],
+)
+def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value: str) -> None:
+    path = folder / "ptq-run/model.int8.onnx"
+    model = onnx.load(path)
+    noted = {item.key: item.value for item in model.metadata_props} | {key: value}
+    onnx.helper.set_model_props(model, noted)
+    onnx.save(model, path)
+    refuse("evaluate --eval-data eval.npz", "PTQ-FILE-001", "'model.int8.onnx' has damaged metadata")
