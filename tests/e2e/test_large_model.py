@@ -148,7 +148,7 @@ def test_what_proves_and_explains_a_run_reads_both_files(large: Path, ptq: Ptq) 
 def test_a_limit_of_memory_counts_what_is_mapped_once(large: Path, ptq: Ptq) -> None:
     outcome = ptq(f"{CALIBRATE} --max-memory 4GiB")
     assert outcome.status == 0, outcome.err
-    assert "below 4.3 GB of memory" in outcome.err
+    assert "below 4.29 GB of memory" in outcome.err
 
 
 # Files that changed, or are not there.

@@ -138,7 +138,7 @@ REFUSED = {
     "its_data": ("prepare model.onnx --data calib.npz -o calib.npz", "PTQ-USAGE-001", "calibration data"),
     "a_folder": ("prepare model.onnx -o ptq-run", "PTQ-FILE-002", "it is a folder"),
     "no_model": ("prepare none.onnx -o f.onnx", "PTQ-FILE-001", "'none.onnx' does not exist"),
-    "no_shape": ("prepare model.pt --arch model.py:build -o f.onnx", "PTQ-MODEL-007", "is not known (x)"),
+    "no_shape": ("prepare model.pt --arch model.py:build -o f.onnx", "PTQ-MODEL-007", "are not known (x)"),
 }
 
 

@@ -80,7 +80,7 @@ activations = { quantizer = "step", step = 0.25 }
     assert types["conv.bias"] == TensorProto.FLOAT, "a bias beside a codebook stays as it is"
     text = ptq("export --recipe mixed.toml").out
     assert "weights: 1 centers (16), 4 bits; 1 scaled, 4 bits" in text
-    assert "note: 1 layer with these weights runs in float" in text
+    assert "note: 1 layer runs in float with these weights" in text
 
 
 def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: Any) -> None:
@@ -163,7 +163,7 @@ REFUSED = {
     "unknown": ("--weight-quantizer dorefer", "PTQ-RECIPE-004", "did you mean 'dorefa'"),
     "bits": ("--weight-bits 16", "PTQ-RECIPE-003", "'weights.bits' is 16"),
     "no parameter": ("--weight-step 0.1", "PTQ-RECIPE-002", "not a parameter of quantizer 'scaled'"),
-    "weights alone": ("--activation-quantizer centers", "PTQ-RECIPE-003", "for weights alone"),
+    "weights alone": ("--activation-quantizer centers", "PTQ-RECIPE-003", "only for weights"),
 }
 
 

@@ -166,7 +166,7 @@ def test_no_word_of_a_table_is_split(
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_message_on_a_terminal_ends_its_lines_between_words(folder: Path, width: int) -> None:
-    plain = {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    plain = {"TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": ""}
     lines = on_a_terminal(folder, "nonsense", width=width, **plain).replace("\r\n", "\n").splitlines()
     assert max(map(len, lines)) <= width
     hint = " ".join(" ".join(lines).split())

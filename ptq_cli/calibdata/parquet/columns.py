@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ptq_cli.calibdata.images.checked_settings import MAX_IMAGE_BYTES, fixed_size, image_spec
-from ptq_cli.calibdata.images.decoding import decode_bytes
+from ptq_cli.calibdata.images.image_decoding import decode_bytes
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.recipe.schema import ImageSettings

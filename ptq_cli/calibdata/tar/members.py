@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ptq_cli.calibdata.arrays.array_rows import read_rows
 from ptq_cli.calibdata.arrays.npy_header import read_header, require_size
 from ptq_cli.calibdata.images.checked_settings import MAX_IMAGE_BYTES
-from ptq_cli.calibdata.images.decoding import decode_bytes
+from ptq_cli.calibdata.images.image_decoding import decode_bytes
 from ptq_cli.calibdata.tar.archive_stream import TarMember
 from ptq_cli.core.errors import DataFormatError, LabelError
 from ptq_cli.core.tensors import Array

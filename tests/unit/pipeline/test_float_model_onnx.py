@@ -69,7 +69,7 @@ def test_an_opset_that_onnx_runtime_does_not_know_is_refused(tmp_path: Path) -> 
     with pytest.raises(InvalidOnnxError) as caught:
         made(tmp_path, "(float[N,4] x) => (float[N,4] y) { y = Relu(x) }", newest)
     message = (
-        f"model 'm.onnx' has opset {newest}, and the ONNX Runtime that is installed knows {known} and older"
+        f"model 'm.onnx' has opset {newest}, but the installed ONNX Runtime supports only {known} and older"
     )
     assert caught.value.message == message
     assert caught.value.code == "PTQ-MODEL-005"

@@ -1,4 +1,4 @@
-"""The proof reads the exported graph: it finds a scale there that is no power of two."""
+"""The proof reads the exported graph: it finds a scale there that is not a power of two."""
 
 from dataclasses import replace
 
@@ -44,7 +44,9 @@ def test_another_scale_is_found_and_named(proven, name):
     model, placement = proven
     value = model.graph.initializers[name]
     value.const_value = ir.tensor(value.const_value.numpy() * np.float32(1.5), name=name)
-    with pytest.raises(QuantizerValueError, match=f"'{name.removesuffix('.scale')}': scale .* is no power"):
+    with pytest.raises(
+        QuantizerValueError, match=f"'{name.removesuffix('.scale')}': scale .* is not a power"
+    ):
         prove_powers_of_two(model, placement, placement.plan)
 
 

@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[dict[str, list[int]], str]] = {
         {"input": [1, 4], "inputs": [1]},
         r"'inputs', which is not an input \(did you mean 'input'\?\)",
     ),
-    "that the model does not take": ({"input": [1, 5]}, "'m.pt' does not take"),
+    "that the model does not accept": ({"input": [1, 5]}, "'m.pt' does not accept"),
 }
 
 

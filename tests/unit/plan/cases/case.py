@@ -21,7 +21,7 @@ class Case:
 
 MASK = "float[4,4] mask = {0,-10000,-10000,-10000,0,0,-10000,-10000,0,0,0,-10000,0,0,0,0}"
 COST = "no integer operator reads it"
-MASKED = "attention mask: its huge constant"
+MASKED = "attention mask: with its huge constant in the range"
 READS_MASK = "reads an attention mask"
 
 

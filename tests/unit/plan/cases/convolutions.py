@@ -73,7 +73,7 @@ CONV = {
             "y = Clip(c, low, high)",
         ),
         integer="c",
-        floats={"y": "its bound 'low' leaves out 0"},
+        floats={"y": "its bound 'low' excludes 0"},
     ),
     "conv_clip_to_negative": Case(
         graph=layer(
@@ -83,7 +83,7 @@ CONV = {
             "y = Clip(c, , high)",
         ),
         integer="c",
-        floats={"y": "its bound 'high' leaves out 0"},
+        floats={"y": "its bound 'high' excludes 0"},
     ),
     "conv_clip_computed_bound": Case(
         graph=layer("float[N,3,8,8] x, float low", "float[4,3,3,3] w", "c = Conv(x, w)", "y = Clip(c, low)"),

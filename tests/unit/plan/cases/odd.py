@@ -77,7 +77,7 @@ ODD = {
         graph="(float[N,8] x) => (float[] y) <float[8,8] w, float low = {0.1}> "
         "{ g = Gemm(x, w)\n r = Clip(g, low)\n y = Tanh(r) }",
         integer="g",
-        floats={"r": "its bound 'low' leaves out 0", "y": "Tanh"},
+        floats={"r": "its bound 'low' excludes 0", "y": "Tanh"},
     ),
     "other_domain": Case(
         graph="(float[N,3,8,8] x) => (float[N,3,8,8] y) <float[3,3,1,1] w> "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.decoding import decode_image, image_size
+from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, RecipeValueError
 from ptq_cli.recipe.schema import ImageSettings
 
