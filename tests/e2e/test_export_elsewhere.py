@@ -88,3 +88,13 @@ def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value
     onnx.helper.set_model_props(model, noted)
     onnx.save(model, path)
     refuse("evaluate --eval-data eval.npz", "PTQ-FILE-001", "'model.int8.onnx' has damaged metadata")
+
+
+def test_the_next_step_evaluates_what_was_exported(folder: Path, ptq: Any) -> None:
+    assert ptq("calibrate model.onnx --data calib.npz --run other").status == 0
+    outcome = ptq("export --weight-bits 2 -o w2.onnx --run other")
+    assert outcome.err == "next: ptq evaluate w2.onnx --run other\n"
+    words = outcome.err.removeprefix("next: ptq ").strip()
+    assert ptq(f"{words} --eval-data eval.npz").status == 0
+    report = json.loads((folder / "other/report.json").read_text())
+    assert report["model"]["quantized_model"]["name"] == "w2.onnx"

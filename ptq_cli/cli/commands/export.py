@@ -82,4 +82,4 @@ def command(
         print_json({"format": format_, **export_values(result)})
         return
     print_export(result)
-    tell(next_step("ptq evaluate", RunDirectory(run)))
+    tell(next_step("ptq evaluate", RunDirectory(run), result.output))

@@ -1,5 +1,6 @@
 """How the results of the commands are shown: lines for a person, values for ``--json``."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -234,12 +235,23 @@ def print_gates(report: Report) -> None:
     say(verdict_line(report))
 
 
-def next_step(command: str, run: "RunDirectory") -> str:
-    """Return the next command; it names the run directory if that is not the default one."""
+def next_step(command: str, run: "RunDirectory", model: Path | None = None) -> str:
+    """Return the next command; it names the run directory and the model where they are not the default.
+
+    Example:
+        >>> from ptq_cli.pipeline.run.run_directory import RunDirectory
+        >>> next_step("ptq evaluate", RunDirectory(Path("b")), Path("w2.onnx"))
+        'next: ptq evaluate w2.onnx --run b'
+    """
     from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
-    named = "" if run.path == DEFAULT_RUN else f" --run {shlex.quote(str(run.path))}"
-    return f"next: {command}{named}"
+    words = [command]
+    if model is not None and os.path.realpath(model) != os.path.realpath(run.quantized_model):
+        # A name that begins with a hyphen would be read as an option.
+        words.append(shlex.quote(str(model) if not str(model).startswith("-") else f"./{model}"))
+    if run.path != DEFAULT_RUN:
+        words.append(f"--run {shlex.quote(str(run.path))}")
+    return f"next: {' '.join(words)}"
 
 
 def exit_status(report: Report) -> int:

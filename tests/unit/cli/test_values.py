@@ -98,6 +98,20 @@ def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
     assert next_step("ptq evaluate", RunDirectory(Path(run))) == text
 
 
+@pytest.mark.parametrize(
+    ("run", "model", "text"),
+    [
+        ("ptq-run", "w2.onnx", "next: ptq evaluate w2.onnx"),
+        ("a run", "a model.onnx", "next: ptq evaluate 'a model.onnx' --run 'a run'"),
+        ("ptq-run", "-w2.onnx", "next: ptq evaluate ./-w2.onnx"),
+        ("ptq-run", "./ptq-run/../ptq-run/model.int8.onnx", "next: ptq evaluate"),
+        ("other", "ptq-run/model.int8.onnx", "next: ptq evaluate ptq-run/model.int8.onnx --run other"),
+    ],
+)
+def test_the_next_step_names_a_model_elsewhere(run: str, model: str, text: str) -> None:
+    assert next_step("ptq evaluate", RunDirectory(Path(run)), Path(model)) == text
+
+
 def test_a_path_below_the_current_folder_is_shown_relative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
