@@ -1,6 +1,7 @@
 """``ptq verify`` and ``ptq bench`` as a stranger calls them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +130,45 @@ def test_a_thousand_layers_stay_readable(folder: Path, ptq: Ptq, monkeypatch: py
     assert len(lines) < 40
     assert any("0 … 498" in line or "0 … 499" in line for line in lines)
     assert max(len(line) for line in lines if line.startswith("  ")) <= 80
+
+
+@pytest.fixture
+def moved(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory alone in a folder, without the data that its recipe names; the current folder."""
+    alone = tmp_path / "job"
+    shutil.copytree(folder / "ptq-run", alone / "ptq-run")
+    for name in ("calib.npz", "eval.npz"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "ptq-run")
+    monkeypatch.chdir(alone)
+    return alone
+
+
+def test_a_run_that_was_moved_is_verified_without_its_data(moved: Path, ptq: Ptq) -> None:
+    outcome = ptq("verify")
+    assert outcome.status == 0, outcome
+    said = " ".join(outcome.out.split())
+    assert "outputs: not compared, because data '" in said
+    assert "calib.npz' does not exist" in said
+    assert said.endswith("pass --data or --random-inputs pass")
+
+
+def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq) -> None:
+    outcome = ptq("verify --random-inputs --json")
+    assert outcome.status == 0, outcome
+    values = json.loads(outcome.out)
+    assert values["outputs"]["samples"] == 64
+    assert [fault for fault in values["data_faults"] if "calib.npz' does not exist" in fault]
+    assert "note: data of the recipe were not used: data '" in " ".join(
+        ptq("verify --random-inputs").out.split()
+    )
+
+
+def test_other_data_of_the_recipe_take_the_place_of_those_that_are_gone(folder: Path, ptq: Ptq) -> None:
+    (folder / "ptq.toml").write_text('[calibration]\ndata = "gone.npz"\n[evaluation]\ndata = "eval.npz"\n')
+    values = json.loads(ptq("verify --json").out)
+    assert (Path(values["outputs"]["data"]).name, values["outputs"]["samples"]) == ("eval.npz", 20)
+
+
+def test_data_that_are_asked_for_must_be_there(folder: Path, refuse: Refuse) -> None:
+    refuse("verify --data gone.npz --random-inputs", "PTQ-FILE-001", "'gone.npz' does not exist")

@@ -147,8 +147,11 @@ def _print_faults(result: Verification) -> None:
 
 def _print_outputs(result: Verification) -> None:
     if result.comparison is None:
-        say("outputs: not compared, because there are no data; pass --data or --random-inputs")
+        reason = "; ".join(result.data_faults) or "there are no data"
+        say(f"outputs: not compared, because {reason}; pass --data or --random-inputs")
         return
+    for fault in result.data_faults:
+        say(f"note: data of the recipe were not used: {fault}")
     comparison = result.comparison
     data = as_typed(comparison.data, Path.cwd())
     samples = f"{comparison.samples} samples of {data}"
@@ -192,6 +195,7 @@ def verification_values(result: Verification) -> dict[str, Any]:
             "samples": comparison.samples,
             "differences": [_difference_values(item) for item in comparison.differences],
         },
+        "data_faults": list(result.data_faults),
         "verdict": result.verdict,
     }
 

@@ -1,6 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import onnxruntime
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.core.errors import InvalidOnnxError, UsageError
+from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
@@ -29,7 +29,7 @@ from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import OutputComparison, Verification
 from ptq_cli.runtime.sizes import measured_shapes
@@ -92,8 +92,7 @@ def run_verify(
     progress(Progress("asking ONNX Runtime's optimizer", 0, None))
     kernels = find_kernels(graph) if is_run else None
     recipe = resolved.recipe
-    data, shapes = recipe.calibration.data or recipe.evaluation.data, recipe.model.input_shape
-    samples = _samples(graph, data, recipe.image, shapes, made_up=options.made_up)
+    samples, faults = _samples(graph, recipe, required="data" in request.settings, made_up=options.made_up)
     work = _work(graph, samples)
     return Verification(
         model=str(path),
@@ -107,6 +106,7 @@ def run_verify(
         faults=tuple(target_faults(graph, target)),
         comparison=_compare(graph, samples, target, resolved.machine.threads, progress),
         min_integer_share=share,
+        data_faults=faults,
     )
 
 
@@ -137,25 +137,38 @@ class _Samples:
 
 
 def _samples(
-    graph: ir.Model,
-    data: str | None,
-    image: ImageSettings,
-    given: Mapping[str, Sequence[int]],
-    *,
-    made_up: bool,
-) -> _Samples:
+    graph: ir.Model, recipe: Recipe, *, required: bool, made_up: bool
+) -> tuple[_Samples, tuple[str, ...]]:
+    """Return what the outputs are compared on, and why data of the recipe cannot be used.
+
+    Args:
+        graph: the quantized model.
+        recipe: names data, and the shapes of inputs that are generated.
+        required: whether the data were asked for; those of a recipe may be gone where a run has been moved.
+        made_up: generate inputs if there are no data.
+
+    Raises:
+        PtqError: the data that were asked for cannot be used.
+    """
     inputs = input_specs(graph)
     fixed = own_batch_size(inputs)
     batch = fixed or BATCH
-    shapes = {name: tuple(shape) for name, shape in given.items()}
-    if data is not None:
-        count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
-        dataset = bind_inputs(open_dataset(data, image, samples=count), inputs)
-        return _Samples(data, tuple(item.inputs for item in dataset.batches(batch)), fixed, shapes)
+    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
+    count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
+    faults: list[str] = []
+    for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
+        try:
+            dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
+            batches = tuple(item.inputs for item in dataset.batches(batch))
+            return _Samples(data, batches, fixed, shapes), tuple(faults)
+        except PtqError as error:
+            if required:
+                raise
+            faults.append(error.message)
     if not made_up:
-        return _Samples("", (), fixed, shapes)
-    batches = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
-    return _Samples(MADE_UP, tuple(batches), fixed, shapes)
+        return _Samples("", (), fixed, shapes), tuple(faults)
+    generated = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    return _Samples(MADE_UP, tuple(generated), fixed, shapes), tuple(faults)
 
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:

@@ -63,8 +63,9 @@ class Verification:
         unknown: why the work of an operator is not known, by its name.
         assumed: sizes that were assumed, by ``input[axis]``.
         faults: rules of the target that the graph breaks.
-        comparison: comparison of the outputs; None if there were no data.
+        comparison: comparison of the outputs; None if there were no data that could be used.
         min_integer_share: the required share, or None.
+        data_faults: why data of the recipe could not be used for the comparison; empty if the first could.
     """
 
     model: str
@@ -78,6 +79,7 @@ class Verification:
     faults: tuple[Fault, ...]
     comparison: OutputComparison | None
     min_integer_share: float | None
+    data_faults: tuple[str, ...] = ()
 
     @property
     def integer_work(self) -> int:
