@@ -1,11 +1,15 @@
 """The arguments of an API function as the request that the commands make from options."""
 
 from pathlib import Path
+from typing import cast
 
+from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.recipe.flags import Settings
 
 PathLike = str | Path
+EVALUATION_NAMES = {"data": "eval_data", "samples": "eval_samples"}
+"""Settings of the evaluation by the names that they have where there are no others."""
 
 
 def request_of(
@@ -18,6 +22,28 @@ def request_of(
         recipe_file=Path(recipe) if recipe is not None else None,
         preset=preset,
     )
+
+
+def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str | None) -> Request:
+    """Return a request of a function that reads evaluation data alone.
+
+    ``data`` and ``samples`` mean ``eval_data`` and ``eval_samples``, as they do on the command line.
+
+    Raises:
+        UsageError: one of them is given by both of its names.
+
+    Example:
+        >>> evaluation_request({"samples": 8}, None, None).settings
+        {'eval_samples': 8}
+    """
+    found = dict(settings)
+    for name, meant in EVALUATION_NAMES.items():
+        if name in found and meant in found:
+            raise UsageError(
+                f"'{name}' and '{meant}' are both given, and mean the same here", hint=f"give only '{meant}'"
+            )
+    renamed = {EVALUATION_NAMES.get(name, name): value for name, value in found.items()}
+    return request_of(cast("Settings", renamed), None, recipe, preset)
 
 
 def as_path(path: PathLike | None) -> Path | None:

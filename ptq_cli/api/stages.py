@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.api.request import PathLike, as_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
@@ -117,12 +117,13 @@ def evaluate(
         restart: start from the beginning even if an earlier evaluation could be continued.
         thumbnails: show images whose class changes in ``report.html``.
         progress: is called after each batch.
-        settings: ``eval_data``, ``metric``, ``max_drop``, ``min`` and others.
+        settings: ``eval_data`` (or ``data``), ``eval_samples`` (or ``samples``), ``metric``, ``max_drop``,
+            ``min`` and others.
 
     Raises:
         PtqError: nothing was exported, or data or metrics do not fit.
     """
-    request = request_of(settings, None, recipe, preset)
+    request = evaluation_request(settings, recipe, preset)
     path = as_path(quantized_model)
     return run_evaluate(
         request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.api.request import PathLike, as_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import run_compare
 from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
@@ -86,12 +86,13 @@ def analyze(
         sensitivity: False for the tensors only, which takes two forward passes.
         rank_by: ``"sqnr"`` of the output, or ``"metric"``.
         progress: is called after each piece of a batch.
-        settings: ``eval_data``, ``eval_samples`` (256 without one), ``metric`` and others.
+        settings: ``eval_data`` (or ``data``), ``eval_samples`` (or ``samples``; 256 without one), ``metric``
+            and others.
 
     Raises:
         PtqError: nothing was exported, data or metric do not fit, or a tensor holds NaN.
     """
-    request = request_of(settings, None, recipe, preset)
+    request = evaluation_request(settings, recipe, preset)
     path = as_path(quantized_model)
     question = Question(layers, sensitivity, rank_by)
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress)

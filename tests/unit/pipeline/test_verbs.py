@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -211,3 +212,25 @@ def test_a_setting_that_does_not_exist(folder: Path) -> None:
 def test_the_package_has_no_other_attribute() -> None:
     with pytest.raises(AttributeError, match=r"^No ptq_cli attribute quantise$"):
         ptq_cli.quantise  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.parametrize("samples", ["samples", "eval_samples"])
+@pytest.mark.parametrize("data", ["data", "eval_data"])
+def test_data_and_samples_are_those_of_the_evaluation_where_there_are_no_others(
+    folder: Path, finished: RunDirectory, data: str, samples: str
+) -> None:
+    np.savez(folder / "more.npz", x=np.ones((6, 4), np.float32))
+    settings: Any = {data: "more.npz", samples: 3}
+    assert ptq_cli.evaluate(run=finished.path, **settings).report.evaluation.samples == 3
+    analysis = ptq_cli.analyze(run=finished.path, **settings).analysis
+    assert (analysis.samples.count, Path(analysis.samples.source).name) == (3, "more.npz")
+
+
+@pytest.mark.parametrize("verb", [ptq_cli.evaluate, ptq_cli.analyze])
+def test_samples_by_both_names_are_refused(finished: RunDirectory, verb: Callable[..., object]) -> None:
+    with pytest.raises(UsageError, match="'samples' and 'eval_samples' are both given"):
+        verb(run=finished.path, samples=3, eval_samples=3)
+
+
+def test_the_verbs_are_listed() -> None:
+    assert {"calibrate", "export", "evaluate", "analyze", "quantize", "verify"} <= set(dir(ptq_cli))
