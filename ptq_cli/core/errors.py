@@ -8,6 +8,9 @@ what is wrong: what was found, what was expected, and where; and a hint that say
 from collections.abc import Iterable
 from typing import ClassVar
 
+LONGEST_TEXT = 4000
+"""Characters of a message or a hint: a damaged file may have names of any length."""
+
 
 class PtqError(Exception):
     """Base of every error that is the input's fault, not a bug in ptq.
@@ -30,8 +33,8 @@ class PtqError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
-        self.message = " ".join(message.split())
-        self.hint = " ".join(hint.split())
+        self.message = _cut(" ".join(message.split()))
+        self.hint = _cut(" ".join(hint.split()))
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}"
@@ -330,6 +333,12 @@ class MetricError(PtqError):
     """A metric does not fit what the model computes, such as top-1 on an output without classes."""
 
     code = "PTQ-METRIC-001"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[: LONGEST_TEXT // 2]} … {text[-LONGEST_TEXT // 4 :]}"
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

@@ -1,6 +1,7 @@
 """Data of an ONNX file that lie outside it: they may name any file, and promise any size."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.errors import ModelFormatError
+
+LARGEST_RANK = 64
+"""Of a tensor outside the file; NumPy and ONNX Runtime take no more either."""
+COUNT = re.compile(r"[0-9]{1,19}")
 
 
 def external_files(proto: onnx.ModelProto, folder: Path) -> tuple[Path, ...]:
@@ -31,33 +36,43 @@ def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """
     folder = path.parent.resolve()
     for tensor in external_tensors(proto):
-        location = _details(tensor).get("location", "")
-        target = (folder / location).resolve()
-        if not target.is_relative_to(folder) or not location:
-            raise ModelFormatError(
-                f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
-                hint="ptq reads external data only from the model's folder",
-            )
-        if not target.is_file():
-            raise ModelFormatError(
-                f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
-                hint="put it next to the model",
-            )
+        target = _data_file(tensor, folder, path)
         if target.stat().st_nlink > 1:  # As onnx does: one of the names may be that of a secret elsewhere.
             raise ModelFormatError(
-                f"model '{path.name}': its data file '{location}' has several names (hard links)",
+                f"model '{path.name}': its data file '{target.name}' has several names (hard links)",
                 hint="put a copy of the file next to the model",
             )
         _require_length(tensor, target, path)
 
 
+def _data_file(tensor: onnx.TensorProto, folder: Path, path: Path) -> Path:
+    location = _details(tensor).get("location", "")
+    try:
+        target = (folder / location).resolve()
+        exists = target.is_file()
+    except (OSError, ValueError) as error:  # a NUL in the name, a name that is too long, links in a circle
+        raise ModelFormatError(
+            f"model '{path.name}': the data file of '{tensor.name}' has a name that is not valid "
+            f"({location!r})",
+            hint="export it again",
+        ) from error
+    if not target.is_relative_to(folder) or not location:
+        raise ModelFormatError(
+            f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
+            hint="ptq reads external data only from the model's folder",
+        )
+    if not exists:
+        raise ModelFormatError(
+            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
+            hint="put it next to the model",
+        )
+    return target
+
+
 def _require_length(tensor: onnx.TensorProto, target: Path, path: Path) -> None:
     needed, details = _bytes_of(tensor), _details(tensor)
-    try:
-        offset = int(details.get("offset") or 0)
-        length = int(details.get("length") or needed)
-    except ValueError:
-        offset, length = -1, 0
+    offset = _count(details.get("offset") or "0")
+    length = _count(details["length"]) if details.get("length") else needed
     if needed < 0 or offset < 0 or length != needed:
         raise ModelFormatError(
             f"model '{path.name}': the place of '{tensor.name}' in its data file is not valid",
@@ -79,7 +94,15 @@ def _bytes_of(tensor: onnx.TensorProto) -> int:
     except (ValueError, TypeError):  # unknown, or text, whose length no type tells
         return -1
     sizes = list(tensor.dims)
-    return -1 if any(size < 0 for size in sizes) else -(-math.prod(sizes) * bits // 8)
+    if any(size < 0 for size in sizes) or len(sizes) > LARGEST_RANK:
+        return -1
+    count: int = math.prod(sizes)
+    return -(-count * bits // 8)
+
+
+def _count(text: str) -> int:
+    """Return a number of bytes, or -1 where a text is not one: int() also takes signs, spaces and more."""
+    return int(text) if COUNT.fullmatch(text) else -1
 
 
 def _details(tensor: onnx.TensorProto) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import Content, PartialFolder, hash_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.external_data import external_files, require_external_data
+from ptq_cli.models.message_text import require_text
 
 LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
@@ -124,7 +125,8 @@ def read_model(path: Path) -> StoredModel:
         What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
 
     Raises:
-        ModelFormatError: data outside the graph are missing, too short, or outside its folder.
+        ModelFormatError: data outside the graph are missing, too short, or outside its folder; or a name is
+            not text.
     """
     return read_parsed(path)[0]
 
@@ -140,6 +142,7 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
         message = onnx.load_model_from_string(content)
     except DecodeError:
         return StoredModel(content=content), None
+    require_text(message, path.name)
     require_external_data(message, path)
     files = external_files(message, path.parent)
     return StoredModel(content=content, data=files, folder=path.parent if files else None), message

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import TensorSpec
@@ -16,6 +16,7 @@ from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
 from ptq_cli.models.loading.source import Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
+from ptq_cli.models.message_text import require_text
 from ptq_cli.models.opset import OLDEST_OPSET
 
 
@@ -62,10 +63,7 @@ def load_onnx(path: Path) -> ir.Model:
         raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
     if not proto.graph.output:
         raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
-    if not _is_text(proto):
-        raise ModelFormatError(
-            f"model '{path.name}' is damaged: a name in it is not text", hint="copy or export it again"
-        )
+    require_text(proto, path.name)
     require_external_data(proto, path)
     _require_opset(proto, path)
     files = external_files(proto, path.parent)
@@ -153,17 +151,6 @@ def value_spec(value: ir.Value) -> TensorSpec:
     return TensorSpec(
         value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
     )
-
-
-def _is_text(message: Message) -> bool:
-    # Protobuf hands out a string that is no UTF-8 as bytes, and whoever meets it later does not expect them.
-    for field, value in message.ListFields():
-        items = [value] if isinstance(value, str | bytes | Message) else value
-        if field.type == field.TYPE_STRING and any(isinstance(item, bytes) for item in items):
-            return False
-        if field.type == field.TYPE_MESSAGE and not all(_is_text(item) for item in items):
-            return False
-    return True
 
 
 def _require_opset(proto: onnx.ModelProto, path: Path) -> None:

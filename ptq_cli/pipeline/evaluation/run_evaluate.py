@@ -241,7 +241,7 @@ def _report(
         versions=library_versions(),
         model=models,
         target=plan.target,
-        amax=amax_summary(origin),
+        amax=amax_summary(origin, models.quantized_model.name),
         calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
         evaluation=EvaluationSummary(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()

@@ -173,17 +173,46 @@ def _model_file(name: str, model: StoredModel) -> ModelEntry:
     return ModelEntry(name, model.sha256, model.size)
 
 
-def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
-    """Return how the ranges were decided, as the model says."""
-    percentile = origin.get(AMAX_PERCENTILE)
-    settings = {} if percentile is None else {"percentile": float(percentile)}
+def amax_summary(origin: Mapping[str, str], name: str) -> AmaxSummary:
+    """Return how the ranges were decided, as the model says.
+
+    Args:
+        origin: the quantized model's metadata.
+        name: of its file.
+
+    Raises:
+        InputFileError: what the model says of itself is damaged.
+    """
+    settings: dict[str, float] = {}
+    if AMAX_PERCENTILE in origin:
+        settings["percentile"] = _percentile(origin[AMAX_PERCENTILE], name)
     if OVERRIDES in origin:
-        settings["overrides"] = len(json.loads(origin[OVERRIDES]))
+        settings["overrides"] = len(_listed(origin[OVERRIDES], name))
     method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
     text = method if weights == "max" else f"{method}, weights by {weights}"
     if QUANTIZERS in origin:
         text += f"; {origin[QUANTIZERS]}"
     return AmaxSummary(text, settings)
+
+
+def _percentile(text: str, name: str) -> float:
+    try:
+        percentile = float(text)
+    except ValueError as error:
+        raise _damaged(name, AMAX_PERCENTILE, error) from error
+    if not 0 < percentile <= 100:
+        raise _damaged(name, AMAX_PERCENTILE, ValueError(f"{text} is not between 0 and 100"))
+    return percentile
+
+
+def _listed(text: str, name: str) -> list[object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(name, OVERRIDES, error) from error
+    if not isinstance(found, list):
+        raise _damaged(name, OVERRIDES, ValueError("expected a list"))
+    return found
 
 
 def plan_of(model: StoredModel, target: Target) -> Plan:
@@ -221,6 +250,10 @@ def _exported_layers(text: str, name: str) -> tuple[LayerEntry, ...]:
     try:
         return decode(tuple[LayerEntry, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, ReportError) as error:
-        raise InputFileError(
-            f"'{name}' has damaged metadata '{LAYERS}': {first_line(error)}", hint="run ptq export again"
-        ) from error
+        raise _damaged(name, LAYERS, error) from error
+
+
+def _damaged(name: str, key: str, error: Exception) -> InputFileError:
+    return InputFileError(
+        f"'{name}' has damaged metadata '{key}': {first_line(error)}", hint="run ptq export again"
+    )

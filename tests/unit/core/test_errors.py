@@ -32,6 +32,14 @@ def test_without_a_hint_the_text_is_one_line():
     assert str(UsageError("wrong")) == "PTQ-USAGE-001: wrong"
 
 
+def test_a_very_long_message_or_hint_is_cut_in_the_middle():
+    error = UsageError(f"model '{'n' * 200_000}' is damaged", hint=f"copy {'m' * 200_000} again")
+    assert error.message.startswith("model 'nnn") and error.message.endswith("nnn' is damaged")
+    assert error.hint.startswith("copy mmm") and error.hint.endswith("mmm again")
+    assert len(str(error)) < 10_000
+    assert UsageError("w" * 4000).message == "w" * 4000
+
+
 def test_did_you_mean_names_only_near_names():
     assert did_you_mean("percentle", ["percentile", "entropy"]) == " (did you mean 'percentile'?)"
     assert did_you_mean("zzz", ["percentile"]) == ""

@@ -167,6 +167,13 @@ PLACES = {
     "no number": ({"offset": "many"}, "is not valid"),
     "another length": ({"length": "4"}, "is not valid"),
     "a huge length": ({"length": str(2**70)}, "is not valid"),
+    "an offset of many digits": ({"offset": "9" * 5000}, "is not valid"),
+    "an offset with a sign": ({"offset": "+0"}, "is not valid"),
+    "a length in other digits": ({"length": "\uff12\uff15\uff16"}, "is not valid"),
+    "a name of a NUL": ({"location": "\0"}, r"has a name that is not valid \('\\x00'\)"),
+    "a name with a NUL": ({"location": "m.onnx.data\0"}, "has a name that is not valid"),
+    "a name with a line end": ({"location": "m.onnx.data\n"}, "is missing"),
+    "a name that is too long": ({"location": "n" * 5000}, "has a name that is not valid"),
 }
 
 
@@ -181,6 +188,30 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path, place: dict[str, s
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     for read in (load_onnx, read_model):
         with pytest.raises(ModelFormatError, match=message):
+            read(tmp_path / "m.onnx")
+
+
+def test_a_shape_of_very_many_axes_is_refused(tmp_path: Path) -> None:
+    write_large(tmp_path / "m.onnx", width=8, layers=2)
+    proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    tensor = next(item for item in proto.graph.initializer if item.external_data)
+    tensor.dims[:] = [2**62] * 300
+    for entry in [item for item in tensor.external_data if item.key == "length"]:
+        tensor.external_data.remove(entry)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    for read in (load_onnx, read_model):
+        with pytest.raises(ModelFormatError, match="is not valid"):
+            read(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("damage", [b"\xed\xa0\x80", b"\xff"], ids=["a surrogate", "no UTF-8"])
+def test_names_that_are_not_text_are_refused_of_a_run_too(tmp_path: Path, damage: bytes) -> None:
+    proto = ir.to_proto(model())
+    proto.metadata_props.add(key="k", value="DAMAGED")
+    content = proto.SerializeToString().replace(b"DAMAGED", damage.ljust(7))
+    (tmp_path / "m.onnx").write_bytes(content)
+    for read in (load_onnx, read_model):
+        with pytest.raises(ModelFormatError, match=r"'m\.onnx' is damaged: a name in it is not text"):
             read(tmp_path / "m.onnx")
 
 
