@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.neighbours import (
@@ -129,6 +129,24 @@ def _is_vector(value: ir.Value, product: ir.Value) -> bool:
 def _is_int32(value: ir.Value) -> bool:
     producer = value.producer()
     return producer is not None and is_pair_node(producer) and grid_of(producer).dtype == ir.DataType.INT32
+
+
+def is_merged_bias(node: ir.Node, target: Target) -> bool:
+    """Return whether a node adds the int32 bias of an integer MatMul that is merged with it into a Gemm.
+
+    That is what the planner expects of it, too: the input is a matrix, or can be reshaped to one beforehand.
+    """
+    values = [value for value in node.inputs if value is not None]
+    products = [value for value in values if not _is_int32(value)]
+    if node.op_type != "Add" or len(values) != 2 or len(products) != 1:
+        return False
+    producer = products[0].producer()
+    rule = rule_of(producer, target)
+    if producer is None or rule is None or not rule.bias_add or sole_reader(products[0]) is not node:
+        return False
+    source = producer.inputs[0]
+    is_matrix = source is not None and (rank_of(source) == 2 or has_fixed_shape(source))
+    return is_matrix and not float_reason(producer, target)
 
 
 def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
 from ptq_cli.qdq.proof.kernels import Kernel
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import grid_of
@@ -92,6 +92,8 @@ Placed = tuple[Literal["integer", "float", "part"], str]
 def _by_rules(node: ir.Node, target: Target) -> Placed:
     if target.runtime == ONNXRUNTIME and _is_integer_form(node, target):
         return "integer", ""
+    if is_merged_bias(node, target):
+        return "part", _before(node)
     if reason := float_reason(node, target):
         return "float", reason
     rule = rule_of(node, target)

@@ -100,3 +100,27 @@ def test_a_model_of_which_nothing_can_be_quantized_is_shown_with_its_reasons(fol
     assert layer.reason.startswith("target ort-cpu has no integer LSTM")
     everything = run_inspect(request_with(exclude=["*"]))
     assert [item.reason for item in everything.plan.layers] == ["kept in float: exclude match = '*'"]
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "generic", "tensorrt"])
+@pytest.mark.parametrize(("shape", "kept"), [("N", False), ("4", False), ("4,5", False), ("N,5", True)])
+def test_the_layers_of_a_quantized_model_are_counted_as_those_of_the_float_one(
+    folder, run, shape, kept, target
+):
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape},16] x) => (float[{shape},8] y)
+        {{ [product] h = MatMul(x, w) [bias] s = Add(h, b) [end] y = Sigmoid(s) }}"""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    arrays = {"w": random.standard_normal((16, 8)), "b": random.standard_normal(8)}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()
+    )
+    onnx.save(model, folder / "linear.onnx")
+    sizes = [*map(int, shape.replace("N", "4").split(",")), 16]
+    np.savez(folder / "linear.npz", x=random.standard_normal(sizes).astype(np.float32))
+    request = Request(settings={"data": "linear.npz", "target": target}, model=folder / "linear.onnx")
+    run_calibrate(request, run)
+    exported = {layer.name: layer.quantized for layer in run_export(request, run).plan.layers}
+    found = run_inspect(Request(settings={"target": target}, model=run.quantized_model))
+    assert {layer.name: layer.quantized for layer in found.plan.layers} == exported
+    assert exported["bias"] is (target != "tensorrt" and not kept)
