@@ -11,8 +11,8 @@ from typing import NoReturn
 import click
 
 from ptq_cli import __version__
-from ptq_cli.cli.global_options import DEBUG, QUIET
-from ptq_cli.cli.help_sections import SectionGroup
+from ptq_cli.cli.help.help_sections import SectionGroup
+from ptq_cli.cli.options.global_options import DEBUG, QUIET
 from ptq_cli.cli.shown.printable import as_typed, printable
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (

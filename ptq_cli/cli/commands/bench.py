@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import IMAGE, INPUT_SHAPE
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.inspection.run_bench import BenchResult

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.data_options import CALIBRATING, KEPT, SHARD
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options import settings_from, take
+from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, SHARD
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import settings_from, take
 
 
 @click.command(

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.global_options import GLOBALS, TALK
-from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
-from ptq_cli.cli.options import RECIPES, RUN, settings_from, take
-from ptq_cli.cli.quantization_options import AMAX
+from ptq_cli.cli.help.help_sections import OWN, SectionCommand, SectionGroup, option
+from ptq_cli.cli.options.global_options import GLOBALS, TALK
+from ptq_cli.cli.options.quantization_options import AMAX
+from ptq_cli.cli.options.shared_options import RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options import PATH, take
+from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import PATH, take
 
 
 @click.command(

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.gate_options import GATES
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options import PATH, settings_from, take
+from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.options.gate_options import GATES
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import PATH, settings_from, take
 
 
 @click.command(

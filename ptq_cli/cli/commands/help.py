@@ -2,10 +2,10 @@
 
 import click
 
-from ptq_cli.cli.completion import complete_commands
-from ptq_cli.cli.global_options import TALK
-from ptq_cli.cli.help_sections import SectionCommand, SectionGroup
-from ptq_cli.cli.options import take
+from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup
+from ptq_cli.cli.options.completion import complete_commands
+from ptq_cli.cli.options.global_options import TALK
+from ptq_cli.cli.options.shared_options import take
 from ptq_cli.core.errors import UsageError
 
 

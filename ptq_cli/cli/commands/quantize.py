@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.data_options import CALIBRATING, KEPT
-from ptq_cli.cli.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import EVALUATION, SectionCommand, option
-from ptq_cli.cli.options import OUTPUT, settings_from, take
-from ptq_cli.cli.quantization_options import AMAX, OVERRIDES, QUANTIZERS
+from ptq_cli.cli.help.help_sections import EVALUATION, SectionCommand, option
+from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS
+from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
 
 
 @click.command(

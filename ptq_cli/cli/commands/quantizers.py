@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.drawing_options import shown_value, take_drawn
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import SectionCommand, SectionGroup
-from ptq_cli.cli.options import PLOT, take
+from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.data_options import IMAGE, INPUT_SHAPE, MODEL_ARGUMENT
-from ptq_cli.cli.global_options import GLOBALS
-from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import IMAGE, INPUT_SHAPE, MODEL_ARGUMENT
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(

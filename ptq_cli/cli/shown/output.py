@@ -7,8 +7,8 @@ from typing import Any, Literal, TextIO
 
 import click
 
-from ptq_cli.cli.quiet_flag import is_quiet
 from ptq_cli.cli.shown.printable import printable
+from ptq_cli.cli.shown.quiet_flag import is_quiet
 from ptq_cli.cli.shown.table_layout import (
     BELOW_NAMES,
     PADDING,

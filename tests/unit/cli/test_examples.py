@@ -8,7 +8,7 @@ import click
 import pytest
 
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.cli.options import settings_from
+from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
 
 SETTINGS = {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE, "minimum"}

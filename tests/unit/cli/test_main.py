@@ -10,7 +10,7 @@ import click
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
+from ptq_cli.cli.help.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
 from ptq_cli.cli.main import COMMANDS, cli, main, run
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba'}"

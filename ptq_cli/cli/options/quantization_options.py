@@ -1,8 +1,8 @@
 """Options about ranges, quantizers and single layers."""
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
+from ptq_cli.cli.help.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 
 AMAX = (
     option(

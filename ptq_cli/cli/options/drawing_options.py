@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ptq_cli.cli.help_sections import OWN, option
+from ptq_cli.cli.help.help_sections import OWN, option
 from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter
 
 

@@ -2,11 +2,11 @@
 
 import click
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.help_sections import DATA, MODEL, RANGES, RUNNING, option
-from ptq_cli.cli.options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
-from ptq_cli.cli.values import NumberList
+from ptq_cli.cli.help.help_sections import DATA, MODEL, RANGES, RUNNING, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.option_values import NumberList
+from ptq_cli.cli.options.shared_options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
 
 MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
 INPUT_SHAPE = option(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_formatter import NarrowHelpFormatter, option_columns
+from ptq_cli.cli.help.help_formatter import NarrowHelpFormatter, option_columns
 from ptq_cli.core.errors import UsageError, did_you_mean
 
 OWN = "Options"

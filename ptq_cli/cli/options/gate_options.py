@@ -1,8 +1,8 @@
 """Options about metrics and the limits that they must keep."""
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.help_sections import EVALUATION, option
+from ptq_cli.cli.help.help_sections import EVALUATION, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 
 METRIC = (
     option(

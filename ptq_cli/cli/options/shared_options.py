@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import click
 
-from ptq_cli.cli import completion
-from ptq_cli.cli.completion import complete_names
-from ptq_cli.cli.help_sections import MODEL, OWN, RUNNING, option
-from ptq_cli.cli.values import parse_axes, parse_overrides, parse_shapes
+from ptq_cli.cli.help.help_sections import MODEL, OWN, RUNNING, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.option_values import parse_axes, parse_overrides, parse_shapes
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
