@@ -64,7 +64,7 @@ class ModelSummary:
 
     @property
     def size_ratio(self) -> float:
-        """How many times smaller the quantized file is."""
+        """Size of the float file divided by that of the quantized file; texts say the inverse."""
         return self.float_model.bytes / self.quantized_model.bytes
 
 

@@ -169,12 +169,12 @@ def comparison_table(report: Report) -> Table:
 def size_table(report: Report) -> Table:
     """Return both files with their sizes, and the quantized file's size as a share of the float file's."""
     files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
-    ratios = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
+    shares = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
     rows = tuple(
-        (kind, file.name, format_bytes(file.bytes), ratio)
-        for (kind, file), ratio in zip(files, ratios, strict=True)
+        (kind, file.name, format_bytes(file.bytes), share)
+        for (kind, file), share in zip(files, shares, strict=True)
     )
-    return Table(("model", "file", "size", "ratio"), rows)
+    return Table(("model", "file", "size", "share"), rows)
 
 
 def placement_line(report: Report) -> str:

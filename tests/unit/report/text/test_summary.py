@@ -77,7 +77,9 @@ def test_comparisons_have_one_value(report: Report) -> None:
     )
 
 
-def test_sizes_have_the_ratio(report: Report) -> None:
+def test_sizes_have_the_share_of_float_which_is_the_inverse_of_the_ratio(report: Report) -> None:
+    assert size_table(report).header[-1] == "share"
+    assert report.model.size_ratio == 4.0
     assert size_table(report).rows == (
         ("float", "model.float.onnx", "4 MB", ""),
         ("int8", "model.int8.onnx", "1 MB", "25.0 % of float"),
