@@ -18,6 +18,7 @@ from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
+    NoMemoryError,
     OutputFileError,
     PtqError,
     UsageError,
@@ -157,7 +158,9 @@ def _as_input_error(error: BaseException) -> PtqError | None:
         known = EntryPointError(f"user code called sys.exit({error.code!r})", hint="let it return instead")
     # Errors about specific files are raised where the files are used; this catches the others.
     elif isinstance(error, MemoryError):
-        known = UsageError("there is not enough memory", hint="try a smaller batch, or smaller inputs")
+        known = NoMemoryError(
+            "there is not enough memory", hint="pass a smaller --batch-size, or smaller inputs"
+        )
     elif isinstance(error, OSError):
         name = f"'{error.filename}'" if error.filename else "stdout or a file"
         known = InputFileError(

@@ -299,6 +299,12 @@ class MemoryLimitError(PtqError):
     code = "PTQ-RUNTIME-002"
 
 
+class NoMemoryError(PtqError):
+    """There was not enough memory for what the command did."""
+
+    code = "PTQ-RUNTIME-004"
+
+
 class DeviceError(PtqError):
     """``--device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or missing libraries."""
 

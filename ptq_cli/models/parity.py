@@ -76,7 +76,7 @@ def require_parity(
         The largest difference, relative to the largest magnitude of its output.
 
     Raises:
-        ParityError: another number of outputs, another shape, or a larger difference.
+        ParityError: another number of outputs, another shape, a larger difference, or NaN in the source's.
 
     Example:
         >>> require_parity([np.ones(2)], [np.ones(2)], ["y"], "model.pt")
@@ -95,6 +95,13 @@ def require_parity(
                 f"'{what}': output '{name}' is {format_shape(wanted.shape)} in {compared.reference} and "
                 f"{format_shape(got.shape)} in {compared.other}",
                 hint=compared.size_hint,
+            )
+        if not allow_nan and wanted.dtype.kind in "fc" and np.isnan(wanted).any():
+            raise ParityError(
+                f"'{what}': output '{name}' of {compared.reference} holds NaN, so that {compared.model} "
+                "cannot be compared with it",
+                hint="check the model's weights and the data for NaN: the training may have diverged, or a "
+                "division by zero or an overflow makes them",
             )
         relative, largest = _difference(wanted, got, allow_nan=allow_nan)
         if not relative <= tolerance:

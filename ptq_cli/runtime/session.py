@@ -9,6 +9,7 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.machine import usable_cores
@@ -21,6 +22,8 @@ OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = "check that the model accepts this batch size; try a batch of 1"
+NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
+LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
 NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
 UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
 NUMPY_DTYPES = {
@@ -206,8 +209,18 @@ def _failed(error: Exception) -> RuntimeFailedError:
     said = _said(error)
     return RuntimeFailedError(
         f"ONNX Runtime failed on a batch: {said}",
-        hint=NO_ARRAY if "Numpy type" in said else OTHER_SIZE,
+        hint=_hint(str(error)),
     )
+
+
+def _hint(said: str) -> str:
+    if "Numpy type" in said:
+        return NO_ARRAY
+    if is_index_out_of_range(said):
+        return INDEX_HINT
+    if any(words in said for words in NO_MEMORY):
+        return LESS_MEMORY
+    return OTHER_SIZE
 
 
 def _said(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """State dicts and pickled modules: what ``torch.save`` and safetensors write."""
 
 import pickle
+import re
 from pathlib import Path
 
 import torch
@@ -10,6 +11,9 @@ from ptq_cli.models.loading.arch import build_module, unwrap_state
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.recipe.schema import ModelSettings
+
+MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")
+"""What pickle says of a class that its module does not have, such as one that a script defined."""
 
 
 def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> torch.nn.Module:
@@ -67,7 +71,16 @@ def _load_torch(path: Path, settings: ModelSettings) -> object:
 
 
 def _damaged(path: Path, error: Exception) -> ModelFormatError:
+    missing = MISSING_CLASS.match(str(error))
+    if missing or isinstance(error, ImportError):
+        what = f"the class '{missing[1]}'" if missing else f"a module: {first_line(error)}"
+        return ModelFormatError(
+            f"'{path.name}' cannot be loaded: it needs {what}",
+            hint="a pickled module needs the code of its class, and a script's class cannot be imported: "
+            "save model.state_dict(), and pass --arch model.py:build with a function that builds the model",
+        )
     return ModelFormatError(
         f"'{path.name}' cannot be loaded: {type(error).__name__}: {first_line(error)}",
-        hint="the file is damaged, or needs classes that cannot be imported from here",
+        hint="the file is damaged, or was saved by another version of its libraries: save model.state_dict() "
+        "and use --arch",
     )

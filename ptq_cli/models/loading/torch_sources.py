@@ -14,6 +14,7 @@ import torch
 
 from ptq_cli.core.errors import ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.loading.export_failure import export_error, failing_layer
 from ptq_cli.models.loading.signature import restore_signature
 from ptq_cli.models.loading.source import Example, SourceFile
@@ -120,10 +121,17 @@ class ProgramSource:
             raise export_error(error, None, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the program's outputs, flattened in order."""
+        """Return the program's outputs, flattened in order.
+
+        Raises:
+            ModelInputError: the program raised on these inputs.
+        """
         tensors = to_tensors(example)
-        with one_thread(), torch.no_grad():
-            return to_arrays(self.program.module()(*(tensors[name] for name in self.input_names)))
+        try:
+            with one_thread(), torch.no_grad():
+                return to_arrays(self.program.module()(*(tensors[name] for name in self.input_names)))
+        except Exception as error:
+            raise _refused_input(error, None, example, self.file.path.name) from error
 
 
 @dataclass(frozen=True)
@@ -226,10 +234,11 @@ def _refused_input(
     layer = failing_layer(error, module)
     where = f" at layer '{layer}'" if layer else ""
     found = ", ".join(str(TensorSpec(name, array.dtype, array.shape)) for name, array in example.items())
+    fit = "check that shape, dtype and layout of the data are those of the model's training data"
     return ModelInputError(
         f"'{what}' does not accept the first batch of the data ({found}): {type(error).__name__}{where}: "
         f"{first_line(error)}",
-        hint="check that shape, dtype and layout of the data are those of the model's training data",
+        hint=INDEX_HINT if is_index_out_of_range(str(error)) else fit,
     )
 
 

@@ -200,6 +200,6 @@ def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationErr
         place[0] += piece.start
     return NonFiniteActivationError(
         f"tensor '{name}' is {value} at {place} for {where}",
-        hint="the float model overflows or divides by zero there; fix the model, leave the sample out, "
-        "or count such values with --allow-nonfinite",
+        hint="a weight of the float model is not finite, or it overflows or divides by zero there; fix the "
+        "model, leave the sample out, or count such values with --allow-nonfinite",
     )

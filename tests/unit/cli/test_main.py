@@ -169,7 +169,11 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
     ),
     "a bug with a hostile text": (KeyError("\x1b[2J"), 1, "bug in ptq KeyError"),
     "an end of file": (EOFError("no more"), 1, "bug in ptq EOFError: no more"),
-    "no memory": (MemoryError(), 2, "error PTQ-USAGE-001: there is not enough memory\nhint: try a smaller"),
+    "no memory": (
+        MemoryError(),
+        2,
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+    ),
     "no disk space": (
         OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
         2,

@@ -325,3 +325,20 @@ def test_a_large_transposed_weight_is_folded_so_that_it_can_be_quantized():
     assert operators(model) == ["MatMul", "Add"]
     assert model.graph.node(0).inputs[1].is_initializer()
     assert agrees(module, model, input=noise(5, 3, 520)) < 1e-4
+
+
+class Embedded(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids).mean(1)
+
+
+def test_token_ids_beyond_the_table_are_named(tmp_path):
+    ids, path = torch.zeros(2, 5, dtype=torch.int64), tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Embedded(), (ids,)), path)
+    with pytest.raises(ModelInputError, match="does not accept the first batch of the data") as caught:
+        open_model(path, ModelSettings()).run({"ids": np.full((2, 5), 30)})
+    assert caught.value.hint.startswith("an index in the data is larger than the model's table")

@@ -41,6 +41,17 @@ def test_what_is_not_finite_on_one_side_only_is_a_difference(found):
         require_parity([np.array([1.0, 2.0])], [np.array([1.0, found])], ["y"], "m.pt")
 
 
+def test_nan_in_the_source_is_no_difference_and_its_hint_is_about_nan():
+    values = np.array([1.0, np.nan])
+    with pytest.raises(ParityError) as caught:
+        require_parity([values], [values], ["y"], "m.pt")
+    assert caught.value.message == (
+        "'m.pt': output 'y' of PyTorch holds NaN, so that the ONNX model cannot be compared with it"
+    )
+    assert caught.value.hint.startswith("check the model's weights and the data for NaN")
+    assert require_parity([values], [values], ["y"], "m.pt", allow_nan=True) == 0.0
+
+
 def test_another_shape_is_named():
     with pytest.raises(
         ParityError, match=r"output 'y' is \[2, 3\] in PyTorch and \[3, 2\] in ONNX"

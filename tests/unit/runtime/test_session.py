@@ -1,3 +1,4 @@
+import types
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,32 @@ def test_inputs_that_do_not_fit_are_refused(arithmetic, inputs, said):
 
     assert caught.value.message.startswith("ONNX Runtime failed on a batch: ")
     assert caught.value.hint == "check that the model accepts this batch size; try a batch of 1"
+
+
+TABLE = """<ir_version: 10, opset_import: ["": 20]> g (int64[n] ids) => (float[n] y)
+    <float[3] table = {0.0, 1.0, 2.0}> { y = Gather(table, ids) }"""
+
+
+def test_an_index_beyond_a_table_is_not_blamed_on_the_batch():
+    session = Session(onnx.parser.parse_model(TABLE).SerializeToString())
+    with pytest.raises(RuntimeFailedError, match="out of data bounds, idx=7") as caught:
+        session.run({"ids": np.array([0, 7])})
+    assert caught.value.hint.startswith("an index in the data is larger than the model's table")
+
+
+@pytest.mark.parametrize(
+    "said", ["std::bad_alloc", "Failed to allocate memory for requested buffer of size 9"]
+)
+def test_too_little_memory_is_not_blamed_on_the_model(arithmetic, monkeypatch, said):
+    session = Session(arithmetic.SerializeToString())
+
+    def full(*_arguments):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(session, "_session", types.SimpleNamespace(run=full))
+    with pytest.raises(RuntimeFailedError) as caught:
+        session.run({"x": X, "y": Y})
+    assert caught.value.hint == "there is not enough memory: pass a smaller --batch-size"
 
 
 def test_unknown_output_is_refused(arithmetic):

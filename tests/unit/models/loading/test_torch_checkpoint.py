@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,30 @@ def test_a_trusted_pickled_module_is_loaded_in_evaluation_mode(tmp_path):
     image = noise(2, 3, 8, 8)
     expected = module.eval()(torch.from_numpy(image)).detach()
     assert torch.equal(torch.from_numpy(source.run({"image": image})[0]), expected)
+
+
+def test_a_class_of_a_script_asks_for_a_state_dict_and_arch(tmp_path, monkeypatch):
+    script = types.ModuleType("__main__")
+    kind = type("Net", (torch.nn.Module,), {"__module__": "__main__"})
+    script.Net = kind
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", script)
+        path = saved(tmp_path / "m.pt", kind())
+    with pytest.raises(ModelFormatError) as caught:
+        open_model(path, ModelSettings(trust_pickle=True))
+    assert caught.value.message == "'m.pt' cannot be loaded: it needs the class 'Net'"
+    assert "model.state_dict(), and pass --arch model.py:build" in caught.value.hint
+
+
+def test_a_module_that_is_not_installed_asks_for_them_too(tmp_path, monkeypatch):
+    gone = types.ModuleType("gone")
+    gone.Net = type("Net", (torch.nn.Module,), {"__module__": "gone"})
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "gone", gone)
+        path = saved(tmp_path / "m.pt", gone.Net())
+    with pytest.raises(ModelFormatError, match="it needs a module: No module named 'gone'") as caught:
+        open_model(path, ModelSettings(trust_pickle=True))
+    assert "--arch model.py:build" in caught.value.hint
 
 
 class Malicious:
