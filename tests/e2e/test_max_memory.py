@@ -89,11 +89,15 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     assert statistics_digest(found.statistics) == free[1]
 
 
-def test_a_generous_limit_changes_nothing_but_is_announced(folder, free):
-    status, stderr = calibrate(folder, "much", "--max-memory", "8 GB")
+WORDS = ("calibrate", "model.onnx", "--data", "x.npy", "--batch-size", "8", "--threads", "2", "--run")
 
-    assert status == 0
-    assert "note: below 8 GB of memory" in stderr and "in one pass" in stderr
+
+def test_a_generous_limit_changes_nothing_but_is_announced(folder, free, ptq, monkeypatch):
+    monkeypatch.chdir(folder)
+    outcome = ptq(*WORDS, "much", "--max-memory", "8 GB")
+
+    assert outcome.status == 0, outcome
+    assert "note: below 8 GB of memory" in outcome.err and "in one pass" in outcome.err
     found = load_calibration(folder / "much/calibration.safetensors")
     assert statistics_digest(found.statistics) == free[1]
 
@@ -108,9 +112,10 @@ def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
     assert not (folder / "bad").exists()
 
 
-def test_prefetch_does_not_change_the_bytes(folder, free):
+def test_prefetch_does_not_change_the_bytes(folder, free, ptq, monkeypatch):
+    monkeypatch.chdir(folder)
     for count in ("0", "3"):
-        status, stderr = calibrate(folder, f"prefetch{count}", "--prefetch", count, "--json")
-        assert status == 0, stderr
+        outcome = ptq(*WORDS, f"prefetch{count}", "--prefetch", count, "--json")
+        assert outcome.status == 0, outcome
         found = load_calibration(folder / f"prefetch{count}/calibration.safetensors")
         assert statistics_digest(found.statistics) == free[1]

@@ -73,12 +73,12 @@ def shards(cifar: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder_run(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder_run(samples: Path, calibrated_cifar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the folder of images; its model is ONNX, which is faster to open than PyTorch."""
     run = tmp_path_factory.mktemp("folder") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(samples / "cifar10_cnn")
-        ptq_cli.calibrate(model="model.pt", run=run, samples=SAMPLES)
+        ptq_cli.calibrate(model=calibrated_cifar / "model.float.onnx", run=run, samples=SAMPLES)
     return run
 
 
@@ -137,7 +137,7 @@ def test_evaluate_and_quantize_take_them(
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
-        assert ptq(f"evaluate --eval-data {evaluation} --eval-samples 32 --run {run}").status == 0
+    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 32 --run {run}").status == 0
     assert scores[0] == scores[1]
 
 

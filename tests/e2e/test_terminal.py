@@ -85,12 +85,12 @@ def test_a_hostile_file_name_breaks_no_line(
 
 
 @pytest.fixture(scope="module")
-def quantized(samples: Path) -> Path:
+def quantized(samples: Path, calibrated_cifar: Path) -> Path:
     """The image sample's folder with a run that was calibrated and exported on few samples."""
     folder = samples / "cifar10_cnn"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run(["quantize", "model.pt", "--samples", "16", "--run", "table"]) == 0
+        assert run(["quantize", f"{calibrated_cifar}/model.float.onnx", "--samples", "16", "--run", "table"]) == 0
     return folder
 
 
