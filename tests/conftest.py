@@ -1,5 +1,6 @@
 """One hypothesis profile for all: the same examples on every machine, however busy it is."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -25,3 +26,15 @@ def one_table_of_operators() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
         yield
+
+
+def pytest_configure() -> None:
+    """Let the garbage collector rest while modules are imported: nothing of them is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Start the garbage collector again, on what the tests make, and seldom: exporting makes many objects."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000, 20, 20)

@@ -90,7 +90,10 @@ def quantized(samples: Path, calibrated_cifar: Path) -> Path:
     folder = samples / "cifar10_cnn"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run(["quantize", f"{calibrated_cifar}/model.float.onnx", "--samples", "16", "--run", "table"]) == 0
+        assert (
+            run(["quantize", f"{calibrated_cifar}/model.float.onnx", "--samples", "16", "--run", "table"])
+            == 0
+        )
     return folder
 
 
