@@ -78,7 +78,9 @@ def _is_there(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
-        raise InputFileError(f"data '{path}' cannot be read: {error}", hint="check the path") from error
+        # An OSError's own text repeats the path.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputFileError(f"data '{path}' cannot be read: {reason}", hint="check the path") from error
 
 
 def _open_path(source: str, path: Path, image: ImageSettings, samples: int | None) -> Dataset:
