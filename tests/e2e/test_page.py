@@ -201,6 +201,22 @@ def test_a_damaged_file_is_left_out(folder: Path, ptq: Any, name: str) -> None:
     assert "top1" in page_of(folder / "ptq-run")
 
 
+def test_a_calibration_of_another_model_is_left_out(folder: Path, ptq: Any) -> None:
+    model = onnx.load(folder / "model.onnx")
+    array = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    model.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(np.ones_like(array), model.graph.initializer[0].name)
+    )
+    onnx.save(model, folder / "other.onnx")
+    assert ptq("calibrate other.onnx --data calib.npz --run other").status == 0
+    shutil.copy(folder / "other/calibration.safetensors", folder / "ptq-run")
+    outcome = ptq("report")
+    assert outcome.status == 0
+    says = "the run's calibration is for a different model than the report"
+    assert f"No histograms: {says}" in outcome.out
+    assert says.replace("'", "&#39;") in page_of(folder / "ptq-run")
+
+
 def test_a_page_needs_a_report(refuse: Any, folder: Path) -> None:
     (folder / "ptq-run/report.json").unlink()
     refuse("report", "PTQ-RUN-001", "'ptq-run/report.json' does not exist", hint="run ptq evaluate first")
