@@ -34,7 +34,6 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Start the garbage collector again, on what the tests make, and seldom: exporting makes many objects."""
+    """Start the garbage collector again, for what the tests make: some of them measure memory."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)
