@@ -116,8 +116,8 @@ def test_every_flag_of_a_setting_is_an_option() -> None:
     assert {f"--{name.replace('_', '-')}" for name in FLAG_KEYS} <= options
 
 
-@pytest.mark.parametrize("module", ["tables", "marked"])
-def test_examples_of_the_tools(module: str) -> None:
-    command = [sys.executable, "-m", "doctest", f"tools/{module}.py"]
+def test_examples_of_the_tools() -> None:
+    modules = ["tools/tables.py", "tools/marked.py", "benchmarks/zoo_metrics.py", "benchmarks/zoo.py"]
+    command = [sys.executable, "-m", "doctest", *modules]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

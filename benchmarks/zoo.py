@@ -1,0 +1,148 @@
+"""A folder of trained networks, quantized by ptq and by ONNX Runtime's ``quantize_static``.
+
+python -m benchmarks.zoo DIR                     print the table
+python -m benchmarks.zoo DIR --write             also write it to benchmarks/RESULTS.md
+python -m benchmarks.zoo DIR --only a,b --samples 16    these networks, with fewer samples
+
+DIR has a folder for each network:
+
+    NAME/model.onnx     the float network
+    NAME/calib.npz      samples for the calibration: an array for each input, samples first
+    NAME/eval.npz       other samples, to compare the networks on
+    NAME/labels.json    the truth for eval.npz, where a task needs it:
+                        {"label": [class, …]}, {"text": […], "characters": ["blank", …]} or
+                        {"boxes": [[[left, top, right, bottom], …], …]} of lines in a map
+
+Both ways have their defaults: ``ptq quantize``, and ``quantize_static`` after its preprocessing, with Q/DQ
+per channel. If one fails, the table has the reason. Each network is measured in a process of its own, so that
+its memory is free for the next.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from tools.marked import write_part
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+SAMPLES, SECONDS = 64, 12.0
+LONGEST_NETWORK = 600
+"""Seconds after which a network is given up."""
+COLUMNS = ("network", "quantized by", "task", "SQNR", "file", "speed", "integer work")
+
+
+def main() -> None:
+    """Parse the arguments, measure, and print or write the result."""
+    parser = argparse.ArgumentParser(description="Quantize a folder of networks, beside quantize_static.")
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser.add_argument(
+        "--samples", type=int, default=SAMPLES, help="to calibrate and to evaluate with, at most"
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure the speed of each network")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    arguments = parser.parse_args()
+    folders = find_networks(arguments.folder, arguments.only.split(",") if arguments.only else None)
+    lines = list(_report(folders, arguments.samples, arguments.seconds))
+    if arguments.write:
+        write_part(RESULTS, "zoo", "\n".join(lines))
+
+
+def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
+    """Return the folders of networks, or of those that were asked for.
+
+    Raises:
+        SystemExit: there are none, or one that was asked for is missing.
+    """
+    found = {path.parent.name: path.parent.resolve() for path in sorted(folder.glob("*/model.onnx"))}
+    if missing := [name for name in only or () if name not in found]:
+        sys.exit(f"'{folder}' has no network {', '.join(missing)}; it has {', '.join(found) or 'none'}")
+    if not found:
+        sys.exit(f"'{folder}' has no folder with a model.onnx")
+    return [found[name] for name in only or found]
+
+
+def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[str]:
+    lines = (
+        f"`python -m benchmarks.zoo DIR --write`, {platform.machine()}, one thread, onnxruntime "
+        f"{onnxruntime.__version__}; at most {samples} samples to calibrate with and as many others to "
+        "evaluate on, one at a time. *SQNR* is that of the worst output; *file* is the share of the float "
+        "file's size; *speed* is the float network's processor time over the quantized one's, from runs "
+        "in which all take turns; *integer work* is the share of the multiply-accumulates in integers.",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{'---|' * len(COLUMNS)}",
+    )
+    for line in lines:
+        print(line, flush=True)
+        yield line
+    for folder in folders:
+        begin = time.perf_counter()
+        for line in rows(folder.name, _measure(folder, samples, seconds)):
+            print(line, flush=True)
+            yield line
+        print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+
+
+def _measure(folder: Path, samples: int, seconds: float) -> Mapping[str, Any] | str:
+    """Return what a process says about a network, or why it says nothing."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "benchmarks.zoo_network", str(folder), scratch]
+        limits = ["--samples", str(samples), "--seconds", str(seconds)]
+        try:
+            done = subprocess.run(
+                [*command, *limits], capture_output=True, text=True, check=False, timeout=LONGEST_NETWORK
+            )
+        except subprocess.TimeoutExpired:
+            return f"took more than {LONGEST_NETWORK} s"
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
+    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
+    """Yield the lines of the table for a network: the float one, ours, theirs.
+
+    Example:
+        >>> print(*rows("a", "took more than 600 s"))
+        | a |  | took more than 600 s |  |  |  |  |
+    """
+    if isinstance(found, str):
+        yield _line(network, "", found)
+        return
+    yield _line(network, f"float, {found['samples']} samples", found["task"])
+    for name, key in (("ptq", "ours"), ("quantize_static", "theirs")):
+        result = found[key]
+        if isinstance(result, str):
+            yield _line("", name, result)
+            continue
+        share, note = result["integer_share"], result["note"]
+        yield _line(
+            "",
+            f"{name} ({note})" if note else name,
+            result["task"],
+            f"{result['sqnr_db']:.1f} dB",
+            f"{result['size']:.1%}",
+            f"{result['speed']:.2f}",
+            "" if share is None else f"{share:.1%}",
+        )
+
+
+def _line(*cells: str) -> str:
+    padded = [*cells, *[""] * (len(COLUMNS) - len(cells))]
+    return f"| {' | '.join(cell.replace('|', '/') for cell in padded)} |"
+
+
+if __name__ == "__main__":
+    main()
