@@ -71,6 +71,7 @@ def analyze(
     preset: str | None = None,
     layers: Sequence[str] = (),
     sensitivity: bool = True,
+    skip_layers: Sequence[str] = (),
     rank_by: Order = "sqnr",
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
@@ -84,17 +85,18 @@ def analyze(
         preset: a preset, which the recipe file overrides.
         layers: patterns of the layers whose sensitivity to measure; none for all.
         sensitivity: False for the tensors only, which takes two forward passes.
+        skip_layers: patterns of the layers whose sensitivity not to measure.
         rank_by: ``"sqnr"`` of the output, or ``"metric"``.
         progress: is called after each piece of a batch.
-        settings: ``eval_data`` (or ``data``), ``eval_samples`` (or ``samples``; 256 without one), ``metric``
-            and others.
+        settings: ``eval_data`` (or ``data``; without it, the data of the run's last evaluation),
+            ``eval_samples`` (or ``samples``; 256 without one), ``metric`` and others.
 
     Raises:
-        PtqError: nothing was exported, data or metric do not fit, or a tensor holds NaN.
+        PtqError: nothing was exported, data or metric do not fit, or the float model's output holds NaN.
     """
     request = evaluation_request(settings, recipe, preset)
     path = as_path(quantized_model)
-    question = Question(layers, sensitivity, rank_by)
+    question = Question(layers, sensitivity, rank_by, skip_layers)
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress)
 
 

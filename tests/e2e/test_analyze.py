@@ -20,6 +20,7 @@ def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPat
     outcome = ptq("analyze --eval-data eval.npz")
     assert outcome.status == 0, outcome
     assert "analyzed 4 activations, 4 constants and 4 layers on 20 samples," in outcome.out
+    assert "\ndata: eval.npz\n" in outcome.out
     header = next(line for line in outcome.out.splitlines() if "own/accum." in line)
     names = ("#", "layer", "output", "cause", "own/accum.", "as", "op", "left float", "top1 drop")
     assert header.split() == " ".join(names).split()
@@ -46,6 +47,12 @@ def test_tensors_worst_first(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyP
     ratios = [float(row[1]) for row in rows]
     assert ratios == sorted(ratios)
     assert "3 of 8 tensors; --top 8 shows all" in outcome.out
+
+
+def test_the_data_of_the_last_evaluation_are_named(folder: Path, ptq: Ptq) -> None:
+    (folder / "ptq-run" / "recipe.toml").write_text("")
+    outcome = ptq("analyze --no-sensitivity")
+    assert "\ndata: eval.npz, as in the last ptq evaluate\n" in outcome.out
 
 
 def test_json_alone(folder: Path, ptq: Ptq) -> None:
@@ -91,6 +98,7 @@ def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: st
     arrays["x"][1, 0, 0, 0] = np.nan
     np.savez("nan.npz", **arrays)
     (folder / "ptq-run" / "recipe.toml").write_text("")
+    (folder / "ptq-run" / "report.toml").unlink()
     refuse(words, code, says)
 
 

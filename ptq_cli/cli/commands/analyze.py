@@ -20,7 +20,8 @@ from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, sett
 Examples:
   ptq analyze
   ptq analyze --layers 'stages.3.*' --samples 1000 --metric top1
-  ptq analyze --no-sensitivity --top 20
+  ptq analyze --skip-layers '*/attention/*' --top 20
+  ptq analyze --no-sensitivity
 """,
 )
 @click.argument("quantized_model", required=False, type=PATH)
@@ -30,7 +31,7 @@ Examples:
     "--data",
     shell_complete=completion.complete_files,
     metavar="PATH",
-    help="Evaluation data, with labels if the metric needs them.",
+    help="Evaluation data, with labels if the metric needs them.  [default: data of the last ptq evaluate]",
 )
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: 256]")
 @option(
@@ -46,6 +47,13 @@ Examples:
     multiple=True,
     metavar="PATTERN",
     help="Measure the sensitivity of the matching layers only. Can be repeated.",
+)
+@option(
+    OWN,
+    "--skip-layers",
+    multiple=True,
+    metavar="PATTERN",
+    help="Do not measure the sensitivity of the matching layers. Can be repeated.",
 )
 @option(
     OWN,
@@ -78,6 +86,7 @@ def command(
     recipe: Path | None,
     preset: str | None,
     layers: tuple[str, ...],
+    skip_layers: tuple[str, ...],
     no_sensitivity: bool,
     rank_by: str,
     tensors: bool,
@@ -91,6 +100,8 @@ def command(
     its SQNR compared with the float model: from its own rounding alone, and when the whole model is
     quantized. For each layer, it shows what the output loses when only that layer is quantized, and when
     only that layer stays in float. Suggestions of what to try follow below.
+
+    Without --eval-data, the data of the run's last ptq evaluate are used, or else those of the recipe.
     """
     import json
 
@@ -106,12 +117,12 @@ def command(
 
     if options["metric"] is not None:
         options["metric"] = (options["metric"],)
-    question = Question(layers, not no_sensitivity, "metric" if rank_by == "metric" else "sqnr")
+    question = Question(layers, not no_sensitivity, "metric" if rank_by == "metric" else "sqnr", skip_layers)
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
         result = run_analyze(request, RunDirectory(run), quantized_model, question, progress)
     if as_json:
         print_json(json.loads(analysis_to_json(result.analysis)))
     else:
-        print_analysis(result.analysis, run, top, tensors=tensors)
+        print_analysis(result.analysis, run, top, tensors=tensors, is_last=result.is_last_evaluation)
         say(" and ".join([f"wrote {shown_path(result.run.analysis)}", *result.also]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.cli.shown.output import UNKNOWN, print_table, say
+from ptq_cli.cli.shown.printable import as_typed
 from ptq_cli.cli.shown.result_lines import counted
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
@@ -22,7 +23,7 @@ MOST_EXCLUDED = 3
 """Most layers, starting with the costliest, that one command proposes to leave in float."""
 
 
-def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) -> None:
+def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool, is_last: bool = False) -> None:
     """Print an analysis.
 
     Args:
@@ -30,8 +31,9 @@ def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) ->
         run: the run directory, for the commands to try.
         top: number of rows.
         tensors: show tensors instead of layers.
+        is_last: whether the samples are those of the run's last evaluation, because no others were given.
     """
-    _print_summary(analysis)
+    _print_summary(analysis, is_last=is_last)
     if tensors or analysis.metric is None:
         rows = worst_tensors(analysis)[:top]
         _print_tensors(rows, len(analysis.tensors))
@@ -45,10 +47,14 @@ def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool) ->
 
 def worst_tensors(analysis: Analysis) -> tuple[TensorAnalysis, ...]:
     """Return the tensors, those whose own quantization costs most first."""
-    return tuple(sorted(analysis.tensors, key=lambda item: item.sqnr_isolated_db))
+    return tuple(sorted(analysis.tensors, key=_worst_first))
 
 
-def _print_summary(analysis: Analysis) -> None:
+def _worst_first(tensor: TensorAnalysis) -> tuple[bool, float]:
+    return (tensor.cause != "not finite", tensor.sqnr_isolated_db)
+
+
+def _print_summary(analysis: Analysis, *, is_last: bool) -> None:
     kinds = [item.kind for item in analysis.tensors]
     activations = counted(kinds.count("activation"), "activation")
     constants = counted(len(kinds) - kinds.count("activation"), "constant")
@@ -56,6 +62,8 @@ def _print_summary(analysis: Analysis) -> None:
     samples = counted(analysis.samples.count, "sample")
     say(f"analyzed {activations}, {constants} and {layers} on {samples},")
     say(f"at the cost of {analysis.cost.forward_passes:.1f} forward passes")
+    source = as_typed(analysis.samples.source, Path.cwd())
+    say(f"data: {source}{', as in the last ptq evaluate' if is_last else ''}")
     metric = analysis.metric
     if metric is None:
         return
@@ -64,7 +72,10 @@ def _print_summary(analysis: Analysis) -> None:
         say(f"{metric.name}: float {values[0]}, quantized {values[1]}")
     elif metric.name != SQNR:
         say(f"{metric.name}: {_value(metric, metric.quantized_value)}")
-    say(f"SQNR of the output: {decibels(metric.sqnr_db)} dB")
+    if math.isnan(metric.sqnr_db):
+        say("SQNR of the output: none, because the quantized model's output holds NaN or Inf")
+    else:
+        say(f"SQNR of the output: {decibels(metric.sqnr_db)} dB")
 
 
 def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSummary) -> None:
@@ -179,13 +190,19 @@ def decibels(value: float | None) -> str:
     Example:
         >>> decibels(31.517), decibels(math.inf), decibels(None) == UNKNOWN
         ('31.5', 'inf', True)
+        >>> decibels(math.nan)
+        'NaN'
     """
     if value is None:
         return UNKNOWN
+    if math.isnan(value):
+        return "NaN"
     return f"{value:.1f}" if math.isfinite(value) else str(value)
 
 
 def _value(metric: MetricSummary, value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
     if metric.unit == "share":
         return f"{100 * value:.2f} %"
     return f"{value:.4g}"

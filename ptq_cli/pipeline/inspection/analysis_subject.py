@@ -10,7 +10,7 @@ from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
-from ptq_cli.core.errors import MetricError, UnknownNameError, did_you_mean
+from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError, did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.pipeline.calibration.measure import checked
@@ -55,11 +55,13 @@ class Question:
         layers: patterns of the layers whose sensitivity is wanted; empty for all.
         sensitivity: whether any is wanted; without, tensors alone are measured.
         order: what layers are ranked by.
+        skipped: patterns of the layers whose sensitivity is not wanted.
     """
 
     layers: Sequence[str] = ()
     sensitivity: bool = True
     order: Order = "sqnr"
+    skipped: Sequence[str] = ()
 
 
 def make_subject(
@@ -76,6 +78,7 @@ def make_subject(
     Raises:
         InvalidOnnxError: the quantized model has not the operators of the float one.
         UnknownNameError: no layer is called so.
+        UsageError: all layers are skipped.
         RuntimeFailedError: ONNX Runtime cannot load a stage.
         MetricError: the output that variants are judged by is a constant.
     """
@@ -154,15 +157,24 @@ def _chosen(staged: StagedModel, question: Question) -> list[str]:
     if not question.sensitivity:
         return []
     known = list(staged.layers)
-    for pattern in question.layers:
+    for pattern in (*question.layers, *question.skipped):
         if not any(matches(pattern, [name]) for name in known):
             raise UnknownNameError(
                 f"there is no quantized layer '{pattern}'{nearest_match(pattern, known)}",
                 hint="ptq inspect lists the layers; *, ? and […] match as in a shell",
             )
-    if not question.layers:
-        return known
-    return [name for name in known if any(matches(pattern, [name]) for pattern in question.layers)]
+    found = [name for name in known if _is_wanted(name, question)]
+    if known and not found:
+        raise UsageError(
+            "--layers and --skip-layers leave no layer to measure",
+            hint="--no-sensitivity measures tensors only",
+        )
+    return found
+
+
+def _is_wanted(name: str, question: Question) -> bool:
+    asked = not question.layers or any(matches(pattern, [name]) for pattern in question.layers)
+    return asked and not any(matches(pattern, [name]) for pattern in question.skipped)
 
 
 def channel_axes(graph: ir.Graph) -> dict[str, int]:

@@ -15,6 +15,7 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
 from ptq_cli.pipeline.evaluation.run_page import page_with
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
@@ -38,6 +39,7 @@ from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import EvaluationSettings
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,
@@ -65,11 +67,14 @@ class AnalysisResult:
         analysis: all of it.
         run: where ``analysis.json`` is.
         also: other files that were written there: ``report.html``, where there is a report of this model.
+        is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
+            were given.
     """
 
     analysis: Analysis
     run: RunDirectory
     also: tuple[str, ...] = ()
+    is_last_evaluation: bool = False
 
 
 def run_analyze(
@@ -82,7 +87,8 @@ def run_analyze(
     """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
 
     Args:
-        request: evaluation data and metric. Where no number of samples is given, the first 256 are used.
+        request: evaluation data and metric. Without data, those of the run's last evaluation are used, or
+            else those of the recipe; without a number of samples, the first 256.
         run: the run directory.
         quantized_model: the model to look at, or None for the one in the run directory.
         question: what is wanted; None for all.
@@ -93,8 +99,7 @@ def run_analyze(
         StaleCalibrationError: the models or settings do not belong together.
         LabelError: the metric needs labels and the data have none.
         UnknownNameError: no layer or metric has that name.
-        NonFiniteActivationError: a tensor holds NaN or Inf.
-        MetricError: an output holds NaN or Inf, or does not fit the metric.
+        MetricError: an output of the float model holds NaN or Inf, or one does not fit the metric.
     """
     question = question or Question()
     opened = _open(request, run, quantized_model)
@@ -103,7 +108,7 @@ def run_analyze(
         plan_of(opened.pair.float_model, opened.resolved.target), opened.origin, opened.pair.quantized_name
     )
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
-    settings, machine = opened.resolved.recipe.evaluation, opened.resolved.machine
+    settings, machine = opened.settings, opened.resolved.machine
     measured = measure(
         subject,
         pieces_of(opened.dataset, opened.inputs, settings.batch_size, subject.staged),
@@ -114,7 +119,7 @@ def run_analyze(
     analysis = _assembled(opened, run, question, subject, measured, layers)
     page = page_with(analysis, run)
     write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
-    return AnalysisResult(analysis, run, tuple(path.name for path in page))
+    return AnalysisResult(analysis, run, tuple(path.name for path in page), opened.is_last_evaluation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +127,8 @@ class _Opened:
     """What is looked at, found to belong together."""
 
     resolved: Resolved
+    settings: EvaluationSettings
+    is_last_evaluation: bool
     calibration: Calibration
     pair: Pair
     origin: Mapping[str, str]
@@ -142,13 +149,14 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     resolved = as_exported(resolved, origin, path)
     twins = TwinGraphs(graph, pair.quantized_model.load())
     inputs = input_specs(twins.float_model)
-    settings = recipe.evaluation
-    if settings.samples is None:
-        settings = replace(settings, samples=DEFAULT_SAMPLES)
+    last = last_evaluation(request, run, quantized_model)
+    settings = _with_data_of(last, recipe.evaluation, request)
     dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
-    yardstick = yardstick_of(recipe.evaluation, recipe.metric, dataset, twins.float_model)
+    yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
     return _Opened(
         resolved=resolved,
+        settings=settings,
+        is_last_evaluation=last is not None,
         calibration=calibration,
         pair=pair,
         origin=origin,
@@ -157,6 +165,16 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
         dataset=dataset,
         yardstick=yardstick,
     )
+
+
+def _with_data_of(
+    last: EvaluationSettings | None, settings: EvaluationSettings, request: Request
+) -> EvaluationSettings:
+    """Return the settings with the data of the last evaluation, where those are used, and few samples."""
+    if last is not None:
+        samples = settings.samples if "eval_samples" in request.settings else last.samples
+        settings = replace(settings, data=last.data, samples=samples)
+    return settings if settings.samples is not None else replace(settings, samples=DEFAULT_SAMPLES)
 
 
 def _assembled(
@@ -181,7 +199,7 @@ def _assembled(
         versions=library_versions(),
         models=_models(recipe.model.path, run, opened.pair),
         target=recipe.quantization.target,
-        samples=Samples(source, measured.evaluation.samples, dataset.digest()),
+        samples=Samples(source, measured.samples, dataset.digest()),
         metric=metric,
         order=question.order,
         cost=_cost(subject, work),
@@ -224,14 +242,14 @@ def _as_run(
 
 
 def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
-    found = next(item for item in measured.evaluation.measurements if item.name == yardstick.name)
+    metric, has_labels = measured.output.metric, yardstick.judged is not None
     return MetricSummary(
-        name=found.name,
-        unit=found.unit,
-        needs_labels=found.needs_labels,
-        higher_is_better=found.higher_is_better,
-        float_value=found.float_value,
-        quantized_value=found.quantized_value,
+        name=yardstick.name,
+        unit=metric.unit,
+        needs_labels=has_labels,
+        higher_is_better=metric.higher_is_better,
+        float_value=measured.float_output.value if has_labels else None,
+        quantized_value=measured.output.value,
         sqnr_db=measured.output.sqnr_db,
     )
 

@@ -113,7 +113,10 @@ class StagedModel:
         """Return a tensor's integers."""
         if held.integers is not None:
             return held.integers
-        return np.asarray(quantize(held.floats, self._pairs[tensor].parameters))  # type: ignore[arg-type]
+        floats = np.asarray(held.floats)
+        # ONNX Runtime makes the least integer of NaN, as it does of -inf.
+        floats = np.where(np.isnan(floats), -np.inf, floats)
+        return np.asarray(quantize(floats, self._pairs[tensor].parameters))
 
     def _fed(self, name: str, array: Array, *, quantized: bool) -> Held:
         # Once here, and not again in each model that has another layer changed.

@@ -1,4 +1,4 @@
-"""The analysis: where the quantized model loses accuracy, and what to try. Format version 1.
+"""The analysis: where the quantized model loses accuracy, and what to try. Format version 2.
 
 The dataclasses are the format: ``docs/analysis.schema.json`` is generated from them. A change that adds or
 changes a key must raise ``FORMAT_VERSION``.
@@ -17,7 +17,9 @@ from ptq_cli.report.document.report_document import ModelEntry
 from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.analysis"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 1 had the same keys, and did not know the cause ``"not finite"``."""
 HINT = "run ptq analyze again"
 
 Order = Literal["sqnr", "metric"]
@@ -64,8 +66,8 @@ class MetricSummary:
         needs_labels: whether it compares one model with labels, or two models with each other.
         higher_is_better: false for errors.
         float_value: value of the float model; null for a metric that compares two models.
-        quantized_value: value of the quantized model.
-        sqnr_db: SQNR of the quantized model's output that the metric reads. Decibels.
+        quantized_value: value of the quantized model; NaN if its output holds NaN or Inf.
+        sqnr_db: SQNR of the quantized model's output that the metric reads; NaN likewise. Decibels.
     """
 
     name: str
@@ -197,10 +199,10 @@ def parse_analysis(content: bytes) -> Analysis:
         AnalysisError: it is damaged, not an analysis, has a different format version, or an invalid value.
 
     Example:
-        >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 2}')
+        >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 3}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 2, this ptq reads 1
+        ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 3, this ptq reads 1 and 2
         hint: run ptq analyze again
     """
     try:
@@ -213,9 +215,10 @@ def parse_analysis(content: bytes) -> Analysis:
             hint="pass the analysis.json of a run",
         )
     version = value.get("format_version")
-    if isinstance(version, bool) or version != FORMAT_VERSION:
+    if isinstance(version, bool) or version not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
         raise AnalysisError(
-            f"it has format version {str(version)[:40]}, this ptq reads {FORMAT_VERSION}", hint=HINT
+            f"it has format version {str(version)[:40]}, this ptq reads {readable}", hint=HINT
         )
     body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
     try:

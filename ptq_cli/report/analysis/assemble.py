@@ -1,5 +1,6 @@
 """Turns measurements into the analysis: a row per tensor and per layer, with causes and ranks."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,11 +17,13 @@ from ptq_cli.report.analysis.causes import (
     Use,
     activation_finding,
     layer_finding,
+    layer_not_finite,
+    tensor_not_finite,
     weight_finding,
 )
 from ptq_cli.report.analysis.constant_costs import ConstantUse, overflowing, use_of
 from ptq_cli.report.analysis.judge import drop
-from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured
+from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, Variants
 from ptq_cli.report.analysis.sums import channel_imbalance, range_used
 from ptq_cli.report.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
@@ -57,7 +60,12 @@ def activation_rows(
             readers=readers,
             better=method,
         )
-        found = activation_finding(use, histograms=histograms)
+        bad = measured.not_finite.get(name)
+        found = (
+            activation_finding(use, histograms=histograms)
+            if bad is None
+            else tensor_not_finite(bad.model, bad.sample)
+        )
         yield TensorAnalysis(
             name=name,
             kind="activation",
@@ -191,7 +199,7 @@ def layer_rows(
     for layer in layers:
         output, sensitivity = made.get(layer.name, ""), sensitivities.get(layer.name)
         not_fused = "" if layer.integer or layer.name not in subject.staged.layers else layer.reason
-        found = layer_finding(
+        found = _not_finite(layer.name, measured.judged.get(layer.name), measured) or layer_finding(
             layer.name,
             _findings_around(layer, output, tensors),
             not_fused=not_fused,
@@ -215,6 +223,19 @@ def layer_rows(
             )
         )
     return tuple(rows)
+
+
+def _not_finite(name: str, variants: Variants | None, measured: Measured) -> Finding | None:
+    """Return the finding for a layer whose form decides whether the output is finite; None otherwise."""
+    if variants is None:
+        return None
+    found = layer_not_finite(
+        name,
+        only_quantized=variants.only_quantized.not_finite,
+        left_float=variants.left_float.not_finite,
+        whole=measured.output.not_finite,
+    )
+    return found if found.cause else None
 
 
 def _findings_around(
@@ -250,6 +271,8 @@ def _ranked(measured: Measured, metric: MetricSummary, order: Order) -> dict[str
 
     def worst_first(name: str) -> tuple[float, float]:
         item = found[name]
+        if math.isnan(item.sqnr_only_quantized_db):  # Nothing is worse than an output that is not finite.
+            return (-math.inf, -math.inf)
         worse = item.metric_only_quantized if metric.higher_is_better else -item.metric_only_quantized
         return (worse if order == "metric" else 0.0, item.sqnr_only_quantized_db)
 

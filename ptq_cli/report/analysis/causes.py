@@ -1,5 +1,6 @@
 """Why a tensor or a layer loses more than others, from its numbers, and which options to try."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,6 +131,49 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     return _common(use)
 
 
+def tensor_not_finite(model: str, sample: str) -> Finding:
+    """Return what is found of a tensor that holds NaN or Inf.
+
+    Args:
+        model: which of the two models holds it.
+        sample: the first sample for which it does.
+
+    Example:
+        >>> tensor_not_finite("quantized model", "sample 3 (x.npz[3])").finding
+        'it holds NaN or Inf in the quantized model, first at sample 3 (x.npz[3])'
+    """
+    return Finding("not finite", f"it holds NaN or Inf in the {model}, first at {sample}")
+
+
+def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: str) -> Finding:
+    """Return what is found of a layer whose quantization makes the output NaN or Inf, or whose floats do.
+
+    Args:
+        name: the layer's name.
+        only_quantized: the first sample for which the output is not finite with only this layer quantized;
+            empty if there is none.
+        left_float: the same with only this layer left in float.
+        whole: the same with all layers quantized.
+
+    Example:
+        >>> layer_not_finite("log", only_quantized="sample 0 (a.png)", left_float="", whole="").remedy
+        '--exclude log'
+        >>> layer_not_finite("fc", only_quantized="", left_float="", whole="")
+        Finding(cause='', finding='', remedy='')
+    """
+    if only_quantized:
+        text = f"with only this layer quantized, the output holds NaN or Inf, first at {only_quantized}"
+        return Finding("not finite", text, exclude([name]))
+    if whole and not left_float:
+        return Finding(
+            "not finite", "with this layer in float, the output holds no NaN and no Inf", exclude([name])
+        )
+    if left_float and not whole:
+        text = f"with only this layer in float, the output holds NaN or Inf, first at {left_float}"
+        return Finding("not finite", text)
+    return Finding()
+
+
 def layer_finding(
     name: str, tensors: Sequence[tuple[float, str, Finding]], *, not_fused: str, gain_db: float | None
 ) -> Finding:
@@ -150,7 +194,8 @@ def layer_finding(
         return Finding(
             "not fused", f"its weight is quantized, but it computes in floats: {not_fused}", exclude([name])
         )
-    for _, tensor, found in sorted(tensors, key=lambda item: item[0]):
+    # A tensor that is not finite has no ratio; what it reads or another layer may be the reason.
+    for _, tensor, found in sorted(tensors, key=lambda item: (math.isnan(item[0]), item[0])):
         if found.cause:
             return Finding(found.cause, f"'{tensor}': {found.finding}", found.remedy)
     if gain_db is not None and gain_db >= GAIN_DB:

@@ -3,15 +3,14 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums
 from ptq_cli.report.evaluation.evaluator import Judged
 from ptq_cli.report.evaluation.label_checks import fitting_targets
-from ptq_cli.report.evaluation.model_outputs import Place
+from ptq_cli.report.evaluation.model_outputs import Place, first_nonfinite, require_same_shapes
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
+from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 
 SQNR = "sqnr_db"
 
@@ -38,6 +37,12 @@ class Yardstick:
 class Judge:
     """Judges a variant of a model beside the float model.
 
+    Attributes:
+        not_finite: the first sample for which the variant's output holds NaN or Inf; empty if none does.
+
+    Edge case:
+        NaN or Inf in the variant's output make its metric and its SQNR NaN.
+
     Example:
         >>> from ptq_cli.calibdata.dataset.batch import Batch
         >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
@@ -46,37 +51,36 @@ class Judge:
         >>> judge = Judge(Yardstick(name="top1", output=0, output_name="scores", judged=top1))
         >>> scores = np.float32([[2.0, 1.0], [0.0, 1.0]])
         >>> place = Place(Batch({}, np.array([0, 0]), ("a", "b")), 0)
-        >>> judge.update(scores, scores / 2, place, "the model with one layer changed")
+        >>> judge.update(scores, scores / 2, place)
         >>> judge.value, round(judge.sqnr_db, 2)
         (0.5, 6.02)
     """
 
     def __init__(self, yardstick: Yardstick) -> None:
         """Begin with no sample."""
+        self.not_finite = ""
         self._yardstick = yardstick
         self._noise = NoiseSums()
         judged, pair = yardstick.judged, yardstick.pair
         self._label_metric: LabelMetric | None = judged.make() if judged is not None else None
         self._pair_metric: PairMetric | None = pair() if pair is not None else None
 
-    def update(self, wanted: Array, found: Array, place: Place, what: str) -> None:
+    def update(self, wanted: Array, found: Array, place: Place) -> None:
         """Add some samples.
 
         Args:
             wanted: the float model's output, found finite before.
             found: the variant's.
             place: the samples, with their labels.
-            what: the variant, for the message.
 
         Raises:
-            MetricError: the variant's output holds NaN or Inf, or does not fit the metric.
+            MetricError: the variant's output has another shape, or does not fit the metric.
             LabelError: labels do not fit.
         """
-        if not np.isfinite(found).all():
-            raise MetricError(
-                f"the output of {what} holds NaN or Inf at {place.whole()}",
-                hint="check the layer's arithmetic, or leave the layer out with --layers",
-            )
+        require_same_shapes([wanted], [found], [self._yardstick.output_name], "quantized model", place)
+        self.not_finite = self.not_finite or first_nonfinite(found, place)
+        if self.not_finite:
+            return
         samples = place.batch.size
         self._noise.update(wanted, found, samples)
         if self._label_metric is not None:
@@ -90,13 +94,18 @@ class Judge:
     @property
     def sqnr_db(self) -> float:
         """SQNR of the output so far, in decibels."""
-        return self._noise.sqnr_db
+        return math.nan if self.not_finite else self._noise.sqnr_db
 
     @property
     def value(self) -> float:
         """The metric so far."""
         metric = self._label_metric or self._pair_metric
-        return self.sqnr_db if metric is None else metric.compute()
+        return self.sqnr_db if metric is None or self.not_finite else metric.compute()
+
+    @property
+    def metric(self) -> LabelMetric | PairMetric | type[PairMetric]:
+        """What tells the unit of ``value``, and whether a higher one is better."""
+        return self._label_metric or self._pair_metric or PAIR_METRICS[SQNR]
 
     def _require_fit(self, metric: PairMetric, output: Array, samples: int) -> None:
         if not metric.accepts(output, samples):

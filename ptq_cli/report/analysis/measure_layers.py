@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.arithmetic import dequantize
-from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.stages.staged_model import Held, StagedModel, Tensors
 from ptq_cli.report.analysis.judge import Judge, Yardstick
 from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums
-from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator
-from ptq_cli.report.evaluation.model_outputs import Place
+from ptq_cli.report.evaluation.evaluator import Evaluator
+from ptq_cli.report.evaluation.model_outputs import Place, first_nonfinite
 from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
 
 STAGE = "analyze"
@@ -33,24 +30,36 @@ class Variants:
     left_float: Judge
 
 
+@dataclass(frozen=True)
+class NotFinite:
+    """Where a tensor holds NaN or Inf first: the model, and the sample."""
+
+    model: str
+    sample: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the samples showed.
 
     Attributes:
-        evaluation: of the two whole models.
-        output: the quantized model, judged as its variants are.
+        samples: how many both models saw.
+        float_output: the float model, judged as the variants of the quantized one are.
+        output: the quantized model, judged likewise.
         quantizations: of each activation pair, by tensor: its quantization alone.
         noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
+        not_finite: where such a tensor holds NaN or Inf first, in the float or in the quantized model.
         shapes: of those tensors; None if a size changed, or is the samples'.
         judged: by layer.
         sizes: shape of each input, for one sample.
     """
 
-    evaluation: Evaluation
+    samples: int
+    float_output: Judge
     output: Judge
     quantizations: Mapping[str, QuantizationSums]
     noises: Mapping[str, NoiseSums]
+    not_finite: Mapping[str, NotFinite]
     shapes: Mapping[str, tuple[int | None, ...]]
     judged: Mapping[str, Variants]
     sizes: Mapping[str, tuple[int, ...]]
@@ -97,24 +106,25 @@ def measure(
         progress: is called after each piece.
 
     Edge case:
-        The size of the pieces changes no value, as long as the models' outputs do not depend on it.
+        The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of a
+        tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
 
     Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf.
-        LabelError, MetricError: as ``run_evaluator`` does, and where an output holds NaN or Inf.
+        LabelError, MetricError: as ``run_evaluator`` does, and where an output of the float model holds NaN
+            or Inf.
         EmptyDataError: there is no sample.
     """
     with ThreadPoolExecutor(threads, STAGE) as pool:
-        judged = subject.yardstick.judged
-        evaluator = Evaluator(subject.outputs, (judged,) if judged is not None else ())
+        # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.
+        evaluator = Evaluator(subject.outputs, (), ())
         run = _Run(subject=subject, pool=pool, evaluator=evaluator)
         try:
-            both = Runs(run.float_outputs, (run.quantized_outputs,))
-            run_evaluator(evaluator, both, run.over(pieces, total, progress))
+            run_evaluator(evaluator, Runs(run.float_outputs, ()), run.over(pieces, total, progress))
         finally:
             # Whoever interrupts waits for no variant that has not begun.
             pool.shutdown(wait=False, cancel_futures=True)
-    return run.measured(evaluator.evaluations()[0])
+    evaluator.evaluations()  # or it says of which sample the float model's output holds NaN
+    return run.measured(evaluator.samples)
 
 
 @dataclass(kw_only=True)
@@ -129,7 +139,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         subject = self.subject
-        self.output = Judge(subject.yardstick)
+        self.float_output, self.output = Judge(subject.yardstick), Judge(subject.yardstick)
+        self.not_finite: dict[str, NotFinite] = {}
         self.quantizations = {
             name: QuantizationSums(pair.parameters, subject.channel_axes.get(name))
             for name, pair in subject.pairs.items()
@@ -149,11 +160,6 @@ class _Run:
         self.floats, self.quantized = (future.result() for future in both)
         return self._outputs(self.floats)
 
-    def quantized_outputs(self, inputs: dict[str, Array]) -> list[Array]:
-        """Return the outputs of the quantized model, which ran already."""
-        del inputs
-        return self._outputs(self.quantized)
-
     def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
         """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
         done = 0
@@ -167,13 +173,15 @@ class _Run:
             done += piece.size
             progress(Progress(STAGE, done, total))
 
-    def measured(self, evaluation: Evaluation) -> Measured:
+    def measured(self, samples: int) -> Measured:
         """Return what was found."""
         return Measured(
-            evaluation=evaluation,
+            samples=samples,
+            float_output=self.float_output,
             output=self.output,
             quantizations=self.quantizations,
             noises=self.noises,
+            not_finite=self.not_finite,
             shapes=self.shapes,
             judged=self.judged,
             sizes=self.sizes,
@@ -189,7 +197,8 @@ class _Run:
     def _analyze(self, piece: Batch, first: int) -> None:
         place, index = Place(piece, first), self.subject.yardstick.output
         wanted = self._outputs(self.floats)[index]
-        self.output.update(wanted, self._outputs(self.quantized)[index], place, "the quantized model")
+        self.float_output.update(wanted, wanted, place)
+        self.output.update(wanted, self._outputs(self.quantized)[index], place)
         self.sizes = self.sizes or {name: (1, *array.shape[1:]) for name, array in piece.inputs.items()}
         tensors = [self._tensor(name, place) for name in self.noises]
         work: list[Callable[[], None]] = []
@@ -205,11 +214,10 @@ class _Run:
         judge, base = (
             (judged.only_quantized, self.floats) if quantized else (judged.left_float, self.quantized)
         )
-        what = f"the model with only '{layer}' {'quantized' if quantized else 'left float'}"
 
         def run() -> None:
             found = self.subject.staged.changed(layer, base, quantized=quantized)
-            judge.update(wanted, found, place, what)
+            judge.update(wanted, found, place)
 
         return run
 
@@ -218,14 +226,17 @@ class _Run:
         values = self.subject.staged.floats(name, held)
         samples = place.batch.size
         self._remember(name, values, samples)
-        quantization = self.quantizations.get(name)
-        if quantization is not None:
-            _require_finite(name, values, place)
+        quantization, noise = self.quantizations.get(name), self.noises[name]
 
         def run() -> None:
             if quantization is not None:
                 quantization.update(values, samples)
-            self.noises[name].update(values, self._as_computed(name, other), samples)
+            found = self._as_computed(name, other)
+            noise.update(values, found, samples)
+            if name not in self.not_finite and not noise.is_finite:
+                of_float = first_nonfinite(values, place)
+                where = of_float or first_nonfinite(found, place)
+                self.not_finite[name] = NotFinite("float model" if of_float else "quantized model", where)
 
         return run
 
@@ -244,16 +255,3 @@ class _Run:
         self.shapes[name] = (
             tuple(a if a == b else None for a, b in zip(before, sizes, strict=True)) if same_rank else ()
         )
-
-
-def _require_finite(name: str, values: Array, place: Place) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()) or np.isfinite(values).all():
-            return
-    on_samples = values.ndim > 0 and values.shape[0] == place.batch.size
-    index = int(np.argwhere(~np.isfinite(values))[0][0]) if on_samples else 0
-    where = place.sample(index) if on_samples else place.whole()
-    raise NonFiniteActivationError(
-        f"tensor '{name}' of the float model holds NaN or Inf at {where}",
-        hint="check that sample, or leave it out: no integer represents such a value",
-    )

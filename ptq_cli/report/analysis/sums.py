@@ -1,5 +1,6 @@
 """What is kept of a tensor while samples stream by: sums and counts that merge exactly, never values."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,8 +21,14 @@ Float64Array = npt.NDArray[np.float64]
 class NoiseSums:
     """Signal and noise of a tensor in the quantized model, against the float model's.
 
+    Attributes:
+        is_finite: whether neither model's values hold NaN or Inf so far.
+
     Shapes:
         update: [samples, ...], both the same.
+
+    Edge case:
+        The ratio is NaN once a value was NaN or Inf.
 
     Example:
         >>> sums = NoiseSums()
@@ -31,24 +38,31 @@ class NoiseSums:
     """
 
     def __init__(self) -> None:
+        self.is_finite = True
         self._signal, self._noise = ExactSum(), ExactSum()
 
     def update(self, wanted: Array, found: Array, samples: int) -> None:
         """Add some samples."""
         for one, other in zip(blocks(wanted, samples), blocks(found, samples), strict=True):
             exact = one.astype(np.float64)
-            _add(self._signal, exact * exact)
-            _add(self._noise, (exact - other.astype(np.float64)) ** 2)
+            with np.errstate(over="ignore", invalid="ignore"):
+                signal, noise = _squares(exact), _squares(exact - other.astype(np.float64))
+            if not np.isfinite(signal + noise).all():
+                self.is_finite = False
+                return
+            _add(self._signal, signal)
+            _add(self._noise, noise)
 
     def merge(self, other: "NoiseSums") -> None:
         """Add what another has seen."""
+        self.is_finite &= other.is_finite
         self._signal.merge(other._signal)
         self._noise.merge(other._noise)
 
     @property
     def sqnr_db(self) -> float:
         """The ratio so far, in decibels."""
-        return decibels(self._signal.value, self._noise.value)
+        return decibels(self._signal.value, self._noise.value) if self.is_finite else math.nan
 
 
 class QuantizationSums:
@@ -60,6 +74,7 @@ class QuantizationSums:
         clipped: how many of them lie outside the range by more than half a step.
         integers: how often each integer was met, from the least on.
         channel_amax: the largest magnitude of each channel; None without channels.
+        is_finite: whether no value was NaN or Inf so far; one that was makes the ratio NaN.
 
     Shapes:
         update: [samples, ...].
@@ -73,6 +88,7 @@ class QuantizationSums:
             channel_axis: the axis of the channels, or None if the tensor has none.
         """
         self.parameters = parameters
+        self.is_finite = True
         self.count = self.clipped = 0
         format_ = parameters.format
         self.integers = np.zeros(format_.qmax - format_.qmin + 1, np.int64)
@@ -86,19 +102,24 @@ class QuantizationSums:
         low = self.parameters.format.qmin - int(self.parameters.zero_point)
         high = self.parameters.format.qmax - int(self.parameters.zero_point)
         for block in blocks(values, samples):
+            exact = block.astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                signal = _squares(exact)
+            if not np.isfinite(signal).all():
+                self.is_finite = False
+                return
             with np.errstate(over="ignore"):
                 steps = np.rint(block.astype(np.float32) / scale)
             kept = np.clip(steps, low, high)
-            exact = block.astype(np.float64)
             noise = (exact - (kept * scale)) ** 2
-            _add(self._signal, exact * exact)
-            _add(self._noise, noise)
+            _add(self._signal, signal)
+            _add(self._noise, noise.sum(axis=1))
             outside = steps != kept
             self.count += block.size
             found = int(np.count_nonzero(outside))
             if found:
                 self.clipped += found
-                _add(self._clip_noise, np.where(outside, noise, 0.0))
+                _add(self._clip_noise, np.where(outside, noise, 0.0).sum(axis=1))
             self.integers += np.bincount(
                 (kept - low).astype(np.int64).reshape(-1), minlength=len(self.integers)
             )
@@ -106,6 +127,7 @@ class QuantizationSums:
 
     def merge(self, other: "QuantizationSums") -> None:
         """Add what another has seen of the same tensor."""
+        self.is_finite &= other.is_finite
         self.count += other.count
         self.clipped += other.clipped
         self.integers += other.integers
@@ -120,7 +142,7 @@ class QuantizationSums:
     @property
     def sqnr_db(self) -> float:
         """SQNR of the quantization alone, in decibels."""
-        return decibels(self._signal.value, self._noise.value)
+        return decibels(self._signal.value, self._noise.value) if self.is_finite else math.nan
 
     @property
     def clip_share(self) -> float:
@@ -203,7 +225,12 @@ def blocks(values: Array, samples: int) -> Iterator[Array]:
         yield rows[start : start + step]
 
 
-def _add(total: ExactSum, squares: Float64Array) -> None:
+def _squares(rows: Float64Array) -> Float64Array:
     # Summed along each sample by itself: what a sample adds does not depend on those beside it.
-    for addend in squares.sum(axis=1):
+    summed: Float64Array = (rows * rows).sum(axis=1)
+    return summed
+
+
+def _add(total: ExactSum, addends: Float64Array) -> None:
+    for addend in addends:
         total.add(float(addend))

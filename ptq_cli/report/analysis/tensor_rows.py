@@ -6,13 +6,24 @@ from typing import Annotated, Literal
 from ptq_cli.core.json_values import AtLeast
 
 Kind = Literal["activation", "weight", "bias"]
-Cause = Literal["", "outliers", "clipping", "channel imbalance", "bias overflow", "not fused", "few steps"]
+Cause = Literal[
+    "",
+    "outliers",
+    "clipping",
+    "channel imbalance",
+    "bias overflow",
+    "not fused",
+    "few steps",
+    "not finite",
+]
 """Why a tensor or a layer loses more than others; empty if nothing stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorAnalysis:
     """One quantized tensor: its parameters, how its values use them, and what they cost.
+
+    Ratios are NaN if the tensor holds NaN or Inf, which its finding says.
 
     Attributes:
         name: the value's name in the float model.
@@ -70,7 +81,7 @@ class Sensitivity:
     """What one layer's quantization does to the output that the metric reads.
 
     A layer's quantization is that of its weight and bias, of what it reads, and of what it gives where that
-    is quantized.
+    is quantized. Values are NaN if that model's output holds NaN or Inf.
 
     Attributes:
         metric_only_quantized: the metric of a model in which only this layer is quantized.

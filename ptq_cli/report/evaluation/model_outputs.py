@@ -78,6 +78,24 @@ def require_same_shapes(
             )
 
 
+def first_nonfinite(values: Array, place: Place) -> str:
+    """Name the first sample of a batch for which a tensor holds NaN or Inf; empty if all of it is finite.
+
+    Edge case:
+        All samples of the batch are named if the tensor's first axis is not the samples.
+
+    Example:
+        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
+        >>> first_nonfinite(np.array([[1.0], [np.nan]]), place), first_nonfinite(np.ones((2, 1)), place)
+        ('sample 7 (cat.png)', '')
+    """
+    finite = np.isfinite(values)
+    if finite.all():
+        return ""
+    on_samples = values.ndim > 0 and values.shape[0] == place.batch.size
+    return place.sample(int(np.argwhere(~finite)[0][0])) if on_samples else place.whole()
+
+
 class NonfiniteSamples:
     """Counts samples for which a model's output holds NaN or Inf, and remembers the first.
 

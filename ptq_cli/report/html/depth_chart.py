@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ptq_cli.core.short_numbers import format_count
-from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.html.axis_scale import Scale, Tick, widened
 from ptq_cli.report.html.ranking import Ranking
 
@@ -82,7 +83,6 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
 
     accumulated = points("accumulated", (item.sqnr_accumulated_db for item in tensors))
     isolated = points("isolated", (item.sqnr_isolated_db for item in tensors))
-    worst = min(tensors, key=lambda item: item.sqnr_accumulated_db)
     return Chart(
         label_x="quantized activations, from input to output",
         label_y="SQNR (dB)",
@@ -92,8 +92,20 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
         others=isolated,
         line=_line(accumulated),
         second=_line(isolated),
-        summary=f"The lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated",
+        summary=_lowest(tensors),
     )
+
+
+def _lowest(tensors: Sequence[TensorAnalysis]) -> str:
+    known = [item for item in tensors if not math.isnan(item.sqnr_accumulated_db)]
+    worst = min(known, key=lambda item: item.sqnr_accumulated_db, default=None)
+    left_out = len(tensors) - len(known)
+    said = []
+    if worst is not None:
+        said.append(f"The lowest is {worst.name} with {worst.sqnr_accumulated_db:.1f} dB accumulated")
+    if left_out:
+        said.append(f"{left_out} of {len(tensors)} have no point, because they hold NaN or Inf")
+    return ". ".join(said)
 
 
 def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
@@ -139,8 +151,22 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         ticks_x=along.ticks(5),
         ticks_y=up.ticks(5),
         points=_labelled(points),
-        summary=f"The most sensitive is {known[0][0].name} with {ranking.text(known[0][1])}",
+        summary=_most_sensitive(analysis, known[0][0], ranking.text(known[0][1])),
     )
+
+
+def _most_sensitive(analysis: Analysis, drawn: LayerAnalysis, value: str) -> str:
+    """Return the summary; a layer whose quantization alone makes the output NaN has no point."""
+    bad = [layer.name for layer in analysis.ranked() if _is_nan(layer)]
+    most = f"The most sensitive {'of the others ' if bad else ''}is {drawn.name} with {value}"
+    if not bad:
+        return most
+    what = bad[0] if len(bad) == 1 else f"{bad[0]} or {len(bad) - 1} more"
+    return f"With only {what} quantized, the output holds NaN or Inf, so that there is no point. {most}"
+
+
+def _is_nan(layer: LayerAnalysis) -> bool:
+    return layer.sensitivity is not None and math.isnan(layer.sensitivity.sqnr_only_quantized_db)
 
 
 def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:

@@ -13,6 +13,7 @@ from ptq_cli.report.html.ranking import Ranking
 from ptq_cli.report.text.numbers import format_range, format_share
 
 DTYPE = "Dtype"
+NOT_FINITE = "NaN"
 LAST = 1e99
 """Sort key of a cell without a number, which comes after all numbers."""
 
@@ -180,12 +181,18 @@ def _isolated(item: _Known) -> Cell:
 def _decibels(value: float | None) -> Cell:
     if value is None:
         return Cell("", LAST)
-    return Cell(f"{value:.1f} dB" if math.isfinite(value) else "exact", min(value, LAST / 10))
+    if math.isnan(value):
+        return Cell(NOT_FINITE, -LAST)
+    return Cell("exact" if value == math.inf else f"{value:.1f} dB", max(-LAST / 10, min(value, LAST / 10)))
 
 
 def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:
     value = ranked.value(analysed)
-    return Cell("", LAST) if value is None else Cell(ranked.text(value), value)
+    if value is None:
+        return Cell("", LAST)
+    if math.isnan(value):  # The worst of all; a drop is worse the larger it is.
+        return Cell(NOT_FINITE, -LAST if ranked.by == "sqnr" else LAST / 10)
+    return Cell(ranked.text(value), value)
 
 
 def _macs(item: _Known) -> Cell:

@@ -48,10 +48,12 @@ def format_decibels(value: float) -> str:
     """Write decibels.
 
     Example:
-        >>> format_decibels(31.517), format_decibels(math.inf)
-        ('31.52 dB', 'inf')
+        >>> format_decibels(31.517), format_decibels(math.inf), format_decibels(math.nan)
+        ('31.52 dB', 'inf', 'NaN')
     """
-    return f"{value:.2f} dB" if math.isfinite(value) else "inf"
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.2f} dB" if math.isfinite(value) else str(value)
 
 
 def format_latency(seconds: float) -> str:

@@ -18,10 +18,11 @@ from ptq_cli.core.errors import (
     NonFiniteDataError,
     StaleCalibrationError,
     UnknownNameError,
+    UsageError,
 )
 from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
+from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate, run_evaluations
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
@@ -285,3 +286,48 @@ def test_a_comparison_may_name_its_output(deep: RunDirectory, named: str, name: 
     assert metric is not None and metric.name == name
     with pytest.raises(MetricError, match="no output 'h9'"):
         analyze(deep, metric=["cosine[h9]"])
+
+
+def test_layers_can_be_skipped(deep: RunDirectory) -> None:
+    question = Question(layers=("layer[013]",), skipped=("layer1", "layer2"))
+    assert {layer.name for layer in analyze(deep, question).ranked()} == {"layer0", "layer3"}
+    with pytest.raises(
+        UnknownNameError, match=r"there is no quantized layer 'laier\*' \(did you mean 'layer\*'"
+    ):
+        analyze(deep, Question(skipped=("laier*",)))
+    with pytest.raises(UsageError, match="leave no layer to measure"):
+        analyze(deep, Question(skipped=("layer*",)))
+
+
+def test_the_data_of_the_last_evaluation_are_taken(deep: RunDirectory) -> None:
+    x = np.random.default_rng(1).standard_normal((9, 8)).astype(np.float32)
+    np.savez("other.npz", x=x)
+    Path("named.toml").write_text('[evaluation]\ndata = "calib.npz"\n')
+    run_evaluate(Request(settings={"eval_data": "other.npz", "eval_samples": 7}), deep)
+
+    def found(recipe: str | None = None, **settings: object) -> tuple[str, int, bool]:
+        request = Request(settings=settings, recipe_file=Path(recipe) if recipe else None)
+        result = run_analyze(request, deep, None, Question(sensitivity=False))
+        samples = result.analysis.samples
+        return (samples.source, samples.count, result.is_last_evaluation)
+
+    assert found() == ("other.npz", 7, True)
+    assert found(eval_samples=8) == ("other.npz", 8, True)
+    assert found(eval_data="calib.npz") == ("calib.npz", 24, False)
+    assert found("named.toml") == ("calib.npz", 24, False)
+    deep.report_recipe.unlink()
+    assert found() == ("calib.npz", 24, False), "the recipe's, without an evaluation"
+
+
+def test_the_last_evaluation_of_one_of_several_models_is_its_own(deep: RunDirectory) -> None:
+    np.savez("other.npz", x=np.ones((5, 8), np.float32))
+    one, two = Path("one.onnx"), Path("two.onnx")
+    for path in (one, two):
+        path.write_bytes(deep.quantized_model.read_bytes())
+    run_evaluate(Request(settings={"eval_data": "calib.npz"}), deep)
+    run_evaluations(Request(settings={"eval_data": "other.npz"}), deep, [one, two])
+    sources = [
+        run_analyze(Request(settings={}), deep, model, Question(sensitivity=False)).analysis.samples.source
+        for model in (one, None)
+    ]
+    assert sources == ["other.npz", "calib.npz"]

@@ -78,7 +78,10 @@ def test_what_does_not_fit_is_refused_by_schema_and_reader(analysis: Analysis, p
         (b"{", "not valid JSON"),
         (b"[]", "not an analysis"),
         (b'{"format": "ptq.report", "format_version": 2}', "not an analysis"),
-        (b'{"format": "ptq.analysis", "format_version": 2}', "it has format version 2, this ptq reads 1"),
+        (
+            b'{"format": "ptq.analysis", "format_version": 3}',
+            "it has format version 3, this ptq reads 1 and 2",
+        ),
         (b'{"format": "ptq.analysis", "format_version": true}', "format version True"),
         (b'{"format": "ptq.analysis", "format_version": 1, "x": NaN}', "NaN is not JSON"),
         (b'{"format": "ptq.analysis", "format_version": 1}', "'created' is missing"),
@@ -114,3 +117,7 @@ def test_infinite_ratios_and_hostile_names_survive(analysis: Analysis) -> None:
 def test_layers_are_ranked_by_their_rank(analysis: Analysis) -> None:
     backwards = replace(analysis, layers=tuple(reversed(analysis.layers)))
     assert [layer.name for layer in backwards.ranked()] == ["/conv1/Conv", "/fc/Gemm"]
+
+
+def test_an_analysis_of_version_1_is_read(analysis: Analysis) -> None:
+    assert parse_analysis(json.dumps(changed(analysis, "format_version", 1)).encode()) == analysis
