@@ -19,8 +19,8 @@ from statistics import median
 
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
+from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import read_analysis
@@ -122,7 +122,7 @@ def row(subject: Subject) -> Sequence[str]:
     recipe = resolve(request).recipe
     paths = (subject.run.float_model, subject.run.quantized_model)
     sessions = [Session(path) for path in paths]
-    data = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    data = open_data(recipe.evaluation, reading_of(recipe), "evaluation", "--eval-data")
     batches = list(bind_inputs(data, sessions[0].inputs).batches(BATCH))
 
     def passes() -> None:

@@ -13,11 +13,12 @@ import onnxruntime
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading import torch_sources
-from ptq_cli.pipeline.calibration.measure import measure, open_data, open_subject
+from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 
@@ -72,7 +73,7 @@ def _evaluate(model: Path, data: str, samples: int | None) -> Job:
 def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
     resolved = resolve(_request(model, data, samples))
     recipe, threads = resolved.recipe, resolved.machine.threads
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    dataset = open_data(recipe.calibration, reading_of(recipe), "calibration", "--data")
     source = open_source(recipe.model)
 
     def job() -> Moment:
@@ -86,7 +87,7 @@ def _to_onnx(model: Path, data: str, samples: int | None) -> Job:
 def _pytorch(model: Path, data: str, samples: int | None) -> Job:
     """Run the PyTorch model like the comparison with ONNX, but on all samples."""
     recipe = resolve(_request(model, data, samples)).recipe
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    dataset = open_data(recipe.calibration, reading_of(recipe), "calibration", "--data")
     source = open_source(recipe.model)
     (array,) = next(dataset.batches(samples or 32)).inputs.values()
     example = {source.input_names[0]: array}

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant
-from ptq_cli.pipeline.calibration.measure import open_data
+from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
@@ -155,7 +155,7 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
 def _write_cnn_arrays(path: Path) -> None:
     """Write the decoded images of the sample, repeated until there are enough."""
     recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN)).recipe
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    dataset = open_data(recipe.calibration, reading_of(recipe), "calibration", "--data")
     (whole,) = dataset.batches(2_000)
     (images,) = whole.inputs.values()
     np.savez(path, image=np.concatenate([images] * (MANY // len(images) + 1))[:MANY])

@@ -21,10 +21,10 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
-from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
@@ -139,7 +139,7 @@ def _turns(works: Sequence[Work]) -> tuple[list[list[float]], list[list[float]]]
 def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bool) -> Job:
     resolved = resolve(Request(settings={"metric": list(metrics)}, folder=folder))
     recipe = resolved.recipe
-    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    dataset = open_data(recipe.evaluation, reading_of(recipe), "evaluation", "--eval-data")
     float_model: StoredModel = read_model(run.float_model)
     found = fit_evaluation(dataset, recipe, float_model.load())
     if decoded:

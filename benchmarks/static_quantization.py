@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.timing import run_ptq
-from ptq_cli.pipeline.calibration.measure import open_data
+from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.report.metrics.sqnr import Sqnr
@@ -163,7 +163,9 @@ def _write_arrays(part: str, path: Path) -> None:
     with contextlib.chdir(CNN):
         recipe = resolve(Request(settings={}, model=CNN / "model.pt", folder=CNN)).recipe
         settings = recipe.calibration if part == "calibration" else recipe.evaluation
-        images = [batch.inputs for batch in open_data(settings, recipe.image, part, "--data").batches(BATCH)]
+        images = [
+            batch.inputs for batch in open_data(settings, reading_of(recipe), part, "--data").batches(BATCH)
+        ]
     np.savez(path, image=np.concatenate([array for batch in images for array in batch.values()]))
 
 

@@ -1,6 +1,7 @@
 """Match the data's arrays with the model's inputs by name, rank, shape and dtype, before anything runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,11 @@ from ptq_cli.core.tensors import TensorSpec, format_shape
 
 
 class BoundDataset(Dataset):
-    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``."""
+    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``.
+
+    Attributes:
+        notes: what a user should know of the names.
+    """
 
     def __init__(self, dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> None:
         self.source = dataset.source
@@ -28,6 +33,7 @@ class BoundDataset(Dataset):
         self._dataset = dataset
         self._inputs = tuple(inputs)
         self._names = dict(names)
+        self.notes = tuple(sole_notes(dataset, names))
 
     def digest(self) -> str:
         """The digest of the data; it does not depend on the model."""
@@ -71,7 +77,7 @@ class BoundDataset(Dataset):
             )
 
 
-def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> Dataset:
+def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     """Check that the data fits the model's inputs, and key its batches by their names.
 
     Args:
@@ -135,7 +141,7 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     """Return which of the data's arrays belongs to each of a model's inputs.
 
     Args:
-        dataset: the data; one array without a name fits a model with one input.
+        dataset: the data; its only array fits a model with one input, whatever its name.
         wanted: names of the model's inputs.
 
     Edge case:
@@ -153,11 +159,24 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
             )
         return {wanted[0]: ANONYMOUS}
     names = {name: name for name in wanted}
-    if len(wanted) == 1 and wanted[0] not in dataset.specs and dataset.default_input is not None:
-        names = {wanted[0]: dataset.default_input}
+    if len(wanted) == 1 and wanted[0] not in dataset.specs:
+        sole = next(iter(dataset.specs)) if len(dataset.specs) == 1 else wanted[0]
+        names = {wanted[0]: sole if dataset.default_input is None else dataset.default_input}
     if not (dataset.extras_allowed and all(key in dataset.specs for key in names.values())):
         _require_names(dataset.specs, names, f"'{dataset.source}'")
     return names
+
+
+def sole_notes(dataset: Dataset, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note if an array is taken for an input of another name, because there is one of each.
+
+    Args:
+        dataset: the data.
+        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
+    """
+    for name, found in names.items():
+        if found not in (name, ANONYMOUS, dataset.default_input):
+            yield f"the array '{found}' of '{Path(dataset.source).name}' is used for the input '{name}'"
 
 
 def _require_names(found: Mapping[str, object], wanted: Mapping[str, str], where: str) -> None:
@@ -168,12 +187,13 @@ def _require_names(found: Mapping[str, object], wanted: Mapping[str, str], where
             raise DataNameError(
                 f"no array for input '{key}' in {where}, found {_quoted(found) or 'none'}"
                 f"{did_you_mean(key, unknown)}",
-                hint="name each array as the model names its input",
+                hint=_renaming(key, unknown),
             )
     if unknown:
         raise DataNameError(
             f"array '{unknown[0]}' of {where} is not an input of the model{did_you_mean(unknown[0], keys)}",
-            hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label'",
+            hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label', or with "
+            f"--rename {unknown[0]}=label",
         )
 
 
@@ -196,6 +216,12 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
             f"found {found.dtype}, expected {wanted.dtype}, in {where}",
             hint=_hint_of(wanted.dtype),
         )
+
+
+def _renaming(key: str, unknown: Sequence[str]) -> str:
+    if not unknown:
+        return "name each array as the model names its input"
+    return f"name each array as the model names its input, or pass --rename {unknown[0]}={key}"
 
 
 def _hint_of(dtype: np.dtype[np.generic]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
-from ptq_cli.pipeline.calibration.measure import open_data, open_subject
+from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
@@ -15,6 +15,7 @@ from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.runtime.cuda import require_device
@@ -60,11 +61,13 @@ def run_quantize(
     if evaluate is None:
         evaluate = recipe.gate.has_limits
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
-    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data") if evaluate else None
+    dataset = (
+        open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
+    )
     if restart:
         discard_checkpoint(run.checkpoint)
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    subject = open_subject(resolved, progress, run.float_model)
+    subject = open_subject(resolved, progress, run.float_model, dataset)
     model, plan = subject.model.model, subject.plan
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))

@@ -19,6 +19,7 @@ class Settings(TypedDict, total=False):
     arch: str
     trust_pickle: bool
     input_shape: dict[str, list[int]]
+    rename: dict[str, str]
     data: str
     method: str
     batch_size: int
@@ -82,6 +83,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "arch": ("model.arch",),
     "trust_pickle": ("model.trust_pickle",),
     "input_shape": ("model.input_shape",),
+    "rename": ("data.rename",),
     "data": ("calibration.data",),
     "method": ("calibration.method",),
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),

@@ -39,6 +39,18 @@ class ModelSettings:
     input_shape: dict[str, list[int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DataSettings:
+    """``[data]``: how the arrays of calibration and evaluation data become the model's inputs.
+
+    Attributes:
+        rename: the model's input by the name of an array in the data; ``label`` names the labels. An array
+            needs no entry if it has the input's name, or if it is the only one and the model has one input.
+    """
+
+    rename: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
     """``[image]``: how an image file becomes an array; the steps run in the order of the fields.
@@ -295,6 +307,7 @@ class Recipe:
     """
 
     model: ModelSettings = field(default_factory=ModelSettings)
+    data: DataSettings = field(default_factory=DataSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     amax: AmaxSettings = field(default_factory=AmaxSettings)

@@ -117,10 +117,10 @@ CASES: dict[str, Bad] = {
         arrange=zip_bomb_of_nothing, name="bad.npz", code="PTQ-DATA-001", says=("bad.npz",)
     ),
     "a wrong name": Bad(
-        arrange=arrays(X=X, label=LABEL),
+        arrange=arrays(X=X, Z=X, label=LABEL),
         name="bad.npz",
         code="PTQ-DATA-002",
-        says=("no array for input 'x' in 'bad.npz', found 'X'",),
+        says=("no array for input 'x' in 'bad.npz', found 'X', 'Z'",),
     ),
     "an array too many": Bad(
         arrange=arrays(x=X, y=X, label=LABEL),

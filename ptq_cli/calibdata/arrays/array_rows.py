@@ -5,11 +5,12 @@ would grow with the file. A stream works for compressed members too.
 """
 
 import contextlib
+import copy
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import numpy as np
 
@@ -40,6 +41,15 @@ class ArrayDataset(Dataset):
         self.class_names = ()
         self._headers = dict(headers)
         self._label = label
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same rows of these arrays, and the labels; the others are not read."""
+        narrowed = copy.copy(self)
+        narrowed._headers = {
+            name: header for name, header in self._headers.items() if name in names or name == self._label
+        }
+        narrowed.specs = {name: spec for name, spec in self.specs.items() if name in names}
+        return narrowed
 
     def digest(self) -> str:
         """SHA-256 of the file's bytes."""

@@ -33,6 +33,15 @@ MODEL_SOURCE = (
     ),
     INPUT_SHAPE,
 )
+NAMES = (
+    option(
+        DATA,
+        "--rename",
+        multiple=True,
+        metavar="NAME=INPUT",
+        help="Use the array NAME of the data as this input of the model, or as its label. Can be repeated.",
+    ),
+)
 IMAGE = (
     option(
         DATA,
@@ -138,6 +147,7 @@ CALIBRATING = (
     MODEL_ARGUMENT,
     *CALIBRATION,
     BATCH_SIZE,
+    *NAMES,
     *IMAGE,
     *MODEL_SOURCE,
     TARGET,

@@ -54,6 +54,32 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     return shapes
 
 
+def parse_renames(texts: tuple[str, ...]) -> dict[str, str]:
+    """Parse ``image=x`` texts.
+
+    Raises:
+        UsageError: a text is not ``NAME=INPUT``, or two give different inputs for the same name.
+
+    Example:
+        >>> parse_renames(("image=x", "target=label"))
+        {'image': 'x', 'target': 'label'}
+    """
+    names: dict[str, str] = {}
+    for text in texts:
+        name, _, new = text.partition("=")
+        if not name or not new:
+            raise UsageError(
+                f"--rename '{text}' is not of the form NAME=INPUT",
+                hint="for example: --rename image=x, where x is an input of the model",
+            )
+        if names.setdefault(name, new) != new:
+            raise UsageError(
+                f"--rename gives '{name}' two names: '{names[name]}' and '{new}'",
+                hint="give one input for each array",
+            )
+    return names
+
+
 def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
     """Parse ``head.*:weights.bits=4,weights.block_size=32`` texts.
 

@@ -9,7 +9,7 @@ import click
 from ptq_cli.cli.help.help_sections import MODEL, OWN, RUNNING, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.option_values import parse_axes, parse_overrides, parse_shapes
+from ptq_cli.cli.options.option_values import parse_axes, parse_overrides, parse_renames, parse_shapes
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -88,7 +88,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of the recipe.
 
     Raises:
-        UsageError: a shape, an axis or an override cannot be read.
+        UsageError: a shape, a name, an axis or an override cannot be read.
         GateError: a limit cannot be read.
     """
     from ptq_cli.report.gate.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
@@ -96,6 +96,8 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     if "input_shape" in settings:
         settings["input_shape"] = parse_shapes(settings["input_shape"])
+    if "rename" in settings:
+        settings["rename"] = parse_renames(settings["rename"])
     if "activation_axis" in settings:
         settings["activation_axis"] = parse_axes(settings["activation_axis"])
     for name in ("include", "include_op", "exclude", "exclude_op"):

@@ -42,6 +42,11 @@ class ModuleSource:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ]
         required = [item.name for item in parameters if item.default is item.empty]
+        if not parameters:
+            raise ModelInputError(
+                f"forward of '{self.file.path.name}' names no inputs",
+                hint="give it named parameters, as in: def forward(self, x)",
+            )
         return tuple(required or [item.name for item in parameters])
 
     def to_onnx(self, example: Example) -> ir.Model:

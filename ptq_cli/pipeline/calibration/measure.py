@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names, sole_notes
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.calibdata.finite import require_finite
-from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
@@ -21,15 +19,16 @@ from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoi
 from ptq_cli.pipeline.calibration.counting import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings
+from ptq_cli.recipe.schema import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibrationSubject:
     """What is calibrated.
 
@@ -38,16 +37,21 @@ class CalibrationSubject:
         dataset: what its inputs look like.
         plan: what the target would quantize of it; its tensors are measured.
         batch_size: how many samples are run together: as many as the model or else the recipe says.
+        notes: what a user should know of the data.
     """
 
     model: FloatModel
     dataset: Dataset
     plan: Plan
     batch_size: int
+    notes: tuple[str, ...] = ()
 
 
 def open_subject(
-    resolved: Resolved, progress: ProgressCallback, output: Path | None = None
+    resolved: Resolved,
+    progress: ProgressCallback,
+    output: Path | None = None,
+    evaluation: Dataset | None = None,
 ) -> CalibrationSubject:
     """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
 
@@ -55,6 +59,7 @@ def open_subject(
         resolved: names them.
         progress: is called as the work proceeds.
         output: where the float model will be written.
+        evaluation: the evaluation set, where there is one: its names are checked before PyTorch exports.
 
     Raises:
         PtqError: one of them cannot be used, or they do not fit together.
@@ -63,7 +68,10 @@ def open_subject(
     if recipe.model.path is not None:  # or else the next line says so
         progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
     source = open_source(recipe.model)
-    dataset = open_data(recipe.calibration, recipe.image, "calibration", "--data")
+    dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
+    names = match_names(dataset, source.input_names)
+    if evaluation is not None:
+        match_names(evaluation, source.input_names)
     if source.file.kind is not ModelKind.ONNX:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
     model = make_float_model(
@@ -78,24 +86,13 @@ def open_subject(
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
     batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
-    return CalibrationSubject(model, dataset, make_plan(model.model, resolved.target), batch_size)
-
-
-def open_data(
-    settings: CalibrationSettings | EvaluationSettings, image: ImageSettings, section: str, flag: str
-) -> Dataset:
-    """Open the data that a section of the recipe names.
-
-    Raises:
-        EmptyDataError: the section names none.
-        PtqError: it cannot be opened; see ``ptq_cli.calibdata.open_dataset``.
-    """
-    if settings.data is None:
-        raise EmptyDataError(
-            f"no {section} data was given",
-            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
-        )
-    return open_dataset(settings.data, image, samples=settings.samples)
+    return CalibrationSubject(
+        model=model,
+        dataset=dataset,
+        plan=make_plan(model.model, resolved.target),
+        batch_size=batch_size,
+        notes=tuple(sole_notes(dataset, names)),
+    )
 
 
 def measure(

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from ptq_cli.models.stored import StoredModel
 
 TARGET = "quantization.target"
+RENAME = "data.rename"
 DEPENDS_ON = (
     "model.path",
     "model.arch",
     "model.input_shape",
+    RENAME,
     "image.mode",
     "image.resize",
     "image.crop",
@@ -246,11 +248,13 @@ def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
 
 
 def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run: RunDirectory) -> None:
+    defaults = settings_of(Recipe(), run)
     for key, text in settings.items():
         # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
-        if key != TARGET and text != stored.get(key):
-            was, now = _shown(key, stored.get(key), run), _shown(key, text, run)
+        # Names are those of the data that is read now, which is another one.
+        if key not in (TARGET, RENAME) and text != (before := stored.get(key, defaults.get(key))):
+            was, now = _shown(key, before, run), _shown(key, text, run)
             raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
 
 

@@ -51,7 +51,7 @@ class CalibrationResult:
         channels: tensors of which each channel was measured, with the number of channels.
         faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
         compared_with: whose outputs ``parity`` compares with.
-        notes: what was done to the model that a user should know.
+        notes: what was done to the model and the data that a user should know.
     """
 
     run: RunDirectory
@@ -305,6 +305,6 @@ def assemble(
         channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
         faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
         compared_with=model.compared_with,
-        notes=model.prepared.notes,
+        notes=(*model.prepared.notes, *subject.notes),
     )
     return Calibrated(result, model.stored, calibration, files)

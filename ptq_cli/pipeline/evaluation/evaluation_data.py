@@ -31,6 +31,7 @@ class EvaluationSet:
         outputs: names of the model's outputs.
         metrics: what is measured on each model.
         baseline: the earlier report that regressions are from.
+        notes: what a user should know of the data.
     """
 
     dataset: Dataset
@@ -38,6 +39,7 @@ class EvaluationSet:
     outputs: tuple[str, ...]
     metrics: tuple[Judged, ...]
     baseline: Report | None
+    notes: tuple[str, ...] = ()
 
 
 def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
@@ -76,6 +78,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         outputs=outputs,
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
+        notes=bound.notes,
     )
 
 

@@ -63,6 +63,8 @@ def evaluate_pass(
     def tell(note: str) -> None:
         progress(Progress("evaluate", 0, None, note))
 
+    for note in evaluation_set.notes:
+        tell(note)
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.data else Session
     runs = Runs(

@@ -11,7 +11,6 @@ from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
@@ -38,6 +37,7 @@ from ptq_cli.pipeline.run.output_checks import (
     require_free_outputs,
     require_outputs,
 )
+from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
@@ -142,7 +142,7 @@ def run_evaluations(
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
     runs = _report_runs(run, inputs, paths)
     pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
-    dataset = open_data(recipe.evaluation, recipe.image, "evaluation", "--eval-data")
+    dataset = open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
     for pair, path in zip(pairs, paths, strict=True):
         origin = quantized_metadata(pair.quantized_model, path)
         require_origin(origin, calibration, path)

@@ -13,7 +13,6 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.calibration.measure import open_data
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
 from ptq_cli.pipeline.evaluation.run_page import page_with
@@ -30,6 +29,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
 from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of, yardstick_of
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
@@ -151,7 +151,7 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
     settings = _with_data_of(last, recipe.evaluation, request)
-    dataset = bind_inputs(open_data(settings, recipe.image, "evaluation", "--eval-data"), inputs)
+    dataset = bind_inputs(open_data(settings, resolved.reading, "evaluation", "--eval-data"), inputs)
     yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
     return _Opened(
         resolved=resolved,

@@ -8,16 +8,15 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import ModelFormatError, ModelInputError, RecipeValueError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.run.reading import Reading
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.schema import ImageSettings
 from ptq_cli.report.evaluation.latency import LatencyComparison, measure_latency
 from ptq_cli.runtime.turns import Batch
 
@@ -94,7 +93,7 @@ def run_bench(
     _require_one_batch(options.batch, shapes)
     data = recipe.calibration.data
     if "data" in request.settings and data is not None:
-        named, batches = data, _batches_of(data, recipe.image, specs, batch)
+        named, batches = data, _batches_of(data, resolved.reading, specs, batch)
     else:
         named, batches = MADE_UP, list(made_up_batches(graphs[0], batch, shapes=shapes))
     latency = measure_latency(
@@ -177,8 +176,8 @@ def _require_one_batch(asked: int | None, shapes: Mapping[str, Sequence[int]]) -
             )
 
 
-def _batches_of(data: str, image: ImageSettings, specs: tuple[TensorSpec, ...], batch: int) -> list[Batch]:
-    dataset = open_dataset(data, image, samples=batch * BATCHES)
+def _batches_of(data: str, reading: Reading, specs: tuple[TensorSpec, ...], batch: int) -> list[Batch]:
+    dataset = reading.open(data, batch * BATCHES)
     found = [item.inputs for item in islice(bind_inputs(dataset, specs).batches(batch), BATCHES)]
     sizes = [next(iter(item.values())).shape[0] for item in found]
     whole = [item for item, size in zip(found, sizes, strict=True) if size == batch]

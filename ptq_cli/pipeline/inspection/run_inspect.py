@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.detect import ModelKind
@@ -98,7 +97,7 @@ def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:
     # An ONNX file tells itself what its inputs look like, and nothing is run through it.
     is_told = source.file.kind is ModelKind.ONNX or shapes
     if settings.data is not None and not is_told:
-        dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
+        dataset = resolved.reading.open(settings.data, settings.samples)
     model = make_float_model(
         source,
         dataset,

@@ -8,7 +8,6 @@ import onnx_ir as ir
 import onnxruntime
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
@@ -17,6 +16,7 @@ from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.models.stored import serialize
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
+from ptq_cli.pipeline.run.reading import reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
@@ -158,7 +158,7 @@ def _samples(
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
-            dataset = bind_inputs(open_dataset(data, recipe.image, samples=count), inputs)
+            dataset = bind_inputs(reading_of(recipe).open(data, count), inputs)
             batches = tuple(item.inputs for item in dataset.batches(batch))
             return _Samples(data, batches, fixed, shapes), tuple(faults)
         except PtqError as error:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.calibdata.bind import match_names, sole_notes
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import SourceFile
@@ -68,9 +69,11 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
     require_output(output, input_files(recipe))
     source = open_source(recipe.model)
     settings = recipe.calibration
-    dataset = None
+    dataset: Dataset | None = None
+    notes: tuple[str, ...] = ()
     if settings.data is not None:
-        dataset = open_dataset(settings.data, recipe.image, samples=settings.samples)
+        dataset = resolved.reading.open(settings.data, settings.samples)
+        notes = tuple(sole_notes(dataset, match_names(dataset, source.input_names)))
     model = make_float_model(
         source,
         dataset,
@@ -94,7 +97,7 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         nodes=prepared.nodes,
         simplified=prepared.simplified,
         applied=prepared.applied,
-        notes=prepared.notes,
+        notes=(*prepared.notes, *notes),
         difference=model.parity,
         compared_with=model.compared_with,
         compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,

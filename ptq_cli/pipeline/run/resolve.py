@@ -11,6 +11,7 @@ from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.memory import parse_size
+from ptq_cli.pipeline.run.reading import Reading, reading_of
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.check import check_recipe
@@ -73,6 +74,11 @@ class Resolved:
     recipe: Recipe
     target: Target
     machine: Machine
+
+    @property
+    def reading(self) -> Reading:
+        """How data is read."""
+        return reading_of(self.recipe)
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
         """Return the same with another recipe, whose target is read where it is another.

@@ -54,14 +54,23 @@ def test_anonymous_array_for_several_inputs(images):
     assert ".npz with one array for each input" in error.value.hint
 
 
+def test_the_only_array_is_taken_for_the_only_input_and_that_is_told(save_npz):
+    dataset = NpzDataset(save_npz(image=np.ones((4, 3), np.float32), label=np.arange(4)))
+    bound = bind_inputs(dataset, [spec("x", None, 3)])
+    assert list(next(bound.batches(4)).inputs) == ["x"]
+    assert bound.notes == ("the array 'image' of 'calib.npz' is used for the input 'x'",)
+    assert bind_inputs(dataset, [spec("image", None, 3)]).notes == ()
+
+
 def test_missing_array_suggests_the_nearest(texts):
     inputs = [spec("input_id", None, 8, dtype="int64"), spec("attention_mask", None, 8, dtype="int64")]
     message = (
         r"no array for input 'input_id' in '.*calib\.npz', found 'input_ids', 'attention_mask' "
         r"\(did you mean 'input_ids'\?\)"
     )
-    with pytest.raises(DataNameError, match=message):
+    with pytest.raises(DataNameError, match=message) as error:
         bind_inputs(texts, inputs)
+    assert error.value.hint.endswith("or pass --rename input_ids=input_id")
 
 
 def test_unknown_array_names_the_inputs(texts):
@@ -69,7 +78,9 @@ def test_unknown_array_names_the_inputs(texts):
         DataNameError, match=r"array 'attention_mask' of .* is not an input of the model"
     ) as error:
         bind_inputs(texts, [spec("input_ids", None, 8, dtype="int64")])
-    assert error.value.hint == "the model's inputs: 'input_ids'; labels are named 'label'"
+    assert error.value.hint == (
+        "the model's inputs: 'input_ids'; labels are named 'label', or with --rename attention_mask=label"
+    )
 
 
 def test_rank(images):

@@ -23,8 +23,8 @@ UNKNOWN = {
     "section": (
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
-        "the top level has: model, image, calibration, amax, weights, activations, override, quantization, "
-        "evaluation, metric, gate, runtime",
+        "the top level has: model, data, image, calibration, amax, weights, activations, override, "
+        "quantization, evaluation, metric, gate, runtime",
     ),
     "key": (
         {"amax": {"percentil": 99.9}},

@@ -1,0 +1,113 @@
+"""Arrays of the data under the names of the model's inputs: ``--rename``."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Self
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
+from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.core.errors import DataNameError, LabelError, did_you_mean
+
+
+class RenamedDataset(Dataset):
+    """The same samples with other names; made by ``rename_arrays``."""
+
+    def __init__(self, dataset: Dataset, names: Mapping[str, str]) -> None:
+        self._dataset = dataset
+        self._names = dict(names)
+        self._label = next((found for found, name in names.items() if name in LABEL_NAMES), None)
+        self.source = dataset.source
+        self.count = dataset.count
+        self.specs = {
+            name: dataset.specs[found] for found, name in self._names.items() if found != self._label
+        }
+        self.has_labels = dataset.has_labels or self._label is not None
+        self.class_names = dataset.class_names
+        self.extras_allowed = dataset.extras_allowed
+        default = dataset.default_input
+        self.default_input = self._names.get(default, default) if default is not None else None
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same data with only these arrays, and the labels."""
+        kept = {found: name for found, name in self._names.items() if name in names or found == self._label}
+        return type(self)(self._dataset.only(kept), kept)
+
+    def digest(self) -> str:
+        """The digest of the data; it does not depend on the names."""
+        return self._dataset.digest()
+
+    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        for batch in self._dataset.batches(batch_size, selection):
+            labels = batch.labels
+            if self._label is not None:
+                where = f"array '{self._label}' of '{self.source}'"
+                labels = as_labels(batch.inputs[self._label], batch.size, where)
+            inputs = {
+                self._names.get(found, found): array
+                for found, array in batch.inputs.items()
+                if found != self._label and (found in self._names or found not in self._dataset.specs)
+            }
+            yield Batch(inputs, labels, batch.names)
+
+
+def rename_arrays(dataset: Dataset, rename: Mapping[str, str], left_out: Collection[str] = ()) -> Dataset:
+    """Return the data with arrays under other names, and without those that are not read.
+
+    Args:
+        dataset: the data.
+        rename: the new name of an array by its own. An array named ``label`` holds the labels.
+        left_out: names of arrays that are not read, where the data has them, by their new names.
+
+    Edge case:
+        A single array without a name has nothing to rename. An array that the data does not have is no
+        error if its new name is there, or is that of the labels: the same settings serve calibration and
+        evaluation data.
+
+    Raises:
+        DataNameError: the data has no array of that name, or two would have the same one.
+        LabelError: there are labels already.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+        >>> path = tempfile.mkdtemp() + "/calib.npz"
+        >>> np.savez(path, image=np.zeros((4, 3), np.float32), target=np.arange(4))
+        >>> dataset = rename_arrays(NpzDataset(path), {"image": "x", "target": "label"})
+        >>> list(dataset.specs), next(dataset.batches(4)).labels.tolist()
+        (['x'], [0, 1, 2, 3])
+    """
+    if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
+        return dataset
+    found = list(dataset.specs)
+    wanted = {name: rename[name] for name in found if name in rename}
+    for name, new in rename.items():
+        # Labels are for the evaluation, and calibration data need none.
+        if name not in found and new not in [*found, *wanted.values(), *LABEL_NAMES]:
+            raise DataNameError(
+                f"--rename {name}={new}: '{dataset.source}' has no array '{name}'{did_you_mean(name, found)}",
+                hint=f"its arrays: {', '.join(map(repr, found))}",
+            )
+        if name in found and _has_label(dataset, new):
+            raise LabelError(
+                f"--rename {name}={new}: '{dataset.source}' has labels already", hint="leave it out"
+            )
+    names = {name: wanted.get(name, name) for name in found if wanted.get(name, name) not in left_out}
+    _require_distinct(names, dataset.source)
+    return dataset if names == {name: name for name in found} else RenamedDataset(dataset.only(names), names)
+
+
+def _has_label(dataset: Dataset, name: str) -> bool:
+    return name in LABEL_NAMES and dataset.has_labels
+
+
+def _require_distinct(names: Mapping[str, str], source: str) -> None:
+    taken: dict[str, str] = {}
+    for found, name in names.items():
+        key = LABEL_NAMES[0] if name in LABEL_NAMES else name
+        if key in taken:
+            raise DataNameError(
+                f"arrays '{taken[key]}' and '{found}' of '{source}' would both be '{name}'",
+                hint="name one array for each input with --rename",
+            )
+        taken[key] = found

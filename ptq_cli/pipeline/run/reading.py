@@ -1,0 +1,58 @@
+"""How data is read: what all sources of a recipe have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.renaming import rename_arrays
+from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the data of a recipe is read.
+
+    Attributes:
+        image: how images become arrays.
+        rename: the model's input by the name of an array.
+    """
+
+    image: ImageSettings = field(default_factory=ImageSettings)
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, source: str, samples: int | None = None) -> Dataset:
+        """Open data, with its arrays under the names of the model's inputs.
+
+        Raises:
+            PtqError: it cannot be opened; see ``open_dataset`` and ``rename_arrays``.
+        """
+        return rename_arrays(open_dataset(source, self.image, samples=samples), self.rename)
+
+
+def reading_of(recipe: Recipe) -> Reading:
+    """Return how the data of a recipe is read.
+
+    Example:
+        >>> reading_of(Recipe()).image.layout
+        'NCHW'
+    """
+    return Reading(recipe.image, recipe.data.rename)
+
+
+def open_data(
+    settings: CalibrationSettings | EvaluationSettings, reading: Reading, section: str, flag: str
+) -> Dataset:
+    """Open the data that a section of the recipe names.
+
+    Raises:
+        EmptyDataError: the section names none.
+        PtqError: it cannot be opened; see ``Reading.open``.
+    """
+    if settings.data is None:
+        raise EmptyDataError(
+            f"no {section} data was given",
+            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
+        )
+    return reading.open(settings.data, settings.samples)
