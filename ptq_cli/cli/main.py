@@ -24,6 +24,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
+from ptq_cli.core.own_process import claim_process
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 
 COMMANDS = (
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: the command line; None for that of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    claim_process()
     with one_voice(debug=DEBUG_FLAG in words):
         status = run(words)
         try:

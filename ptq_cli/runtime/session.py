@@ -1,6 +1,7 @@
 """ONNX Runtime sessions: threads, errors, and running a batch."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
+from ptq_cli.core.own_process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
@@ -90,6 +92,7 @@ class Session:
             RuntimeFailedError: ONNX Runtime cannot load the model.
             DeviceError: ONNX Runtime cannot use the device; it would go on without it.
         """
+        _silence_default_logger()
         options = onnxruntime.SessionOptions()
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
@@ -203,6 +206,17 @@ class Session:
             return [values[index] for index in range(len(values))]  # An iterator would not own them.
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise _failed(error) from error
+
+
+@cache
+def _silence_default_logger() -> None:
+    """Silence what ONNX Runtime says outside of any session, in colour and in the middle of ours.
+
+    Sessions have a level of their own. This one is that of the whole process, so in a program that imports
+    ptq it stays as it is.
+    """
+    if is_own_process():
+        onnxruntime.set_default_logger_severity(SILENT)
 
 
 def _failed(error: Exception) -> RuntimeFailedError:

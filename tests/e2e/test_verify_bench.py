@@ -72,7 +72,7 @@ def test_bench_tells_latencies_and_a_ratio(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("bench --threads 1 --runs 5")
     assert outcome.status == 0, outcome.err
     assert "1 thread, batch 1, 5 turns" in outcome.out
-    assert "from made-up inputs" in outcome.out
+    assert "inputs: x: float32[1, 3, 8, 8], from calib.npz" in outcome.out
     assert "ptq-run/model.int8.onnx is " in outcome.out
 
 

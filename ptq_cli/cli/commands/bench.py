@@ -44,7 +44,7 @@ Examples:
     "--data",
     shell_complete=completion.complete_files,
     metavar="PATH",
-    help="Input data.  [default: random, from a fixed seed]",
+    help="Input data.  [default: the data of the run or recipe; random without any, or with --input-shape]",
 )
 @take(INPUT_SHAPE, NAMES, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
@@ -63,7 +63,8 @@ def command(
     MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
     directory. The models take turns with a few runs each, and a different model begins each turn, so that a
     machine whose speed changes favours none of them. The ratio to the first model has a 95 % confidence
-    interval.
+    interval. Inputs are samples of --data, or else of the data that the run of the models was calibrated on;
+    without either, they are random. The output says which.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
@@ -92,6 +93,8 @@ def _print(result: "BenchResult") -> None:
     rounds = f" in {latency.rounds} rounds" if latency.rounds > 1 else ""
     say(f"{threads}, batch {latency.batch}, {latency.turns:,} turns{rounds}")
     say(f"inputs: {', '.join(map(str, result.inputs))}, from {as_typed(result.data, Path.cwd())}")
+    for fault in result.data_faults:
+        say(f"note: data of the recipe were not used: {as_typed(fault, Path.cwd())}")
     rows = tuple(
         (
             name,
@@ -120,6 +123,7 @@ def _values(result: "BenchResult") -> dict[str, Any]:
     ratios = [None, *(asdict(ratio) for ratio in latency.ratios)]
     return {
         "data": result.data,
+        "data_faults": list(result.data_faults),
         "inputs": [
             {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)} for spec in result.inputs
         ],

@@ -5,18 +5,26 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.core.errors import ModelFormatError, ModelInputError, RecipeValueError
+from ptq_cli.core.errors import (
+    ModelFormatError,
+    ModelInputError,
+    PtqError,
+    RecipeValueError,
+    RuntimeFailedError,
+)
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.reading import Reading
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.evaluation.latency import LatencyComparison, measure_latency
 from ptq_cli.runtime.turns import Batch
 
@@ -39,7 +47,7 @@ class BenchOptions:
     runs: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BenchResult:
     """The result of ``bench``.
 
@@ -48,12 +56,14 @@ class BenchResult:
         latency: percentiles and ratios.
         inputs: what a run was given: name, dtype and shape.
         data: whose samples, or that they were made up.
+        data_faults: why data of the recipe were not used; empty if the first were.
     """
 
     models: tuple[Path, ...]
     latency: LatencyComparison
     inputs: tuple[TensorSpec, ...]
     data: str
+    data_faults: tuple[str, ...] = ()
 
 
 def run_bench(
@@ -66,7 +76,8 @@ def run_bench(
     """Let models take turns at the same inputs, and return how long they take; nothing is written.
 
     Args:
-        request: data, shapes of inputs and threads.
+        request: data, shapes of inputs and threads. Without data and shapes, the data of the recipe are used,
+            which is that of the run for models in a run directory; inputs are made up if there are none.
         run: whose float and quantized model are taken where none is named.
         models: ONNX files; ratios are to the first.
         options: batch and length.
@@ -77,35 +88,79 @@ def run_bench(
         MissingStageError: no model was given, and the run has none.
         PtqError: a model or the data cannot be used.
     """
-    resolved = resolve(request)
-    recipe = resolved.recipe
     paths = tuple(models) or (
         run.require_stage(run.float_model, "ptq calibrate"),
         run.require_stage(run.quantized_model, "ptq export"),
     )
+    beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
+    resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))
     graphs = [_load(path) for path in paths]
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     _fix_sizes(graphs[0], specs)
     batch = _batch_size(options.batch, own_batch_size(specs))
-    shapes = recipe.model.input_shape
-    _require_one_batch(options.batch, shapes)
-    data = recipe.calibration.data
-    if "data" in request.settings and data is not None:
-        named, batches = data, _batches_of(data, resolved.reading, specs, batch)
-    else:
-        named, batches = MADE_UP, list(made_up_batches(graphs[0], batch, shapes=shapes))
-    latency = measure_latency(
-        list(paths),
-        batches,
-        threads=resolved.machine.threads,
-        seconds=options.seconds,
-        runs=options.runs,
-        progress=progress,
+    found = _inputs(request, resolved, graphs[0], specs, batch, options.batch)
+    inputs = tuple(TensorSpec(name, array.dtype, array.shape) for name, array in found.batches[0].items())
+    try:
+        latency = measure_latency(
+            list(paths),
+            found.batches,
+            threads=resolved.machine.threads,
+            seconds=options.seconds,
+            runs=options.runs,
+            progress=progress,
+        )
+    except RuntimeFailedError as error:
+        if found.data != MADE_UP:
+            raise
+        made_up = ", ".join(map(str, inputs))
+        hint = f"the inputs were made up: {made_up}; pass --data, or other sizes with --input-shape"
+        raise RuntimeFailedError(error.message, hint=hint) from error
+    return BenchResult(
+        models=paths, latency=latency, inputs=inputs, data=found.data, data_faults=found.faults
     )
-    inputs = tuple(TensorSpec(name, array.dtype, array.shape) for name, array in batches[0].items())
-    return BenchResult(paths, latency, inputs, named)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What the models are run on, whose it is, and why data of the recipe were not used."""
+
+    data: str
+    batches: Sequence[Batch]
+    faults: tuple[str, ...] = ()
+
+
+def _inputs(
+    request: Request,
+    resolved: Resolved,
+    graph: ir.Model,
+    specs: tuple[TensorSpec, ...],
+    batch: int,
+    asked_batch: int | None,
+) -> _Inputs:
+    """Return samples of the data that were asked for, else of those in the recipe, else made-up ones.
+
+    Raises:
+        PtqError: the data that were asked for cannot be used.
+    """
+    recipe = resolved.recipe
+    shapes = {name: (batch, *shape[1:]) for name, shape in recipe.model.input_shape.items() if shape}
+    if "data" in request.settings and recipe.calibration.data is not None:
+        data = recipe.calibration.data
+        return _Inputs(data, _batches_of(data, resolved.reading, specs, batch))
+    if "input_shape" in request.settings:
+        _require_one_batch(asked_batch, recipe.model.input_shape)
+        return _Inputs(MADE_UP, made_up_batches(graph, batch, shapes=recipe.model.input_shape))
+    faults: list[str] = []
+    for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
+        try:
+            return _Inputs(
+                data, _batches_of(data, resolved.reading, specs, batch, repeat=True), tuple(faults)
+            )
+        except PtqError as error:
+            faults.append(error.message)
+    return _Inputs(MADE_UP, made_up_batches(graph, batch, shapes=shapes), tuple(faults))
 
 
 def _load(path: Path) -> ir.Model:
@@ -176,11 +231,16 @@ def _require_one_batch(asked: int | None, shapes: Mapping[str, Sequence[int]]) -
             )
 
 
-def _batches_of(data: str, reading: Reading, specs: tuple[TensorSpec, ...], batch: int) -> list[Batch]:
+def _batches_of(
+    data: str, reading: Reading, specs: tuple[TensorSpec, ...], batch: int, *, repeat: bool = False
+) -> list[Batch]:
+    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
     dataset = reading.open(data, batch * BATCHES)
     found = [item.inputs for item in islice(bind_inputs(dataset, specs).batches(batch), BATCHES)]
     sizes = [next(iter(item.values())).shape[0] for item in found]
     whole = [item for item, size in zip(found, sizes, strict=True) if size == batch]
+    if not whole and repeat and found:
+        return [{name: np.resize(array, (batch, *array.shape[1:])) for name, array in found[0].items()}]
     if not whole:
         raise RecipeValueError(
             f"--batch is {batch}, and '{dataset.source}' has {sum(sizes)} samples",

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -184,3 +186,25 @@ def test_optimized_graph_is_saved_where_asked(build_model, tmp_path):
 
 def test_every_numeric_dtype_of_numpy_is_known():
     assert {np.dtype(kind).kind for kind in NUMPY_DTYPES.values()} == {"f", "i", "u", "b"}
+
+
+@pytest.mark.parametrize(("claim", "is_said"), [("", True), ("claim_process()", False)])
+def test_what_is_said_outside_of_sessions_is_silenced_in_our_own_process_alone(
+    arithmetic, tmp_path, claim, is_said
+):
+    onnx.save(arithmetic, tmp_path / "m.onnx")
+    script = f"""
+import onnxruntime
+from pathlib import Path
+from ptq_cli.core.own_process import claim_process
+from ptq_cli.runtime.session import Session
+{claim}
+Session(Path({str(tmp_path / "m.onnx")!r}))
+options = onnxruntime.SessionOptions()
+for value in "01":  # The second is worth a warning of the logger that is no session's.
+    options.add_session_config_entry("session.intra_op.allow_spinning", value)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ("already exists" in done.stderr) is is_said

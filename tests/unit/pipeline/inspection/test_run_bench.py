@@ -1,5 +1,7 @@
 """bench measures models that belong together, on inputs that it names."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from ptq_cli.core.errors import (
     ModelFormatError,
     ModelInputError,
     RecipeValueError,
+    RuntimeFailedError,
 )
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
 from ptq_cli.pipeline.run.resolve import Request
@@ -20,7 +23,7 @@ FEW = BenchOptions(runs=5)
 def test_a_runs_two_models_are_compared(finished):
     found = run_bench(Request(settings={"threads": 1}), finished, options=FEW)
     assert [path.name for path in found.models] == ["model.float.onnx", "model.int8.onnx"]
-    assert (found.data, found.latency.threads, found.latency.batch) == ("made-up inputs", 1, 1)
+    assert (Path(found.data).name, found.latency.threads, found.latency.batch) == ("calib.npz", 1, 1)
     assert len(found.latency.ratios) == 1
     assert [str(spec) for spec in found.inputs] == ["x: float32[1, 4]"]
 
@@ -93,6 +96,45 @@ def test_what_is_no_onnx_is_refused(finished, tmp_path):
     (tmp_path / "model.txt").write_text("import torch")
     with pytest.raises(ModelFormatError, match="is a text file"):
         run_bench(Request(settings={}), finished, [tmp_path / "model.txt"])
+
+
+SQUARE = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,H] x) => (float[N,H] y)
+    <float[6] w = {1, 2, 3, 4, 5, 6}> { y = Mul(x, w) }"""
+
+
+@pytest.fixture
+def square(tmp_path):
+    """A model that says it takes any width, and takes 6, in a run that was calibrated on 3 such samples."""
+    run = RunDirectory(tmp_path / "square")
+    run.path.mkdir()
+    onnx.save(onnx.parser.parse_model(SQUARE), run.float_model)
+    np.savez(tmp_path / "wide.npz", x=np.arange(18, dtype=np.float32).reshape(3, 6))
+    run.recipe.write_text('[calibration]\ndata = "../wide.npz"\n')
+    return run
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_samples_are_those_of_the_run(square, batch):
+    options = BenchOptions(batch=batch, runs=5)
+    found = run_bench(Request(settings={"threads": 1}), square, [square.float_model], options)
+    assert (Path(found.data).name, found.inputs[0].shape, found.data_faults) == ("wide.npz", (batch, 6), ())
+
+
+def test_a_shape_that_is_asked_for_is_made_up(square):
+    request = Request(settings={"threads": 1, "input_shape": {"x": [2, 6]}})
+    found = run_bench(request, square, [square.float_model], FEW)
+    assert (found.data, found.inputs[0].shape) == ("made-up inputs", (2, 6))
+
+
+def test_without_its_data_inputs_are_made_up_and_a_failure_says_so(square, tmp_path):
+    (tmp_path / "wide.npz").unlink()
+    with pytest.raises(RuntimeFailedError) as caught:
+        run_bench(Request(settings={"threads": 1}), square, [square.float_model], FEW)
+    assert caught.value.hint.startswith("the inputs were made up: x: float32[1, 128]; pass --data")
+    square.recipe.write_text('[calibration]\ndata = "gone.npz"\n[model.input_shape]\nx = [9, 6]\n')
+    found = run_bench(Request(settings={"threads": 1}), square, [square.float_model], FEW)
+    assert (found.data, found.inputs[0].shape) == ("made-up inputs", (1, 6)), "its shape, for one sample"
+    assert len(found.data_faults) == 1 and "gone.npz" in found.data_faults[0]
 
 
 def test_made_up_indices_stay_in_a_table(finished, tmp_path):
