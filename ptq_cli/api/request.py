@@ -1,7 +1,7 @@
 """The arguments of an API function as the request that the commands make from options."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.run.resolve import Request
@@ -16,12 +16,20 @@ def request_of(
     settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
 ) -> Request:
     """Return a request with settings by the names of their options."""
+    found = dict(settings)
+    if "input" in settings:
+        found["input"] = {name: _plain(value) for name, value in settings["input"].items()}
     return Request(
-        settings=dict(settings),
+        settings=found,
         model=Path(model) if model is not None else None,
         recipe_file=Path(recipe) if recipe is not None else None,
         preset=preset,
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, an array or a tensor as the number or the lists that a recipe can hold."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str | None) -> Request:

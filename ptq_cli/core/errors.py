@@ -137,6 +137,12 @@ class NotQuantizedError(PtqError):
     code = "PTQ-MODEL-008"
 
 
+class FixedInputError(PtqError):
+    """``--input`` names something that is not an input of the model, or gives a value that does not fit."""
+
+    code = "PTQ-MODEL-009"
+
+
 class DataFormatError(PtqError):
     """The data is not in a format that ptq reads, or the file is damaged or holds Python objects."""
 

@@ -131,6 +131,8 @@ def check_recipe(recipe: Recipe) -> Recipe:
         for metric, limit in limits.items():
             if isinstance(limit, float) and math.isnan(limit):
                 raise RecipeValueError(f"'{name}.{metric}' is NaN, expected a number", hint="give a limit")
+    for name, value in recipe.model.inputs.items():
+        _check_constant(name, value)
     for name, shape in recipe.model.input_shape.items():
         if not shape or min(shape) < 1:
             raise RecipeValueError(
@@ -142,6 +144,25 @@ def check_recipe(recipe: Recipe) -> Recipe:
     for override in recipe.override:
         _check_override(override)
     return recipe
+
+
+def _check_constant(name: str, value: object) -> None:
+    """Refuse what is neither a number nor a boolean nor lists of them that have one shape."""
+    if _shape_of(value) is None:
+        raise RecipeValueError(
+            f"'model.inputs.{name}' is {value!r:.80}, expected a number, true, false, or lists of one length",
+            hint="for example: --input sr=16000 or --input scale=[1,2]",
+        )
+
+
+def _shape_of(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, (bool, int, float)):
+        return ()
+    if not isinstance(value, list):
+        return None
+    shapes = {_shape_of(item) for item in value}
+    (inner,) = shapes if len(shapes) == 1 else (None,)
+    return None if inner is None else (len(value), *inner)
 
 
 def _check_override(override: OverrideSettings) -> None:

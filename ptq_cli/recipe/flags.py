@@ -18,6 +18,7 @@ class Settings(TypedDict, total=False):
 
     arch: str
     trust_pickle: bool
+    input: dict[str, Any]
     input_shape: dict[str, list[int]]
     rename: dict[str, str]
     data: str
@@ -82,6 +83,7 @@ class Settings(TypedDict, total=False):
 FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "arch": ("model.arch",),
     "trust_pickle": ("model.trust_pickle",),
+    "input": ("model.inputs",),
     "input_shape": ("model.input_shape",),
     "rename": ("data.rename",),
     "data": ("calibration.data",),

@@ -6,6 +6,7 @@ the folder of the file that names it.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ptq_cli.recipe.metric import ENTRY_POINTS, MetricSettings
 
@@ -29,6 +30,8 @@ class ModelSettings:
         path: the model file; the argument on the command line overrides it.
         arch: ``file.py:callable`` that builds the module for a state dict.
         trust_pickle: whether to allow unpickling a whole module, which can run any code in the file.
+        inputs: values of inputs that are fixed before the model is prepared, by name: a number, true or
+            false, or nested lists. The model then no longer has these inputs, and data for them is not read.
         input_shape: shape of each input by its name, with the batch first, for inputs whose shape no data
             tells.
     """
@@ -36,6 +39,7 @@ class ModelSettings:
     path: Location | None = field(default=None, metadata=LOCATION)
     arch: Location | None = field(default=None, metadata=LOCATION)
     trust_pickle: bool = False
+    inputs: dict[str, Any] = field(default_factory=dict)
     input_shape: dict[str, list[int]] = field(default_factory=dict)
 
 

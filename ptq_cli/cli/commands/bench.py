@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import IMAGE, INPUT_SHAPE, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
@@ -46,7 +46,7 @@ Examples:
     metavar="PATH",
     help="Input data.  [default: the data of the run or recipe; random without any, or with --input-shape]",
 )
-@take(INPUT_SHAPE, NAMES, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
+@take(INPUT, INPUT_SHAPE, NAMES, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
     batch: int | None,

@@ -9,6 +9,13 @@ from ptq_cli.cli.options.option_values import NumberList
 from ptq_cli.cli.options.shared_options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
 
 MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
+INPUT = option(
+    MODEL,
+    "--input",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Fix a model input to a constant: sr=16000, scale=[1,2]. Can be repeated.",
+)
 INPUT_SHAPE = option(
     MODEL,
     "--input-shape",
@@ -31,6 +38,7 @@ MODEL_SOURCE = (
         default=None,
         help="Allow unpickling a whole module, which can run any code.",
     ),
+    INPUT,
     INPUT_SHAPE,
 )
 NAMES = (

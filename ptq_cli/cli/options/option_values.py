@@ -1,5 +1,6 @@
 """How the values of options are parsed."""
 
+import json
 from typing import Any
 
 import click
@@ -52,6 +53,36 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
                 f"--input-shape '{text}' is not of the form NAME=N,N,…", hint="--input-shape x=1,3,224,224"
             )
     return shapes
+
+
+def parse_values(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Parse ``sr=16000`` texts; a value is written as in JSON.
+
+    Raises:
+        UsageError: a text is not ``NAME=VALUE``, or two give different values for the same name.
+
+    Example:
+        >>> parse_values(("sr=16000", "scale=[1, 0.5]", "train=false"))
+        {'sr': 16000, 'scale': [1, 0.5], 'train': False}
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, written = text.partition("=")
+        try:
+            value = json.loads(written)
+        except (ValueError, RecursionError):
+            equals = ""
+        if not equals or not name:
+            raise UsageError(
+                f"--input '{text[:80]}' is not of the form NAME=VALUE with a number, true, false or a list",
+                hint="for example: --input sr=16000 --input scale=[1,2]",
+            )
+        if name in values and values[name] != value:
+            raise UsageError(
+                f"--input gives '{name}' two values: {values[name]} and {value}", hint="give one value"
+            )
+        values[name] = value
+    return values
 
 
 def parse_renames(texts: tuple[str, ...]) -> dict[str, str]:

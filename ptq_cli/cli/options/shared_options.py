@@ -9,7 +9,13 @@ import click
 from ptq_cli.cli.help.help_sections import MODEL, OWN, RUNNING, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.option_values import parse_axes, parse_overrides, parse_renames, parse_shapes
+from ptq_cli.cli.options.option_values import (
+    parse_axes,
+    parse_overrides,
+    parse_renames,
+    parse_shapes,
+    parse_values,
+)
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,6 +100,8 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     from ptq_cli.report.gate.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
+    if "input" in settings:
+        settings["input"] = parse_values(settings["input"])
     if "input_shape" in settings:
         settings["input_shape"] = parse_shapes(settings["input_shape"])
     if "rename" in settings:

@@ -1,7 +1,7 @@
 """ONNX files, external data included."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
@@ -26,6 +26,7 @@ class OnnxSource:
 
     file: SourceFile
     model: ir.Model
+    fixed: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def input_names(self) -> tuple[str, ...]:

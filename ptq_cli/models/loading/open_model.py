@@ -18,7 +18,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
 
     Args:
         path: the file; its content tells what it is.
-        settings: architecture of a state dict, and whether pickles are trusted.
+        settings: architecture of a state dict, whether pickles are trusted, and the inputs that are fixed.
 
     Raises:
         InputFileError: the file is missing, a folder, or unreadable.
@@ -26,13 +26,16 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
         PickleError: it needs unpickling, and is not trusted.
         ArchitectureError: a state dict and its architecture do not fit.
         EntryPointError: the architecture cannot be imported or called.
+        FixedInputError: an input that is fixed does not exist, or its value does not fit.
         InvalidOnnxError: an ONNX model fails the checker.
     """
     file = SourceFile(path, detect_kind(path), sha256_file(path))
     if file.kind is ModelKind.ONNX:
+        from ptq_cli.models.fixed_inputs import fix_inputs
         from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
 
-        return OnnxSource(file, load_onnx(path))
+        model = load_onnx(path)
+        return OnnxSource(file, model, fix_inputs(model, settings.inputs, path.name))
     return _open_torch(file, settings)
 
 
@@ -41,12 +44,13 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
     from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
 
     if file.kind is ModelKind.EXPORTED_PROGRAM:
-        return ProgramSource(file, _load_program(file.path, trusted=settings.trust_pickle))
+        program = _load_program(file.path, trusted=settings.trust_pickle)
+        return ProgramSource(file, program, settings.inputs)
     if file.kind is ModelKind.TORCHSCRIPT:
-        return TorchScriptSource(file, _load_torchscript(file.path))
+        return TorchScriptSource(file, _load_torchscript(file.path), values=settings.inputs)
     from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
 
-    return ModuleSource(file, load_checkpoint(file.path, file.kind, settings))
+    return ModuleSource(file, load_checkpoint(file.path, file.kind, settings), values=settings.inputs)
 
 
 def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":

@@ -36,6 +36,7 @@ class ModelSource(Protocol):
         file: where it came from.
         input_names: names of its inputs, in order.
         example_specs: what the inputs look like, where the source itself knows; otherwise empty.
+        fixed: arrays of the inputs that are fixed to a constant, by name; they are not among the inputs.
     """
 
     @property
@@ -49,6 +50,10 @@ class ModelSource(Protocol):
     @property
     def example_specs(self) -> tuple[TensorSpec, ...]:
         """What the inputs look like, where the source itself knows; otherwise empty."""
+
+    @property
+    def fixed(self) -> Mapping[str, Array]:
+        """Arrays of the inputs that are fixed to a constant, by name; they are not among the inputs."""
 
     def to_onnx(self, example: Example) -> ir.Model:
         """Return the model as ONNX, with a dynamic batch axis where the model allows it."""

@@ -3,8 +3,8 @@
 import inspect
 import io
 import typing
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,20 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from ptq_cli.core.errors import ModelInputError, first_line
+from ptq_cli.core.errors import ModelInputError
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
-from ptq_cli.models.loading.export_failure import export_error, failing_layer
+from ptq_cli.models.fixed_inputs import fixed_value
+from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.signature import restore_signature
 from ptq_cli.models.loading.source import Example, SourceFile
+from ptq_cli.models.loading.torch_values import (
+    as_argument,
+    fix_exported,
+    refused_input,
+    require_parameters,
+    to_arrays,
+    to_tensors,
+)
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.models.threads import one_thread
 
@@ -32,22 +40,47 @@ class ModuleSource:
     file: SourceFile
     module: torch.nn.Module
     example_specs: tuple[TensorSpec, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> dict[str, Array]:
+        """Arrays of the parameters of ``forward`` that are fixed."""
+        return {name: np.asarray(value) for name, value in self.values.items()}
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Parameters of ``forward`` that have no default, or all where each has one."""
-        parameters = [
-            parameter
-            for parameter in inspect.signature(self.module.forward).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        ]
-        required = [item.name for item in parameters if item.default is item.empty]
+        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one.
+
+        Raises:
+            ModelInputError: it has none.
+            FixedInputError: it has none of a name that is fixed.
+        """
+        parameters = self._parameters()
         if not parameters:
             raise ModelInputError(
                 f"forward of '{self.file.path.name}' names no inputs",
                 hint="give it named parameters, as in: def forward(self, x)",
             )
-        return tuple(required or [item.name for item in parameters])
+        require_parameters(self.values, list(parameters), self.file.path.name)
+        free = [item for name, item in parameters.items() if name not in self.values]
+        required = [item.name for item in free if item.default is item.empty]
+        return tuple(required or [item.name for item in free])
+
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        return {
+            name: parameter
+            for name, parameter in inspect.signature(self.module.forward).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+
+    def _constants(self) -> dict[str, Any]:
+        parameters = self._parameters()
+        return {
+            name: as_argument(
+                value, tensor=parameters[name].annotation in (torch.Tensor, "torch.Tensor", "Tensor")
+            )
+            for name, value in self.values.items()
+        }
 
     def to_onnx(self, example: Example) -> ir.Model:
         """Export with a dynamic batch axis, or with a fixed one where the model does not allow it.
@@ -63,12 +96,12 @@ class ModuleSource:
         }
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
-                return _program_to_onnx(self._export(several, dynamic=True), list(arguments))
+                return self._to_onnx(several, dynamic=True)
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
             single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in arguments.items()}
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
-                return _program_to_onnx(self._export(single, dynamic=False), list(single))
+                return self._to_onnx(single, dynamic=False)
         except Exception as error:
             raise export_error(error, self.module, self.file.path.name) from error
 
@@ -80,18 +113,27 @@ class ModuleSource:
         """
         try:
             with one_thread(), torch.no_grad():
-                return to_arrays(self.module(**to_tensors(example)))
+                return to_arrays(self.module(**to_tensors(example), **self._constants()))
         except Exception as error:
-            raise _refused_input(error, self.module, example, self.file.path.name) from error
+            raise refused_input(error, self.module, example, self.file.path.name) from error
 
-    def _export(self, arguments: dict[str, torch.Tensor], *, dynamic: bool) -> torch.export.ExportedProgram:
+    def _to_onnx(self, arguments: dict[str, torch.Tensor], *, dynamic: bool) -> ir.Model:
         batch = torch.export.Dim("batch")  # One object: every input has the same batch.
-        shapes = (
-            {name: {0: batch} if tensor.ndim else {} for name, tensor in arguments.items()}
-            if dynamic
-            else None
+        constants = self._constants()
+        shapes: dict[str, Any] = {
+            name: {0: batch} if tensor.ndim else {} for name, tensor in arguments.items()
+        }
+        shapes |= dict.fromkeys(constants)
+        program = torch.export.export(
+            self.module,
+            (),
+            {**arguments, **constants},
+            dynamic_shapes=shapes if dynamic else None,
+            strict=False,
         )
-        return torch.export.export(self.module, (), arguments, dynamic_shapes=shapes, strict=False)
+        tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
+        model = _program_to_onnx(program, [*arguments, *tensors])
+        return fix_exported(model, self.values, self.file.path.name)
 
 
 @dataclass(frozen=True)
@@ -100,15 +142,37 @@ class ProgramSource:
 
     file: SourceFile
     program: torch.export.ExportedProgram
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the program's user inputs."""
+        """Names of the program's user inputs that are not fixed."""
         return tuple(spec.name for spec in self.example_specs)
 
     @property
     def example_specs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input; a symbolic size is None."""
+        """Name, dtype and shape of each input that is not fixed; a symbolic size is None.
+
+        Raises:
+            FixedInputError: there is no input of a name that is fixed.
+        """
+        specs = self._specs()
+        require_parameters(self.values, [spec.name for spec in specs], self.file.path.name)
+        return tuple(spec for spec in specs if spec.name not in self.values)
+
+    @property
+    def fixed(self) -> dict[str, Array]:
+        """Arrays of the inputs that are fixed.
+
+        Raises:
+            FixedInputError: a value does not fit the input.
+        """
+        specs = {spec.name: spec for spec in self._specs()}
+        return {
+            name: fixed_value(value, specs[name], self.file.path.name) for name, value in self.values.items()
+        }
+
+    def _specs(self) -> tuple[TensorSpec, ...]:
         names = self.program.graph_signature.user_inputs
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
         return tuple(_placeholder_spec(str(name), nodes[str(name)]) for name in names)
@@ -121,7 +185,8 @@ class ProgramSource:
         """
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
-                return _program_to_onnx(self.program, self.input_names)
+                model = _program_to_onnx(self.program, [spec.name for spec in self._specs()])
+                return fix_exported(model, self.values, self.file.path.name)
         except Exception as error:
             raise export_error(error, None, self.file.path.name) from error
 
@@ -131,12 +196,15 @@ class ProgramSource:
         Raises:
             ModelInputError: the program raised on these inputs.
         """
-        tensors = to_tensors(example)
+        tensors = to_tensors({**example, **self.fixed})
         try:
             with one_thread(), torch.no_grad():
-                return to_arrays(self.program.module()(*(tensors[name] for name in self.input_names)))
+                flat = [tensors[spec.name] for spec in self._specs()]
+                # It was exported with arguments by position, by name, or nested, and is called likewise.
+                arguments, named = torch.utils._pytree.tree_unflatten(flat, self.program.call_spec.in_spec)
+                return to_arrays(self.program.module()(*arguments, **named))
         except Exception as error:
-            raise _refused_input(error, None, example, self.file.path.name) from error
+            raise refused_input(error, None, example, self.file.path.name) from error
 
 
 @dataclass(frozen=True)
@@ -146,11 +214,34 @@ class TorchScriptSource:
     file: SourceFile
     module: torch.jit.ScriptModule
     example_specs: tuple[TensorSpec, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> dict[str, Array]:
+        """Arrays of the arguments that are fixed."""
+        return {name: np.asarray(value) for name, value in self.values.items()}
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the arguments of ``forward``."""
-        return tuple(argument.name for argument in typing.cast(Any, self.module.forward).schema.arguments[1:])
+        """Names of the arguments of ``forward`` that are not fixed.
+
+        Raises:
+            FixedInputError: there is no argument of a name that is fixed.
+        """
+        names = [argument.name for argument in self._arguments()]
+        require_parameters(self.values, names, self.file.path.name)
+        return tuple(name for name in names if name not in self.values)
+
+    def _arguments(self) -> list[Any]:
+        return list(typing.cast(Any, self.module.forward).schema.arguments[1:])
+
+    def _call_arguments(self, tensors: Mapping[str, torch.Tensor]) -> list[Any]:
+        return [
+            as_argument(self.values[item.name], tensor=str(item.type) == "Tensor")
+            if item.name in self.values
+            else tensors[item.name]
+            for item in self._arguments()
+        ]
 
     def to_onnx(self, example: Example) -> ir.Model:
         """Export with the TorchScript exporter, which alone reads TorchScript.
@@ -158,11 +249,11 @@ class TorchScriptSource:
         Raises:
             ExportError: it cannot; it names the operator.
         """
-        tensors = [to_tensors(example)[name] for name in self.input_names]
+        tensors = to_tensors(example)
         try:
             return self._export(tensors, {name: {0: "batch"} for name in self.input_names})
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = [tensor[:1] for tensor in tensors]
+            single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in tensors.items()}
         try:
             return self._export(single, {})
         except Exception as error:
@@ -177,52 +268,26 @@ class TorchScriptSource:
         tensors = to_tensors(example)
         try:
             with one_thread(), torch.no_grad():
-                return to_arrays(self.module(*(tensors[name] for name in self.input_names)))
+                return to_arrays(self.module(*self._call_arguments(tensors)))
         except RuntimeError as error:
-            raise _refused_input(error, None, example, self.file.path.name) from error
+            raise refused_input(error, None, example, self.file.path.name) from error
 
-    def _export(self, tensors: list[torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
+    def _export(self, tensors: Mapping[str, torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
+        arguments = self._call_arguments(tensors)
+        names = [item.name for item in self._arguments()]
         buffer = io.BytesIO()
         with quiet_exporter(), one_thread(), torch.no_grad():
             torch.onnx.export(
                 self.module,
-                tuple(tensors),
+                tuple(arguments),
                 typing.cast(Any, buffer),  # a stream is right for dynamo=False; the stub says a path
                 dynamo=False,
                 opset_version=EXPORT_OPSET,
-                input_names=list(self.input_names),
+                input_names=names,
                 dynamic_axes=dynamic,
             )
-        return ir.from_proto(onnx.load_from_string(buffer.getvalue()))
-
-
-def to_tensors(example: Example) -> dict[str, torch.Tensor]:
-    """Return the arrays as tensors, which own their memory.
-
-    Raises:
-        ModelInputError: PyTorch has no such dtype.
-    """
-    try:
-        return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
-    except TypeError as error:
-        raise ModelInputError(
-            f"PyTorch does not have the dtype of an input: {error}", hint="convert it"
-        ) from error
-
-
-def to_arrays(value: object) -> list[Array]:
-    """Return the tensors of a module's result, however nested, in the exporter's order.
-
-    Edge case:
-        numpy has no bfloat16; such a tensor becomes the float32 of the same values.
-
-    Example:
-        >>> [array.shape for array in to_arrays((torch.zeros(2), {"a": torch.zeros(3)}))]
-        [(2,), (3,)]
-    """
-    leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
-    tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
-    return [(tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for tensor in tensors]
+        model = ir.from_proto(onnx.load_from_string(buffer.getvalue()))
+        return fix_exported(model, self.values, self.file.path.name)
 
 
 def _program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
@@ -231,20 +296,6 @@ def _program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str
         raise RuntimeError("torch.onnx.export returned nothing")
     restore_signature(exported.model, program, inputs)
     return exported.model
-
-
-def _refused_input(
-    error: Exception, module: torch.nn.Module | None, example: Example, what: str
-) -> ModelInputError:
-    layer = failing_layer(error, module)
-    where = f" at layer '{layer}'" if layer else ""
-    found = ", ".join(str(TensorSpec(name, array.dtype, array.shape)) for name, array in example.items())
-    fit = "check that shape, dtype and layout of the data are those of the model's training data"
-    return ModelInputError(
-        f"'{what}' does not accept the first batch of the data ({found}): {type(error).__name__}{where}: "
-        f"{first_line(error)}",
-        hint=INDEX_HINT if is_index_out_of_range(str(error)) else fit,
-    )
 
 
 def _has_one(tensor: torch.Tensor) -> bool:

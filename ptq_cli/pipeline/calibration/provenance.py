@@ -34,6 +34,7 @@ RENAME = "data.rename"
 DEPENDS_ON = (
     "model.path",
     "model.arch",
+    "model.inputs",
     "model.input_shape",
     RENAME,
     "image.mode",

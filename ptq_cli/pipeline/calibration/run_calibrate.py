@@ -305,6 +305,6 @@ def assemble(
         channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
         faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
         compared_with=model.compared_with,
-        notes=(*model.prepared.notes, *subject.notes),
+        notes=(*model.notes, *subject.notes),
     )
     return Calibrated(result, model.stored, calibration, files)

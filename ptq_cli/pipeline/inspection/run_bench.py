@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,8 +19,10 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.reading import Reading
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
@@ -76,8 +79,9 @@ def run_bench(
     """Let models take turns at the same inputs, and return how long they take; nothing is written.
 
     Args:
-        request: data, shapes of inputs and threads. Without data and shapes, the data of the recipe are used,
-            which is that of the run for models in a run directory; inputs are made up if there are none.
+        request: data, inputs that are fixed, shapes of inputs and threads. Without data and shapes, the data
+            of the recipe are used, which is that of the run for models in a run directory; inputs are made up
+            if there are none.
         run: whose float and quantized model are taken where none is named.
         models: ONNX files; ratios are to the first.
         options: batch and length.
@@ -97,6 +101,7 @@ def run_bench(
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))
     graphs = [_load(path) for path in paths]
+    timed = _with_fixed(graphs, paths, resolved.recipe.model.inputs)
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     _fix_sizes(graphs[0], specs)
     batch = _batch_size(options.batch, own_batch_size(specs))
@@ -104,7 +109,7 @@ def run_bench(
     inputs = tuple(TensorSpec(name, array.dtype, array.shape) for name, array in found.batches[0].items())
     try:
         latency = measure_latency(
-            list(paths),
+            timed,
             found.batches,
             threads=resolved.machine.threads,
             seconds=options.seconds,
@@ -120,6 +125,28 @@ def run_bench(
     return BenchResult(
         models=paths, latency=latency, inputs=inputs, data=found.data, data_faults=found.faults
     )
+
+
+def _with_fixed(
+    graphs: Sequence[ir.Model], paths: Sequence[Path], values: Mapping[str, Any]
+) -> list[Path | StoredModel]:
+    """Fix inputs of the graphs that have them, and return what is timed: files, or graphs that were changed.
+
+    Raises:
+        FixedInputError: none of the models has or had such an input, or the value does not fit.
+    """
+    timed: list[Path | StoredModel] = []
+    inputs = [[value.name or "" for value in graph.graph.inputs] for graph in graphs]
+    for name in values:
+        if not any(
+            name in names or name in fixed_earlier(graph) for names, graph in zip(inputs, graphs, strict=True)
+        ):
+            raise unknown_input(name, inputs[0], paths[0].name)
+    for graph, path, names in zip(graphs, paths, inputs, strict=True):
+        known = {*names, *fixed_earlier(graph)}
+        own = fix_inputs(graph, {name: value for name, value in values.items() if name in known}, path.name)
+        timed.append(serialize(graph) if own else path)
+    return timed
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import onnxruntime
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
@@ -86,6 +87,7 @@ def run_verify(
     resolved = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
+    fix_inputs(graph, resolved.recipe.model.inputs, path.name)
     target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
     is_run = target.runtime == ONNXRUNTIME

@@ -21,6 +21,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
 from ptq_cli.models.checker import check_stored
+from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.open_model import open_model
@@ -67,6 +68,15 @@ class FloatModel:
     inputs: tuple[TensorSpec, ...]
     parity: float | None
     prepared: Prepared
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the model that a user should know, a sentence each."""
+        fixed = fixed_earlier(self.model).items()
+        return (
+            *(f"the input '{name}' is fixed to {shown_value(value)}" for name, value in fixed),
+            *self.prepared.notes,
+        )
 
     @property
     def compared_with(self) -> str:
@@ -131,8 +141,8 @@ def make_float_model(
         example = {name: array[:1] for name, array in example.items()}
         expected = source.run(example) if expected is not None else None
     is_onnx = source.file.kind is ModelKind.ONNX
-    if is_onnx and (always_compare or prepared.is_changed):
-        expected = _run_file(source.file.path, example, threads)
+    if is_onnx and (always_compare or prepared.is_changed or source.fixed):
+        expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
     parity = None
     if expected is not None:
         session = Session(stored, threads=threads)

@@ -97,7 +97,7 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         nodes=prepared.nodes,
         simplified=prepared.simplified,
         applied=prepared.applied,
-        notes=(*prepared.notes, *notes),
+        notes=(*model.notes, *notes),
         difference=model.parity,
         compared_with=model.compared_with,
         compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,

@@ -17,10 +17,12 @@ class Reading:
     Attributes:
         image: how images become arrays.
         rename: the model's input by the name of an array.
+        fixed: inputs of the model that are constants; arrays of theirs are not read.
     """
 
     image: ImageSettings = field(default_factory=ImageSettings)
     rename: Mapping[str, str] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
 
     def open(self, source: str, samples: int | None = None) -> Dataset:
         """Open data, with its arrays under the names of the model's inputs.
@@ -28,7 +30,7 @@ class Reading:
         Raises:
             PtqError: it cannot be opened; see ``open_dataset`` and ``rename_arrays``.
         """
-        return rename_arrays(open_dataset(source, self.image, samples=samples), self.rename)
+        return rename_arrays(open_dataset(source, self.image, samples=samples), self.rename, self.fixed)
 
 
 def reading_of(recipe: Recipe) -> Reading:
@@ -38,7 +40,7 @@ def reading_of(recipe: Recipe) -> Reading:
         >>> reading_of(Recipe()).image.layout
         'NCHW'
     """
-    return Reading(recipe.image, recipe.data.rename)
+    return Reading(recipe.image, recipe.data.rename, frozenset(recipe.model.inputs))
 
 
 def open_data(
