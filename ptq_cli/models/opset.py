@@ -10,13 +10,12 @@ from onnx import version_converter
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.models.large_constants import put_back, set_aside
 
 OLDEST_OPSET = 11
 """The oldest that is read. Clip's bounds became inputs with it, and Resize got the meaning it has today."""
 WRITTEN_OPSET = 13
 """An older model is converted to it: QuantizeLinear got its axis there."""
-LARGE = 1024
-"""Elements; the converter looks into small constants (axes, sizes), and never into larger ones."""
 
 
 def opset_of(model: ir.Model) -> int:
@@ -47,7 +46,7 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
     if before >= version:
         return model
     model = passes.InlinePass()(model).model  # A function has an opset of its own.
-    large = _set_aside(model.graph)
+    large = set_aside(model.graph)
     try:
         proto = version_converter.convert_version(ir.to_proto(model), version)
     # It is C++, and raises what its parts raise.
@@ -57,32 +56,9 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
             hint=f"export it again with opset {version} or later",
         ) from error
     converted = ir.from_proto(proto)
-    _put_back(converted.graph, large)
+    put_back(converted.graph, large)
     _restore_metadata(converted, model)
     return converted
-
-
-def _set_aside(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:
-    """Turn large constants into inputs, and return their tensors by name."""
-    large = {}
-    inputs = set(graph.inputs)
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.size < LARGE or value in inputs or value.is_graph_output():
-            continue
-        del graph.initializers[name]
-        value.const_value = None
-        value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
-        graph.inputs.append(value)
-        large[name] = tensor
-    return large
-
-
-def _put_back(graph: ir.Graph, large: dict[str, ir.TensorProtocol]) -> None:
-    for value in [item for item in graph.inputs if item.name in large]:
-        graph.inputs.remove(value)
-        value.const_value = large[value.name or ""]
-        graph.register_initializer(value)
 
 
 def _restore_metadata(converted: ir.Model, original: ir.Model) -> None:

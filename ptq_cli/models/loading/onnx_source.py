@@ -13,6 +13,8 @@ from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.external_data import external_files, require_external_data
+from ptq_cli.models.large_constants import large_constants_aside
+from ptq_cli.models.loading.declared_types import clear_declared_shapes, give_outputs_types
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
 from ptq_cli.models.loading.source import Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
@@ -76,10 +78,12 @@ def load_onnx(path: Path) -> ir.Model:
         )
     # With external data the checker reads the file itself.
     is_edited = (not files and forget_negative_sizes(proto)) or is_dense
+    is_edited |= give_outputs_types(proto)
     try:
-        onnx.checker.check_model(proto if is_edited else str(path), full_check=True)
+        onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)
         forget_sizes_of_values(model)
+        _require_inferred(model)
     except UnicodeDecodeError as error:
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is not text", hint="copy or export it again"
@@ -91,6 +95,14 @@ def load_onnx(path: Path) -> ir.Model:
         ) from error
     _require_values(model, path.name)
     return model
+
+
+def _require_inferred(model: ir.Model) -> None:
+    """Infer all types and shapes, as the full check does, but believe none that the file tells of results."""
+    with large_constants_aside(model.graph):
+        proto = ir.to_proto(model)
+    clear_declared_shapes(proto)
+    onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
 
 
 def _require_values(model: ir.Model, name: str) -> None:

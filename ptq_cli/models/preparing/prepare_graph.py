@@ -13,6 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
+from ptq_cli.models.preparing.declared_shapes import infer_undeclared
 from ptq_cli.models.preparing.half import widen_half
 from ptq_cli.models.preparing.interface import Interface
 from ptq_cli.models.preparing.layer_names import name_graph
@@ -42,6 +43,7 @@ class Prepared:
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.
         quantizing: how many nodes were there already that quantize or dequantize; they were kept.
         widened: the types of 16 bits that it computed in, where it computes in float32 now.
+        is_declared: whether outputs have sizes that are not inferred, but declared by the file alone.
     """
 
     model: ir.Model
@@ -53,6 +55,7 @@ class Prepared:
     applied: Mapping[str, int]
     quantizing: int
     widened: str
+    is_declared: bool
 
     @property
     def is_changed(self) -> bool:
@@ -75,17 +78,17 @@ class Prepared:
         return tuple(notes)
 
 
-def prepare(model: ir.Model, what: str) -> ir.Model:
+def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
     """Return the model prepared; see ``prepare_model``.
 
     Raises:
         InvalidOnnxError: as there.
     """
-    return prepare_model(model, what).model
+    return prepare_model(model, what, is_traced=is_traced).model
 
 
 @no_cycle_search()
-def prepare_model(model: ir.Model, what: str) -> Prepared:
+def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
     Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
@@ -96,6 +99,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     Args:
         model: is changed in place where the passes can.
         what: the file's name, for messages.
+        is_traced: PyTorch's exporter has just proven the shapes that it declares. A file's are inferred.
 
     Raises:
         InvalidOnnxError: an old opset cannot be converted.
@@ -104,6 +108,9 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
     interface = Interface.of(model.graph)
     quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
     with quiet_exporter():
+        if not is_traced:
+            interface.name_sizes_apart(model.graph)
+            model = infer_undeclared(model)
         model = simplify(raise_opset(model, WRITTEN_OPSET, what))
         simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
         model = passes.ShapeInferencePass()(model).model
@@ -111,7 +118,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         model = _with_operators_of_forms(model, what)
         applied = run_passes(model, PASSES)
         model = _clean(model)
-    interface.restore(model.graph)
+    is_declared = interface.restore(model)
     # Before it, each initializer had to be an input as well.
     model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
     name_graph(model)
@@ -128,6 +135,7 @@ def prepare_model(model: ir.Model, what: str) -> Prepared:
         applied=applied,
         quantizing=quantizing,
         widened=widened,
+        is_declared=is_declared,
     )
 
 

@@ -12,6 +12,7 @@ from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.core.errors import GateError, UsageError, did_you_mean
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples
 from ptq_cli.pipeline.evaluation.run_gate import read_baseline
 from ptq_cli.recipe.schema import GateSettings, Recipe
 from ptq_cli.report.document.report_document import Report
@@ -28,6 +29,8 @@ class EvaluationSet:
     Attributes:
         dataset: with the arrays that are the model's inputs.
         batch_size: samples a batch: the model's own, or the recipe's.
+        fixed_batch: the model's own.
+        leads_with_samples: the model says that the first axis of each output is that of the samples.
         outputs: names of the model's outputs.
         metrics: what is measured on each model.
         baseline: the earlier report that regressions are from.
@@ -36,6 +39,8 @@ class EvaluationSet:
 
     dataset: Dataset
     batch_size: int
+    fixed_batch: int | None
+    leads_with_samples: bool
     outputs: tuple[str, ...]
     metrics: tuple[Judged, ...]
     baseline: Report | None
@@ -62,7 +67,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
     bound = bind_inputs(dataset, inputs)
-    batch_size = fixed_batch_size(inputs) or recipe.evaluation.batch_size
+    fixed_batch = fixed_batch_size(inputs)
+    batch_size = fixed_batch or recipe.evaluation.batch_size
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     check_limits(recipe.gate)
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
@@ -75,6 +81,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     return EvaluationSet(
         dataset=bound,
         batch_size=batch_size,
+        fixed_batch=fixed_batch,
+        leads_with_samples=leads_with_samples(model),
         outputs=outputs,
         metrics=metrics,
         baseline=read_baseline(recipe.gate),

@@ -16,6 +16,7 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.evaluation.output_axes import output_axes
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.resolve import Resolved
@@ -23,6 +24,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
+from ptq_cli.report.evaluation.sample_axes import samples_first
 from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
 
@@ -67,10 +69,13 @@ def evaluate_pass(
         tell(note)
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.data else Session
-    runs = Runs(
-        opened(models.float_model, threads=machine.threads).run,
-        tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
-        _pytorch_run(recipe.model) if settings.with_pytorch else None,
+    runs = _samples_first(
+        Runs(
+            opened(models.float_model, threads=machine.threads).run,
+            tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
+            _pytorch_run(recipe.model) if settings.with_pytorch else None,
+        ),
+        evaluation_set,
     )
     identity = _identity(settings, recipe.image, models, evaluation_set, watches)
 
@@ -94,6 +99,18 @@ def evaluate_pass(
             evaluator, runs, decoded, total=dataset.count, progress=progress, checkpoints=checkpoints
         )
     return evaluator.evaluations()
+
+
+def _samples_first(runs: Runs, evaluation_set: EvaluationSet) -> Runs:
+    if evaluation_set.leads_with_samples:
+        return runs
+    outputs = len(evaluation_set.outputs)
+    axes = output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
+    return Runs(
+        samples_first(runs.of_float, axes),
+        tuple(samples_first(run, axes) for run in runs.quantized),
+        samples_first(runs.pytorch, axes) if runs.pytorch is not None else None,
+    )
 
 
 def _evaluator(

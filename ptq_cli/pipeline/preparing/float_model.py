@@ -34,6 +34,7 @@ from ptq_cli.models.parity import (
     WITH_PYTORCH,
     require_parity,
 )
+from ptq_cli.models.preparing.declared_shapes import forget_contradicted
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
 from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
 from ptq_cli.pipeline.run.output_checks import require_data_output
@@ -134,31 +135,40 @@ def make_float_model(
     exported = source.to_onnx(example)
     require_known_opset(opset_of(exported), what)
     know_foreign_types(exported)
-    prepared = prepare_model(exported, what)
+    is_onnx = source.file.kind is ModelKind.ONNX
+    prepared = prepare_model(exported, what, is_traced=not is_onnx)
+    forget_contradicted(prepared.model, _shapes(example))
     stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)
     if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
         example = {name: array[:1] for name, array in example.items()}
         expected = source.run(example) if expected is not None else None
-    is_onnx = source.file.kind is ModelKind.ONNX
     if is_onnx and (always_compare or prepared.is_changed or source.fixed):
         expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
     parity = None
-    if expected is not None:
+    if expected is not None or prepared.is_declared:
         session = Session(stored, threads=threads)
-        found = session.run(example)
-        compared = WITH_FILE if is_onnx else WITH_PYTORCH
-        parity = require_parity(
-            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
-            what,
-            # Made-up inputs may well be outside what a function is defined on.
-            allow_nan=allow_nan or (is_onnx and dataset is None),
-            compared=compared,
-            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
-        )
+        found = _run_or_none(session, example) if expected is None else session.run(example)
+        if expected is not None and found is not None:
+            parity = require_parity(
+                *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+                what,
+                # Made-up inputs may well be outside what a function is defined on.
+                allow_nan=allow_nan or (is_onnx and dataset is None),
+                compared=WITH_FILE if is_onnx else WITH_PYTORCH,
+                tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+            )
+        outputs = dict(zip(session.outputs, found or (), strict=False))
+        if forget_contradicted(prepared.model, _shapes({**example, **outputs})):
+            stored.discard()
+            stored = _store(prepared.model, source.file, output)
     return FloatModel(
         file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
     )
+
+
+def _shapes(arrays: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items() if is_array(array)}
 
 
 def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredModel:
@@ -173,7 +183,15 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
 def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
     """Return what an ONNX file computes, or None if it does not run on these inputs."""
     try:
-        return Session(read_model(path), threads=threads).run(example)
+        session = Session(read_model(path), threads=threads)
+    except RuntimeFailedError:
+        return None
+    return _run_or_none(session, example)
+
+
+def _run_or_none(session: Session, example: Example) -> list[Array] | None:
+    try:
+        return session.run(example)
     except RuntimeFailedError:
         # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
         return None

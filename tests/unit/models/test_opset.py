@@ -6,7 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.opset import LARGE, opset_of, raise_opset
+from ptq_cli.models.large_constants import LARGE
+from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import run, sample

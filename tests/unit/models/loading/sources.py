@@ -35,7 +35,7 @@ def source_of(module: torch.nn.Module) -> ModuleSource:
 
 
 def prepared(module: torch.nn.Module, **example: Array) -> ir.Model:
-    return prepare(source_of(module).to_onnx(example), "model.pt")
+    return prepare(source_of(module).to_onnx(example), "model.pt", is_traced=True)
 
 
 def noise(*shape: int, seed: int = 0) -> Array:

@@ -1,0 +1,49 @@
+"""Where the samples are in a model's outputs: told by its graph, or else by running one sample and two."""
+
+from contextlib import closing
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.report.evaluation.run_models import Run
+from ptq_cli.report.evaluation.sample_axes import Axis, axes_for_one_sample, axes_that_grow
+
+
+def leads_with_samples(model: ir.Model) -> bool:
+    """Tell whether the first axis of each output has the symbolic size that the first one of an input has."""
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    batch = {_first_size(value) for value in inputs} - {None}
+    return all(_first_size(value) in batch for value in outputs)
+
+
+def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:
+    """Return the axis of each output that the samples are on; None where it is not known.
+
+    Args:
+        dataset: whose first samples are run.
+        fixed: how many samples each batch must have, if the model says so.
+        outputs: how many outputs there are.
+        run: runs the float model.
+    """
+    unknown: tuple[Axis, ...] = (None,) * outputs
+    try:
+        one = _batch_of(dataset, 1) if fixed in (None, 1) else None
+        if one is None or fixed == 1:
+            return axes_for_one_sample(run(one.inputs)) if one is not None else unknown
+        two = _batch_of(dataset, 2)
+        return axes_that_grow(run(one.inputs), run(two.inputs)) if two is not None else unknown
+    except RuntimeFailedError:  # It does not take so few: the metrics say what they cannot do.
+        return unknown
+
+
+def _first_size(value: ir.Value) -> str | None:
+    size = value.shape[0] if value.shape is not None and len(value.shape) else None
+    return size.value if isinstance(size, ir.SymbolicDim) else None
+
+
+def _batch_of(dataset: Dataset, size: int) -> Batch | None:
+    with closing(dataset.batches(size)) as batches:  # type: ignore[type-var]
+        batch = next(batches, None)
+    return batch if batch is not None and batch.size == size else None
