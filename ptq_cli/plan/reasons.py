@@ -19,7 +19,8 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     reason = requests.reasons.get(name, "")
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
-    written_as = "" if quantized else _float_form(node, requests.rules.target)
+    target = requests.rules.target
+    written_as = _integer_form(node, target) if quantized else _float_form(node, target)
     return LayerPlan(
         name=name,
         op=node.op_type,
@@ -28,6 +29,11 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
         parameters=sum(sizes),
         written_as=written_as,
     )
+
+
+def _integer_form(node: ir.Node, target: Target) -> str:
+    rule = target.op.get(node.op_type)
+    return rule.integer_form if rule is not None else ""
 
 
 def _float_form(node: ir.Node, target: Target) -> str:

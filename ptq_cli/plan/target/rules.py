@@ -8,6 +8,9 @@ KINDS = ("compute", "join", "same", "clamp", "apart")
 OUTPUTS = ("always", "asked")
 STORED = ("integers", "pairs")
 BIASES = ("int32", "float")
+CLAMPED_SUM = "clamped_sum"
+INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
+"""Which operator each is a form of."""
 ONNXRUNTIME = "onnxruntime"
 RUNTIMES = ("", ONNXRUNTIME)
 
@@ -118,6 +121,8 @@ class OpRule:
             ``float_form_before`` reads its result. Use it if the runtime merges this operator with them into
             a slower kernel, but not the equivalent one.
         float_form_before: the operators that ``float_form`` is for.
+        integer_form: how a ``"join"`` that the target has no integer kernel for is written in operators that
+            it has one for, if it is quantized: ``"clamped_sum"`` for a HardSwish.
     """
 
     kind: str
@@ -141,6 +146,7 @@ class OpRule:
     note: str = ""
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)
+    integer_form: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from ptq_cli.core.files import require_file
 from ptq_cli.core.formats import BY_NAME
 from ptq_cli.plan.target.rules import (
     BIASES,
+    INTEGER_FORMS,
     KINDS,
     OUTPUTS,
     RUNTIMES,
@@ -141,6 +142,11 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         is_set = getattr(rule, key) not in (None, False, [], "first")
         message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"
         yield not is_set or rule.kind in kinds, message, f"remove '{key}'"
+    form = INTEGER_FORMS.get(rule.integer_form, "")
+    yield from _one_of(f"{where}.integer_form", rule.integer_form, ("", *INTEGER_FORMS))
+    fits = not form or (rule.kind == "join" and where == f"op.{form}")
+    message = f"'{where}.integer_form' is '{rule.integer_form}', which is a form of {form} as a 'join' alone"
+    yield fits, message, "remove 'integer_form'"
     needs_note = rule.kind == "apart" or not rule.integer_kernel
     yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
     if rule.result is not None:

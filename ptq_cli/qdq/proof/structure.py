@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.already_quantized import has_parameters_of
+from ptq_cli.qdq.read.clamped_sums import is_clamped_sum
 from ptq_cli.qdq.read.stored_constants import is_unpacked
 
 TakesIntegers = Callable[[ir.Node], bool]
@@ -14,7 +15,7 @@ TakesIntegers = Callable[[ir.Node], bool]
 def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
-    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters; each
+    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, but for the form that ``is_clamped_sum`` tells; each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
     are positive and finite. A model may also have integer inputs and outputs.
 
@@ -40,7 +41,7 @@ def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[s
         if reader.op_type != DEQUANTIZE:
             found = f"{reader.op_type} '{reader.name}'"
             yield f"'{node.name}' is read by {found}, which is not a DequantizeLinear"
-        elif not has_parameters_of(node, reader):
+        elif not has_parameters_of(node, reader) and not is_clamped_sum(node, reader):
             yield f"'{reader.name}' does not have the parameters of '{node.name}'"
 
 

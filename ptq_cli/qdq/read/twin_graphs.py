@@ -117,8 +117,8 @@ class TwinGraphs:
         floats |= {value.name for node in graph for value in node.outputs}
         for node in self.quantized_model.graph:
             source = node.inputs[0] if node.op_type == QUANTIZE and node in self.inserted else None
-            if source is None or self._is_constant(source):
-                continue
+            if source is None or source.producer() in self.inserted:
+                continue  # A constant, or what an operator's integer form computes on the way.
             parameters = grid_of(node).parameters
             if parameters is None:
                 raise InvalidOnnxError(
@@ -136,7 +136,8 @@ class TwinGraphs:
             before = by_name.get(node.name)
             if before is None:
                 continue
-            for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=True)):
+            # An integer form may have more inputs than the operator that it stands for.
+            for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
                 if floats is None or value is None or not is_constant(floats) or is_constant(value):
                     continue
                 if self._is_constant(value):

@@ -6,6 +6,7 @@ from ptq_cli.models.preparing.passes.casts import CASTS
 from ptq_cli.models.preparing.passes.einsum import EINSUM
 from ptq_cli.models.preparing.passes.gelu import GELU
 from ptq_cli.models.preparing.passes.gemm import GEMM_FACTORS
+from ptq_cli.models.preparing.passes.hard_sigmoid import HARD_SIGMOID
 from ptq_cli.models.preparing.passes.hard_swish import HARD_SWISH
 from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
 from ptq_cli.models.preparing.passes.matmul_factor import MATMUL_FACTOR
@@ -19,4 +20,4 @@ from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[RewritePass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, RECIPROCAL)
+PASSES: tuple[RewritePass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, HARD_SIGMOID, RECIPROCAL)

@@ -1,0 +1,83 @@
+"""Write an operator that the target has no integer kernel for in operators that it has one for.
+
+Requires: the operator's input and result have their pairs. Ensures: between them is what the operator computes, in
+the same graph, and its last node has the operator's name.
+
+Source:
+    Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2, for HardSwish.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import CLAMPED_SUM
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_add, make_dequantize, make_quantize
+
+SHIFT, UPPER = 3.0, 6.0
+"""HardSwish is ``x * clip(x + 3, 0, 6) / 6``."""
+
+
+def write_integer_forms(model: ir.Model, plan: Plan) -> None:
+    """Replace each quantized operator whose plan says so by its integer form."""
+    clamped = {layer.name for layer in plan.layers if layer.quantized and layer.written_as == CLAMPED_SUM}
+    names = FreshNames.of(model.graph) if clamped else FreshNames(set())
+    for node in [item for item in model.graph if item.name in clamped]:
+        _write_clamped_sum(model.graph, node, names)
+
+
+def _write_clamped_sum(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
+    """Write a HardSwish as an Add, whose pair is the Clip and the division, and a Mul.
+
+    The QuantizeLinear behind the Add has the range [0, 6], so that the Clip needs no operator. The
+    DequantizeLinear behind that has a scale of 1/255 in place of 6/255, so that the division needs none.
+    """
+    x = node.inputs[0]
+    before = dequantized_by(x)
+    if x is None or before is None:
+        raise RuntimeError(f"the input of '{node.name}' has no DequantizeLinear")
+    grid = grid_of(before)
+    parameters = grid.parameters
+    if parameters is None:
+        raise RuntimeError(f"the input of '{node.name}' has no scale of its own")
+    name, format = node.name or node.op_type, parameters.format
+    steps = np.float32(format.qmax - format.qmin)
+    zero = np.asarray(format.qmin, format.storage)
+
+    def constant(role: str, value: np.ndarray) -> ir.Value:
+        return add_initializer(graph, names.claim(f"{name}.{role}"), value)
+
+    lowest = constant("gate.zero_point", zero)
+    one = constant("shift", np.asarray(1, format.storage))
+    nothing = constant("shift.zero_point", np.asarray(0, format.storage))
+    three = make_dequantize(
+        one, constant("shift.scale", np.float32(SHIFT)), nothing, names.claim(f"{name}/shift/DequantizeLinear")
+    )
+    shifted = make_add(x, three.outputs[0], names.claim(f"{name}/Add"))
+    quantize = make_quantize(
+        shifted.outputs[0],
+        constant("gate.scale", np.float32(UPPER / steps)),
+        lowest,
+        names.claim(f"{name}/gate/QuantizeLinear"),
+    )
+    dequantize = make_dequantize(
+        quantize.outputs[0],
+        constant("gate.sixth", np.float32(1 / steps)),
+        lowest,
+        names.claim(f"{name}/gate/DequantizeLinear"),
+    )
+    graph.insert_before(node, [three, shifted, quantize, dequantize])
+    product = ir.node("Mul", [x, dequantize.outputs[0]], name=name)
+    _take_place(graph, node, product)
+
+
+def _take_place(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
+    value, result = old.outputs[0], new.outputs[0]
+    result.name, result.type, result.shape = value.name, value.type, value.shape
+    new.metadata_props.update(old.metadata_props)
+    graph.insert_before(old, new)
+    ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
+    graph.remove(old, safe=True)
