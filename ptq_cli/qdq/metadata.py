@@ -12,6 +12,7 @@ WEIGHT_AMAX = "ptq.weight_amax"
 OVERRIDES = "ptq.amax_overrides"
 QUANTIZERS = "ptq.quantizers"
 LAYERS = "ptq.layers"
+PADDED_CHANNELS = "ptq.padded_channels"
 TARGET = "ptq.target"
 VERSION = "ptq.version"
 

@@ -45,6 +45,7 @@ from ptq_cli.qdq.metadata import (
     WEIGHT_AMAX,
 )
 from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
+from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
@@ -177,6 +178,7 @@ def make_export(
     model, placement, exposed = decided.model, decided.placement, decided.plan
     quantize_in_place(model, exposed, decided.parameters)
     prove_powers_of_two(model, placement, exposed)
+    pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
     if not placement.is_plain:

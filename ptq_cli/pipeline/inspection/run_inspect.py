@@ -27,6 +27,7 @@ from ptq_cli.qdq.proof.quantized_layers import (
     quantized_plan,
     stored_formats,
 )
+from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
 
 
@@ -87,7 +88,7 @@ def _quantized_graph(source: ModelSource) -> ir.Model | None:
     if source.file.kind is not ModelKind.ONNX:
         return None
     model = source.to_onnx({})
-    return named(model.clone()) if is_quantized(model) else None
+    return named(without_padding(model.clone())) if is_quantized(model) else None
 
 
 def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:

@@ -26,12 +26,15 @@ class ActivationRule:
         simulated: further formats that an override may ask for. The target computes them in float, between
             a QuantizeLinear and a DequantizeLinear.
         formats: further formats that an override may ask for, which the target computes in integers.
+        channel_multiple: the channels that a QuantizeLinear brings to a Conv, as those of an image, are
+            padded to a multiple of this number, which the runtime's kernels are faster with; 1 leaves them.
     """
 
     format: str = "uint8"
     symmetric: bool = False
     simulated: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=list)
+    channel_multiple: int = 1
 
     @property
     def integers(self) -> IntegerFormat:
@@ -56,6 +59,8 @@ class WeightRule:
             computed in float.
         quantizes_floats: the runtime itself quantizes the float weight of an operator between quantized
             tensors. To keep such an operator in float, ptq leaves its result in float.
+        channel_multiple: the channels between Convs are padded to a multiple of this number, with weights of
+            0, where nothing else sees how many they are; 1 leaves them. It changes no result.
     """
 
     format: str = "int8"
@@ -66,6 +71,7 @@ class WeightRule:
     stored: str = "integers"
     blocks: bool = False
     quantizes_floats: bool = False
+    channel_multiple: int = 1
 
     @property
     def integers(self) -> IntegerFormat:

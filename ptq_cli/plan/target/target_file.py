@@ -32,6 +32,7 @@ ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
 WEIGHTS = ("int8",)
 OLDEST, WIDE = 13, 21
 """The first opset with a scale per channel, and the first with 16-bit integers."""
+MOST_CHANNELS = 64
 
 Said = Iterator[tuple[bool, str, str]]
 """Whether a check passed, the message if it did not, and the hint."""
@@ -156,6 +157,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
 
 
 def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
+    yield from _multiple(where, rule.channel_multiple)
     for key, names in (
         ("format", [rule.format]),
         ("formats", rule.formats),
@@ -172,7 +174,13 @@ def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
         )
 
 
+def _multiple(where: str, number: int) -> Said:
+    message = f"'{where}.channel_multiple' is {number}, expected 1 to {MOST_CHANNELS}"
+    yield 1 <= number <= MOST_CHANNELS, message, "write 1 to leave the channels as they are"
+
+
 def _weight(where: str, rule: WeightRule) -> Said:
+    yield from _multiple(where, rule.channel_multiple)
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
     yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "write a number from 2 to 8"

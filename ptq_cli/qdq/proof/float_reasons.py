@@ -48,6 +48,8 @@ def float_reason(node: ir.Node, target: Target) -> str:
         return reason
     if rule.kind == "apart" or not rule.integer_kernel:
         return rule.note
+    if rule.integer_form:
+        return f"there is no integer {node.op_type}; ptq writes one between quantized tensors as Add and Mul"
     checks = {"compute": _compute, "join": _join, "same": _same, "clamp": _clamp}
     return next(filter(None, checks[rule.kind](node, rule, target)), "")
 

@@ -15,7 +15,8 @@ TakesIntegers = Callable[[ir.Node], bool]
 def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
-    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, but for the form that ``is_clamped_sum`` tells; each
+    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters
+    (``is_clamped_sum`` tells the one exception); each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
     are positive and finite. A model may also have integer inputs and outputs.
 

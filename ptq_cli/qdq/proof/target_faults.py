@@ -70,7 +70,10 @@ def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
         # A file may have integer operators, which ONNX Runtime's own tool also writes.
         rule = rule_of(node, target)
         moves = rule is not None and rule.kind == "same"
-        return target.runtime == ONNXRUNTIME and (moves or is_integer_operator(node.op_type))
+        pads = (
+            node.op_type == "Pad"
+        )  # Of channels: of zeros, that is, which a QuantizeLinear has as its zero point.
+        return target.runtime == ONNXRUNTIME and (moves or pads or is_integer_operator(node.op_type))
 
     yield from structure_faults(model, takes_integers)
 

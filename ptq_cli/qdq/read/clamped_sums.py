@@ -7,7 +7,7 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 
 
 def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
-    """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, of which f is in the second's scale.
+    """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, with f in the second one's scale.
 
     Edge case:
         The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.

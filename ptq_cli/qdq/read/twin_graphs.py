@@ -117,8 +117,8 @@ class TwinGraphs:
         floats |= {value.name for node in graph for value in node.outputs}
         for node in self.quantized_model.graph:
             source = node.inputs[0] if node.op_type == QUANTIZE and node in self.inserted else None
-            if source is None or source.producer() in self.inserted:
-                continue  # A constant, or what an operator's integer form computes on the way.
+            if source is None or self._is_constant(source) or source.producer() in self.inserted:
+                continue  # Also what an operator's integer form computes on the way.
             parameters = grid_of(node).parameters
             if parameters is None:
                 raise InvalidOnnxError(

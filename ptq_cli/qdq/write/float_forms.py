@@ -10,6 +10,8 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
 
     Requires: a plan made for the model. Ensures: names, inputs, outputs and what is computed are as before.
     """
-    forms = {layer.name: layer.written_as for layer in plan.layers if layer.written_as and not layer.quantized}
+    forms = {
+        layer.name: layer.written_as for layer in plan.layers if layer.written_as and not layer.quantized
+    }
     for node in model.graph:
         node.op_type = forms.get(node.name or "", node.op_type)

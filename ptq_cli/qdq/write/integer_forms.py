@@ -1,7 +1,7 @@
 """Write an operator that the target has no integer kernel for in operators that it has one for.
 
-Requires: the operator's input and result have their pairs. Ensures: between them is what the operator computes, in
-the same graph, and its last node has the operator's name.
+Requires: the operator's input and result have their pairs. Ensures: the nodes between the pairs compute what
+the operator does, and the last of them has its name.
 
 Source:
     Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2, for HardSwish.
@@ -10,6 +10,7 @@ Source:
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.sites import Plan
@@ -44,28 +45,31 @@ def _write_clamped_sum(graph: ir.Graph, node: ir.Node, names: FreshNames) -> Non
     if parameters is None:
         raise RuntimeError(f"the input of '{node.name}' has no scale of its own")
     name, format = node.name or node.op_type, parameters.format
-    steps = np.float32(format.qmax - format.qmin)
+    steps = format.qmax - format.qmin
     zero = np.asarray(format.qmin, format.storage)
 
-    def constant(role: str, value: np.ndarray) -> ir.Value:
+    def constant(role: str, value: Array) -> ir.Value:
         return add_initializer(graph, names.claim(f"{name}.{role}"), value)
 
     lowest = constant("gate.zero_point", zero)
     one = constant("shift", np.asarray(1, format.storage))
     nothing = constant("shift.zero_point", np.asarray(0, format.storage))
     three = make_dequantize(
-        one, constant("shift.scale", np.float32(SHIFT)), nothing, names.claim(f"{name}/shift/DequantizeLinear")
+        one,
+        constant("shift.scale", np.asarray(SHIFT, np.float32)),
+        nothing,
+        names.claim(f"{name}/shift/DequantizeLinear"),
     )
     shifted = make_add(x, three.outputs[0], names.claim(f"{name}/Add"))
     quantize = make_quantize(
         shifted.outputs[0],
-        constant("gate.scale", np.float32(UPPER / steps)),
+        constant("gate.scale", np.asarray(UPPER / steps, np.float32)),
         lowest,
         names.claim(f"{name}/gate/QuantizeLinear"),
     )
     dequantize = make_dequantize(
         quantize.outputs[0],
-        constant("gate.sixth", np.float32(1 / steps)),
+        constant("gate.sixth", np.asarray(1 / steps, np.float32)),
         lowest,
         names.claim(f"{name}/gate/DequantizeLinear"),
     )

@@ -1,6 +1,6 @@
 """Arithmetic of two tensors, and activation functions, between operators that are quantized."""
 
-from tests.contracts.ops.case import OpCase, graph
+from tests.contracts.ops.case import COST, OpCase, graph
 
 PLANE = "float[N,4,8,8] x"
 WEIGHTS = "float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,1,1] u"
@@ -102,16 +102,18 @@ ELEMENTWISE = {
         graph=after("Sigmoid(c)"), integer="c a y", kernels={"QLinearConv": 2, "QLinearSigmoid": 1}
     ),
     "hard_sigmoid": OpCase(
-        graph=after("HardSigmoid<alpha=0.16666667>(c)"),
+        graph=after("HardSigmoid<alpha=0.16666667>(c)"), integer="c a y", kernels={"QLinearConv": 2}
+    ),
+    "hard_sigmoid_of_a_pooling": OpCase(
+        graph=after("HardSigmoid(p)").replace("a = ", "p = MaxPool<kernel_shape=[2,2]>(c)\n a = "),
         integer="c y",
-        floats={"a": "no integer HardSigmoid: Sigmoid and LeakyRelu are"},
+        floats={"p": COST, "a": "no integer HardSigmoid: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
     "hard_swish": OpCase(
         graph=after("HardSwish(c)"),
-        integer="c y",
-        floats={"a": "no integer HardSwish: Sigmoid and LeakyRelu are"},
-        kernels={"QLinearConv": 2},
+        integer="c a y",
+        kernels={"QLinearConv": 2, "QLinearAdd": 1, "QLinearMul": 1},
     ),
     "tanh": OpCase(
         graph=after("Tanh(c)"),

@@ -175,7 +175,8 @@ def claimed(plan: Plan, *ops: str) -> int:
 def extra(op: str, plan: Plan) -> int:
     """Return how many float operators ONNX Runtime makes of others."""
     # It takes a HardSwish apart, and makes a float Gemm of a float MatMul and its Add.
-    hard_swish = sum(layer.op == "HardSwish" for layer in plan.layers) if op == "Mul" else 0
+    floats = [layer for layer in plan.layers if layer.op == "HardSwish" and not layer.quantized]
+    hard_swish = len(floats) if op == "Mul" else 0
     matmuls = (
         sum(layer.op == "MatMul" and not layer.quantized for layer in plan.layers) if op == "Gemm" else 0
     )

@@ -1,8 +1,8 @@
 """The slope and the offset of a HardSigmoid go into the layer before it, and a Clip to [0, 1] remains.
 
-Requires: float32; a Conv, ConvTranspose or Gemm with a constant weight, whose result the HardSigmoid alone reads.
-Ensures: equal to rounding. The Clip disappears into a quantized range, where a HardSigmoid has no integer kernel:
-each gate of squeeze-and-excitation in a MobileNetV3 stayed float for it.
+Requires: float32; a Conv, ConvTranspose or Gemm with a constant weight, whose result only the HardSigmoid
+reads. Ensures: equal to rounding. The Clip disappears into a quantized range, while a HardSigmoid has no
+integer kernel, and kept each gate of squeeze-and-excitation in a MobileNetV3 in float.
 """
 
 import numpy as np
@@ -32,10 +32,15 @@ def fold_hard_sigmoids(graph: ir.Graph, names: FreshNames) -> int:
         alpha = np.float32(node.attributes.get_float("alpha", ALPHA))
         beta = np.float32(node.attributes.get_float("beta", BETA))
         layer.write(layer.scaled(np.full(layer.channels, alpha)), layer.bias * alpha + beta, names)
-        bounds = [add_constant(graph, np.float32(bound), f"{node.name}_{bound}", names) for bound in (0, 1)]
+        bounds = [
+            add_constant(graph, np.asarray(bound, np.float32), f"{node.name}_{bound}", names)
+            for bound in (0, 1)
+        ]
         put_instead(ir.Node("", "Clip", [source, *bounds]), node, names)
         count += 1
     return count
 
 
-HARD_SIGMOID = RewritePass("hard_sigmoid", "HardSigmoid into the layer before it and a Clip", fold_hard_sigmoids)
+HARD_SIGMOID = RewritePass(
+    "hard_sigmoid", "HardSigmoid into the layer before it and a Clip", fold_hard_sigmoids
+)

@@ -20,4 +20,13 @@ from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[RewritePass, ...] = (CASTS, NAMED_AXES, *PRODUCTS, MEAN_POOL, *FOLDING, *FUSING, HARD_SIGMOID, RECIPROCAL)
+PASSES: tuple[RewritePass, ...] = (
+    CASTS,
+    NAMED_AXES,
+    *PRODUCTS,
+    MEAN_POOL,
+    *FOLDING,
+    *FUSING,
+    HARD_SIGMOID,
+    RECIPROCAL,
+)

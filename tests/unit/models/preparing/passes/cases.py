@@ -194,6 +194,17 @@ REWRITTEN = {
         graph=f"{ROW} {{ a = HardSigmoid<alpha=0.16666667, beta=0.5>(x)\n y = Mul(x, a) }}",
         left=("HardSwish",),
     ),
+    "hard_sigmoid.conv": Case(
+        name="hard_sigmoid",
+        graph="(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] b> "
+        "{ c = Conv(x, w, b)\n y = HardSigmoid<alpha=0.16666667>(c) }",
+        left=("Conv", "Clip"),
+    ),
+    "hard_sigmoid.gemm_without_bias": Case(
+        name="hard_sigmoid",
+        graph="(float[N,6] x) => (float[] y) <float[6,4] w> { c = Gemm(x, w)\n y = HardSigmoid(c) }",
+        left=("Gemm", "Clip"),
+    ),
     "silu.opset_24": Case(
         name="silu", graph=f"{ROW} {{ a = Sigmoid(x)\n y = Mul(a, x) }}", left=("Swish",), opset=24
     ),

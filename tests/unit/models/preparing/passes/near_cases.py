@@ -54,6 +54,15 @@ LEFT_ALONE = {
             y = Mul(c, k) }""",
         left=("Gemm", "Mul"),
     ),
+    "hard_sigmoid_beside_another_reader": Case(
+        name="hard_sigmoid",
+        graph="(float[N,6] x) => (float[] y) <float[6,4] w> "
+        "{ c = Gemm(x, w)\n a = HardSigmoid(c)\n y = Add(a, c) }",
+        left=("Gemm", "HardSigmoid", "Add"),
+    ),
+    "hard_sigmoid_of_an_input": Case(
+        name="hard_sigmoid", graph=f"{ROW} {{ y = HardSigmoid(x) }}", left=("HardSigmoid",)
+    ),
     "infinite_operand": Case(
         name="bias_add",
         graph=f"{CONV}float[4,1,1] b> {{ c = Conv(x, w)\n y = Add(c, b) }}",

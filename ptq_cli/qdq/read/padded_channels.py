@@ -1,0 +1,49 @@
+"""A quantized graph as it was before its channels were padded for faster kernels."""
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.qdq.metadata import PADDED_CHANNELS
+from ptq_cli.qdq.read.channel_spaces import stored_convs
+
+
+def without_padding(model: ir.Model) -> ir.Model:
+    """Return a quantized model without the channels that ``pad_channels`` added; may change it.
+
+    Edge case:
+        Where there were some, the shapes of computed tensors are unknown afterwards.
+    """
+    said = json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}"))
+    nodes = {node.name: node for node in model.graph}
+    convs = {conv.node.name: conv for conv in stored_convs(model.graph).values()}
+    for name, (outputs, inputs) in said.get("convs", {}).items():
+        conv = convs[name]
+        _cut(conv.integers, outputs, inputs)
+        _cut_all(conv.per_channel, outputs)
+        if conv.depthwise:
+            conv.node.attributes.add(ir.AttrInt64("group", outputs))
+    for name in said.get("pads", ()):
+        pad = nodes[name]
+        source = pad.inputs[0]
+        assert source is not None  # noqa: S101 - a Pad has it
+        ir.convenience.replace_all_uses_with(pad.outputs[0], source)
+        model.graph.remove(pad, safe=True)
+    for value in (output for node in model.graph if said for output in node.outputs):
+        if not value.is_graph_output():
+            value.shape = None
+    return model
+
+
+def _cut_all(values: Iterable[ir.Value], size: int) -> None:
+    for value in values:
+        _cut(value, size)
+
+
+def _cut(value: ir.Value, *sizes: int) -> None:
+    if value.const_value is not None:
+        array = value.const_value.numpy()[tuple(slice(size) for size in sizes)]
+        value.const_value = ir.Tensor(np.ascontiguousarray(array), name=value.name)
+        value.shape = ir.Shape(array.shape)
