@@ -6,7 +6,7 @@ from typing import Unpack
 from ptq_cli.api.request import PathLike, as_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
-from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
+from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings
 from ptq_cli.report.proof.verification import Verification
@@ -18,6 +18,7 @@ def verify(
     run: PathLike = DEFAULT_RUN,
     min_integer_share: float | None = None,
     random_inputs: bool = False,
+    max_kernel_steps: float = KERNEL_STEPS,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -25,13 +26,15 @@ def verify(
 ) -> Verification:
     """Return which operators of a quantized model run in integers, and what breaks its target's rules.
 
-    A broken rule or a share that is too small raises nothing: see ``result.verdict``.
+    A broken rule, a share that is too small or a wrong kernel raises nothing: see ``result.verdict``.
 
     Args:
         model: any ONNX file with Q/DQ; None for the one in the run directory.
         run: the run directory.
         min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
         random_inputs: compare outputs on generated inputs if there are no data.
+        max_kernel_steps: how many steps of 8 bits a kernel of ONNX Runtime may differ from its operators as
+            written, on the same integers.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called as the work proceeds.
@@ -45,7 +48,7 @@ def verify(
         'pass'
     """
     request = request_of(settings, None, recipe, preset)
-    options = VerifyOptions(min_integer_share, made_up=random_inputs)
+    options = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     return run_verify(request, RunDirectory(Path(run)), as_path(model), options, progress)
 
 

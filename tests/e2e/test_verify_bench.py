@@ -59,6 +59,11 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
         ("verify --target tensorflow", "PTQ-RECIPE-004", "unknown target 'tensorflow'"),
         ("bench --input-shape z=1,3,8,8", "PTQ-MODEL-007", "a shape is given for 'z', which is not an input"),
         ("bench --input-shape x=1,3,8", "PTQ-DATA-003", "shape [?, 3, 8, 8], but [1, 3, 8] was given"),
+        (
+            "verify --max-kernel-steps -1",
+            "PTQ-USAGE-001",
+            "--max-kernel-steps is -1, expected a number from 0 on",
+        ),
         ("bench --runs 0", "PTQ-RECIPE-003", "runs must be at least 1"),
         ("bench --batch 0", "PTQ-RECIPE-003", "--batch must be at least 1"),
         ("bench nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),

@@ -22,7 +22,8 @@ Examples:
   ptq verify model.int8.onnx --target ort-cpu --min-integer-share 0.95
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
 
-Exits with status 3 if a rule of the target is broken, or if the share is too small.
+Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
+something else than its operators.
 """,
 )
 @option(
@@ -31,6 +32,15 @@ Exits with status 3 if a rule of the target is broken, or if the share is too sm
     type=float,
     metavar="X",
     help="Exit with status 3 if a smaller share of the multiply-accumulates is in integers: 0.95.",
+)
+@option(
+    OWN,
+    "--max-kernel-steps",
+    type=float,
+    default=2.0,
+    show_default=True,
+    metavar="N",
+    help="Exit with status 3 if an integer kernel alone differs by more than N steps from its operators.",
 )
 @option(OWN, "--all", "show_all", is_flag=True, help="List every operator, not only those that run in float.")
 @option(
@@ -56,6 +66,7 @@ def command(
     run: Path,
     min_integer_share: float | None,
     random_inputs: bool,
+    max_kernel_steps: float,
     show_all: bool,
     recipe: Path | None,
     preset: str | None,
@@ -68,7 +79,8 @@ def command(
     directory. ONNX Runtime optimizes it. For each operator, the result says whether it became an integer
     kernel, and which rule of the target explains that. The share of multiply-accumulates in integers is
     counted, the target's rules of structure are checked, and the outputs of the optimized model are compared
-    with those of the file as it is written.
+    with those of the file as it is written. If they differ, --max-kernel-steps decides: each kernel is run
+    alone on the integers that it meets in the file, where rounding explains one step of 8 bits.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
@@ -79,7 +91,7 @@ def command(
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
-    asked = VerifyOptions(min_integer_share, made_up=random_inputs)
+    asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     with shown_progress() as progress:
         result = run_verify(request, RunDirectory(run), model, asked, progress)
     if as_json:

@@ -10,10 +10,16 @@ from typing import Any
 
 from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.printable import as_typed
+from ptq_cli.cli.shown.result_lines import counted
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
-from ptq_cli.report.proof.verification import OutputDifference, Verification
+from ptq_cli.report.proof.verification import (
+    KernelComparison,
+    KernelDifference,
+    OutputDifference,
+    Verification,
+)
 from ptq_cli.report.text.numbers import format_decibels, format_number, format_share
 from ptq_cli.report.text.summary import Table
 
@@ -158,8 +164,48 @@ def _print_outputs(result: Verification) -> None:
     say(f"outputs of the optimized graph and the graph as written, {samples}:")
     for item in comparison.differences:
         say(f"  {_difference_line(item)}")
-        if item.sqnr_db < DOUBTFUL_DB:
-            say(f"warning: '{item.output}' differs by more than rounding explains")
+        if item.sqnr_db < DOUBTFUL_DB and result.kernel_comparison is None:
+            say(f"warning: '{item.output}' differs by more than the rounding of one kernel explains")
+    if result.kernel_comparison is not None:
+        doubtful = any(item.sqnr_db < DOUBTFUL_DB for item in comparison.differences)
+        _print_kernel_comparison(result.kernel_comparison, is_doubtful=doubtful)
+
+
+def _print_kernel_comparison(found: KernelComparison, *, is_doubtful: bool) -> None:
+    if found.fault:
+        say(f"warning: the kernels could not be compared one by one: {found.fault}")
+        return
+    samples = counted(found.samples, "sample")
+    if found.wrong:
+        say(
+            f"wrong: {counted(len(found.wrong), 'kernel')} of {found.kernels:,} alone differ by more than "
+            f"{found.limit:g} steps of 8 bits from the graph as written, on {samples}:"
+        )
+        for item in found.wrong[:MOST_FAULTS]:
+            say(f"  {item.op} '{item.node}': {item.steps:.3g} steps{_share_text(item)}")
+        if len(found.wrong) > MOST_FAULTS:
+            say(f"  and {len(found.wrong) - MOST_FAULTS:,} more; --json has all of them")
+        return
+    worst = found.differences[0] if found.differences else None
+    if worst is None:
+        say(f"kernels: all {found.kernels:,} alone are identical to the graph as written, on {samples}")
+        return
+    steps = "1 step" if worst.steps == 1 else f"{worst.steps:.2g} steps"
+    say(
+        f"kernels: each of the {found.kernels:,} alone differs by at most {steps} of 8 bits, on {samples}; "
+        f"most: {worst.op} '{worst.node}'{_share_text(worst)}"
+    )
+    if is_doubtful:
+        say(
+            "note: these single steps add up along the network until the outputs differ as above: no kernel "
+            "is wrong, but the model is sensitive to rounding"
+        )
+
+
+def _share_text(item: KernelDifference) -> str:
+    if item.share is None:
+        return ""
+    return f" in {100 * item.share:.2g} % of its values"
 
 
 def _difference_line(item: OutputDifference) -> str:
@@ -195,14 +241,30 @@ def verification_values(result: Verification) -> dict[str, Any]:
             "samples": comparison.samples,
             "differences": [_difference_values(item) for item in comparison.differences],
         },
+        "kernels": _kernel_values(result.kernel_comparison),
         "data_faults": list(result.data_faults),
         "verdict": result.verdict,
     }
 
 
-def _difference_values(item: OutputDifference) -> dict[str, Any]:
-    values = {**dataclasses.asdict(item), "steps": item.steps}
+def _kernel_values(found: KernelComparison | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "samples": found.samples,
+        "compared": found.kernels,
+        "max_steps": found.limit,
+        "differences": [_without_infinity(dataclasses.asdict(item)) for item in found.differences],
+        "fault": found.fault or None,
+    }
+
+
+def _without_infinity(values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
     }
+
+
+def _difference_values(item: OutputDifference) -> dict[str, Any]:
+    return _without_infinity({**dataclasses.asdict(item), "steps": item.steps})

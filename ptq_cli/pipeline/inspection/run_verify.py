@@ -31,12 +31,17 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.proof.kernel_differences import compare_kernels
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
-from ptq_cli.report.proof.verification import OutputComparison, Verification
+from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification
 from ptq_cli.runtime.sizes import measured_shapes
-from ptq_cli.runtime.turns import Batch
+from ptq_cli.runtime.turns import Batch, batch_size
 
 COMPARED_SAMPLES = 64
+COMPARED_ALONE = 4
+"""Samples that kernels are compared on alone: one that is wrong is wrong for many values of each."""
+KERNEL_STEPS = 2.0
+"""Default limit. Rounding explains one step of a kernel; a second is for what ONNX Runtime fuses further."""
 BATCH = 8
 
 
@@ -47,10 +52,12 @@ class VerifyOptions:
     Attributes:
         min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
         made_up: compare outputs on generated inputs if there are no data.
+        max_kernel_steps: the largest difference of a kernel from its operators as written, in steps.
     """
 
     min_integer_share: float | None = None
     made_up: bool = False
+    max_kernel_steps: float = KERNEL_STEPS
 
 
 def run_verify(
@@ -70,7 +77,7 @@ def run_verify(
         progress: is called as the work proceeds.
 
     Raises:
-        UsageError: the share is not between 0 and 1.
+        UsageError: the share is not between 0 and 1, or the steps are negative.
         MissingStageError: no model was given, and the run has none.
         NotQuantizedError: the model holds no Q/DQ.
         InvalidOnnxError: its opset is older than the target's Q/DQ needs.
@@ -81,6 +88,11 @@ def run_verify(
         raise UsageError(
             f"--min-integer-share is {share:g}, expected a share from 0 to 1",
             hint="for example: --min-integer-share 0.95",
+        )
+    if not options.max_kernel_steps >= 0:
+        raise UsageError(
+            f"--max-kernel-steps is {options.max_kernel_steps:g}, expected a number from 0 on",
+            hint=f"the default is {KERNEL_STEPS:g}",
         )
     path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
     beside = RunDirectory(path.parent).recipe
@@ -109,6 +121,9 @@ def run_verify(
         comparison=_compare(graph, samples, target, resolved.machine.threads, progress),
         min_integer_share=share,
         data_faults=faults,
+        kernel_comparison=_compare_kernels(
+            graph, samples, target, options.max_kernel_steps, resolved.machine.threads, progress
+        ),
     )
 
 
@@ -207,6 +222,34 @@ def _compare(
         serialize(graph), samples.batches, scales, threads=threads, progress=progress
     )
     return OutputComparison(samples.data, count, differences)
+
+
+def _compare_kernels(
+    graph: ir.Model,
+    samples: _Samples,
+    target: Target,
+    limit: float,
+    threads: int,
+    progress: ProgressCallback,
+) -> KernelComparison | None:
+    """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
+    if not samples.batches or target.runtime != ONNXRUNTIME:
+        return None
+    batches = samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0])
+    try:
+        return compare_kernels(
+            graph, batches, _output_scales(graph, target), limit, threads=threads, progress=progress
+        )
+    except PtqError as error:
+        return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
+
+
+def _single(batch: Batch) -> list[Batch]:
+    size = batch_size(batch)
+    return [
+        {name: array[index : index + 1] if array.ndim else array for name, array in batch.items()}
+        for index in range(min(size, COMPARED_ALONE))
+    ]
 
 
 def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:

@@ -27,8 +27,8 @@ def compare_optimized(
     """Run a model with and without ONNX Runtime's optimizations; return differences and samples.
 
     The graph as written computes each operator in float between its DequantizeLinear and its QuantizeLinear;
-    the optimized graph computes in integers. They round differently, so that some values are one step apart;
-    many steps mean that a kernel computes something else.
+    the optimized graph computes in integers. They round differently, so that some values of a kernel are one
+    step apart, and more further on: see ``compare_kernels`` for what a kernel does alone.
 
     Args:
         model: serialized.
@@ -50,7 +50,7 @@ def compare_optimized(
         Session(model, threads=threads, optimize=False),
         Session(model, threads=threads),
     )
-    sums = {name: _Sums() for name in written.outputs}
+    sums = {name: OutputSums() for name in written.outputs}
     samples = 0
     for batch in batches:
         for name, one, other in zip(written.outputs, written.run(batch), optimized.run(batch), strict=True):
@@ -62,7 +62,7 @@ def compare_optimized(
     return differences, samples
 
 
-class _Sums:
+class OutputSums:
     """The sums for one output over the batches so far."""
 
     def __init__(self) -> None:
@@ -71,6 +71,7 @@ class _Sums:
         self._low, self._high = math.inf, -math.inf
 
     def add(self, written: Array, optimized: Array) -> None:
+        """Add the output of a batch."""
         one, other = (np.atleast_1d(array).astype(np.float64) for array in (written, optimized))
         with np.errstate(invalid="ignore"):
             difference = np.abs(one - other)
@@ -86,6 +87,7 @@ class _Sums:
             self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
 
     def difference(self, name: str, scale: float | None) -> OutputDifference:
+        """Return the difference; ``scale`` is the output's own, or None if it is not quantized."""
         width = self._high - self._low
         step = scale if scale is not None else width / STEPS if math.isfinite(width) and width > 0 else 1.0
         return OutputDifference(

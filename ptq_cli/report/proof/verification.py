@@ -49,6 +49,49 @@ class OutputComparison:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelDifference:
+    """The largest difference between a kernel and its operators as written, on the same integers.
+
+    Attributes:
+        node: name of the operator.
+        op: its type.
+        tensor: what it computes: integers, or an output of the model.
+        steps: the largest difference, in steps of 8 bits over its range.
+        share: share of the values that differ, 0 to 1; None for floats, which nearly all differ a little.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    steps: float
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelComparison:
+    """Each kernel compared with its operators as written, on the integers that they meet in the file.
+
+    Attributes:
+        samples: how many samples.
+        kernels: how many were compared.
+        differences: kernels that differ at all, the largest difference first.
+        limit: the largest difference that passes, in steps.
+        fault: why kernels could not be compared; empty if they were.
+    """
+
+    samples: int
+    kernels: int
+    differences: tuple[KernelDifference, ...]
+    limit: float
+    fault: str = ""
+
+    @property
+    def wrong(self) -> tuple[KernelDifference, ...]:
+        """Kernels that differ by more than the limit."""
+        return tuple(item for item in self.differences if not item.steps <= self.limit)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verification:
     """The result of ``verify``.
 
@@ -66,6 +109,8 @@ class Verification:
         comparison: comparison of the outputs; None if there were no data that could be used.
         min_integer_share: the required share, or None.
         data_faults: why data of the recipe could not be used for the comparison; empty if the first could.
+        kernel_comparison: comparison of each kernel; None if outputs were not compared, or if ONNX Runtime
+            does not run the target.
     """
 
     model: str
@@ -80,6 +125,7 @@ class Verification:
     comparison: OutputComparison | None
     min_integer_share: float | None
     data_faults: tuple[str, ...] = ()
+    kernel_comparison: KernelComparison | None = None
 
     @property
     def integer_work(self) -> int:
@@ -114,5 +160,6 @@ class Verification:
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """``"fail"`` if a rule is broken or the share is too low."""
-        return "fail" if self.faults or self.share_passes is False else "pass"
+        """``"fail"`` if a rule is broken, the share is too low, or a kernel computes something else."""
+        wrong = self.kernel_comparison is not None and self.kernel_comparison.wrong
+        return "fail" if self.faults or self.share_passes is False or wrong else "pass"

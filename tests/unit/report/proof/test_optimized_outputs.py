@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.report.proof.optimized_outputs import _Sums, compare_optimized
+from ptq_cli.report.proof.optimized_outputs import OutputSums, compare_optimized
 
 
 def difference(written, optimized, scale=None):
-    sums = _Sums()
+    sums = OutputSums()
     sums.add(np.array(written, np.float32), np.array(optimized, np.float32))
     return sums.difference("y", scale)
 

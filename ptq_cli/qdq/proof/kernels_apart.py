@@ -1,0 +1,122 @@
+"""Cuts a quantized graph at its integers, so that each kernel can be run on the integers of the file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.qdq.read.pair_grids import grid_of
+
+STEP_OF_8_BITS = {
+    ir.DataType.UINT8: 1,
+    ir.DataType.INT8: 1,
+    ir.DataType.UINT16: 257,
+    ir.DataType.INT16: 257,
+}
+"""How many steps of a type's grid are one of an 8-bit grid over the same range."""
+MERGED = ("Clip", "Relu")
+"""They become part of the kernel before them."""
+
+
+@dataclass(frozen=True)
+class KernelUnit:
+    """What lies between integers: an operator with what ONNX Runtime may merge into its kernel.
+
+    Attributes:
+        tensor: the integers that it makes, or an output of the model.
+        node: name of the operator that computes them; empty for the quantized input of the model.
+        op: its type.
+        step: difference between integers that counts as one step of 8 bits; 0 for floats.
+    """
+
+    tensor: str
+    node: str
+    op: str
+    step: int
+
+
+@dataclass(frozen=True)
+class KernelsApart:
+    """A quantized graph and the same cut into units; both have the tensors of ``units`` as outputs.
+
+    Attributes:
+        units: in the order of the graph.
+        whole: the graph as it is.
+        apart: the graph in which whatever reads integers reads them from an input of its own.
+        inputs: the name of that input, by the tensor.
+    """
+
+    units: tuple[KernelUnit, ...]
+    whole: StoredModel
+    apart: StoredModel
+    inputs: Mapping[str, str]
+
+
+def kernels_apart(model: ir.Model) -> KernelsApart:
+    """Cut a quantized model at the integers that QuantizeLinear makes of computed tensors.
+
+    ONNX Runtime makes the same kernels of both graphs: it merges an operator with the DequantizeLinear before
+    it and the QuantizeLinear behind it, and these stay together.
+
+    Args:
+        model: is left as it is.
+
+    Edge case:
+        Not cut at integers that numpy does not have (4 bits, 8-bit floats), and not inside nested graphs.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n, 2] x) => (float[n, 2] y) <float s = {0.5}, uint8 z = {0}> {
+        ...         q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Relu(d) }'''
+        >>> [unit.op for unit in kernels_apart(ir.from_onnx_text(text)).units]
+        ['QuantizeLinear', 'Relu']
+    """
+    whole = model.clone()
+    cuts = [node.outputs[0] for node in whole.graph if _makes_integers(node)]
+    kept = [value for value in whole.graph.outputs if value not in cuts and value.producer() is not None]
+    outputs = [*cuts, *kept]
+    units = tuple(_unit(value) for value in outputs)
+    for value in cuts:
+        value.type = ir.TensorType(_dtype(value))
+        value.shape = None if value.shape is None else ir.Shape([None] * len(value.shape))
+    whole.graph.outputs[:] = outputs
+    stored = serialize(whole)
+    names, inputs = FreshNames.of(whole.graph), {}
+    for value in cuts:
+        name = names.claim(f"{value.name}/given")
+        given = ir.Value(name=name, type=value.type, shape=value.shape)
+        for reader, index in tuple(value.uses()):
+            reader.replace_input_with(index, given)
+        whole.graph.inputs.append(given)
+        inputs[value.name or ""] = name
+    return KernelsApart(units, stored, serialize(whole), inputs)
+
+
+def _makes_integers(node: ir.Node) -> bool:
+    source = node.inputs[0] if node.inputs else None
+    is_computed = source is not None and source.const_value is None
+    return node.op_type == QUANTIZE and is_computed and grid_of(node).dtype in STEP_OF_8_BITS
+
+
+def _dtype(integers: ir.Value) -> ir.DataType:
+    node = integers.producer()
+    if node is None:
+        raise ValueError(f"'{integers.name}' is not computed")
+    return grid_of(node).dtype
+
+
+def _unit(value: ir.Value) -> KernelUnit:
+    node = value.producer()
+    if node is None:
+        raise ValueError(f"'{value.name}' is not computed")
+    step = STEP_OF_8_BITS[_dtype(value)] if _makes_integers(node) else 0
+    while node.op_type in (QUANTIZE, *MERGED):
+        source = node.inputs[0]
+        producer = source.producer() if source is not None else None
+        if producer is None or producer.op_type == "DequantizeLinear":
+            break
+        node = producer
+    return KernelUnit(value.name or "", node.name or "", node.op_type, step)

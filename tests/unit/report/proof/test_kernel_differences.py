@@ -1,0 +1,93 @@
+"""Kernels alone: rounding is one step, what is wrong is named, and how steps add up does not count."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
+from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.qdq.proof.kernels_apart import kernels_apart
+from ptq_cli.report.proof.kernel_differences import compare_kernels
+from ptq_cli.report.proof.verification import Verification
+
+HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)
+    <float sx = {{0.05}}, uint8 zx = {{128}}, float sy = {{0.0005}}, uint8 zy = {{0}}> {{
+    q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx)
+    [soft] p = Softmax(d)
+    pq = QuantizeLinear(p, sy, zy) y = DequantizeLinear(pq, sy, zy) }}"""
+"""Its range ends at 0.13: the integer kernel of ONNX Runtime gives 0 for probabilities above that."""
+
+
+def deep(layers: int) -> ir.Model:
+    """MatMuls in a row, whose results ONNX Runtime rounds to other integers now and then."""
+    random = np.random.default_rng(0)
+    nodes, tensor, initializers = [], "x", []
+    for index in range(layers):
+        weight = random.integers(-127, 128, (64, 64)).astype(np.int8)
+        numbers = {f"w{index}": weight, f"s{index}": np.float32(0.0437), f"z{index}": np.uint8(121)}
+        numbers |= {f"v{index}": np.float32(0.00191), f"n{index}": np.int8(0)}
+        initializers += [
+            onnx.numpy_helper.from_array(np.asarray(value), key) for key, value in numbers.items()
+        ]
+        nodes.append(
+            f"q{index} = QuantizeLinear({tensor}, s{index}, z{index}) "
+            f"d{index} = DequantizeLinear(q{index}, s{index}, z{index}) "
+            f"k{index} = DequantizeLinear(w{index}, v{index}, n{index}) "
+            f"[matmul{index}] m{index} = MatMul(d{index}, k{index})"
+        )
+        tensor = f"m{index}"
+    text = f"{HEAD} g (float[n, 64] x) => (float[n, 64] {tensor}) {{ {' '.join(nodes)} }}"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.extend(initializers)
+    return ir.from_proto(proto)
+
+
+def test_a_kernel_that_computes_something_else_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(onnx.parser.parse_model(SOFTMAX), "soft.onnx")
+    np.savez("x.npz", x=np.float32([[5, 0, 0, 0], [0, 0, 0, 0]]))
+
+    def verify(limit: float = 2.0) -> Verification:
+        request = Request(settings={"data": "x.npz"})
+        options = VerifyOptions(max_kernel_steps=limit)
+        return run_verify(request, RunDirectory(tmp_path), tmp_path / "soft.onnx", options)
+
+    result = verify()
+    found = result.kernel_comparison
+    assert found is not None and found.samples == 2
+    (wrong,) = found.wrong
+    assert (wrong.node, wrong.op, wrong.steps, wrong.share) == ("soft", "Softmax", 255, 5 / 8)
+    assert verification_values(result)["kernels"]["differences"][0]["node"] == "soft"
+    assert result.verdict == "fail"
+    print_verification(result, show_all=False)
+    out = capsys.readouterr().out
+    assert (
+        "wrong: 1 kernel of 2 alone differ" in out.replace("\n", " ") and "Softmax 'soft': 255 steps" in out
+    )
+    assert not verify(limit=255).kernel_comparison.wrong
+
+
+def test_steps_that_add_up_are_no_fault(capsys):
+    model = deep(12)
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32) * 2
+    found = compare_kernels(model, [{"x": x}], {}, limit=1.0)
+    assert not found.wrong
+    assert found.kernels == 13
+
+
+def test_units_are_the_operators_between_integers():
+    units = kernels_apart(deep(2)).units
+    assert [(unit.node, unit.tensor, unit.step) for unit in units] == [
+        (units[0].node, "q0", 1), ("matmul0", "q1", 1), ("matmul1", "m1", 0)
+    ]  # fmt: skip
+    assert units[0].op == "QuantizeLinear"
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [("uint8", 1), ("uint16", 257)])
+def test_a_step_is_one_of_8_bits(dtype, steps):
+    text = SOFTMAX.replace("uint8", dtype)
+    assert {unit.step for unit in kernels_apart(ir.from_onnx_text(text)).units} == {0, steps}
