@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.computing import Computing
-from ptq_cli.plan.neighbours import Reasons, Rules
+from ptq_cli.plan.neighbours import Reasons, Rules, moved_from
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, Plan
@@ -30,6 +30,7 @@ def make_plan(
     excluded: Reasons | None = None,
     looked_up: Container[str] = (),
     *,
+    unjoined: Reasons | None = None,
     may_be_empty: bool = False,
 ) -> Plan:
     """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
@@ -44,6 +45,8 @@ def make_plan(
         in_float: layers without an integer kernel for their weight, with the reason.
         excluded: layers that the user keeps in float, with the reason.
         looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
+        unjoined: joins that stay in float because one scale does not fit their result, with the reason. What
+            only moves that result is not quantized either.
         may_be_empty: if nothing can be quantized, return a plan with only the reasons.
 
     Raises:
@@ -52,8 +55,11 @@ def make_plan(
     """
     quantizing = quantizing_nodes(model.graph)
     plan, refused = _untrapped(model.graph, Rules(target), {}, {}, ())
-    if in_float or excluded:  # No new sites may appear: the calibration has not measured other tensors.
-        plan, _ = _untrapped(model.graph, Rules(target, excluded or {}), refused, in_float or {}, looked_up)
+    if in_float or excluded or unjoined:
+        # No new sites may appear: the calibration has not measured other tensors.
+        refused = {**refused, **_unjoined_results(model.graph, unjoined or {}, target)}
+        rules = Rules(target, {**(excluded or {}), **(unjoined or {})})
+        plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
     if not plan.weights and not plan.activations and not may_be_empty:
@@ -68,6 +74,15 @@ def _nothing(plan: Plan, target: Target) -> NothingToQuantizeError:
         f"target '{target.name}' cannot quantize anything in this model: {reasons}",
         hint=f"{in_float32}run `ptq inspect` to see each layer's reason",
     )
+
+
+def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dict[str, str]:
+    return {
+        value.name or "": f"reads {node.op_type} '{node.name}', which stays float: {reason}"
+        for node in graph
+        if (reason := unjoined.get(node.name or ""))
+        for value in moved_from(node.outputs[0], target)
+    }
 
 
 def _untrapped(

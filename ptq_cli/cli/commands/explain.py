@@ -77,6 +77,9 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     say(f"comes from: {_node(found.producer) if found.producer is not None else 'an input of the model'}")
     readers = [_node(reader) for reader in found.readers] + ["an output of the model"] * found.is_output
     say(f"read by:    {', '.join(readers)}")
+    for node in filter(None, (found.producer, *found.readers)):
+        if node.reason:
+            say(f"in float:   {shown_name(node.name)}: {shown_name(node.reason)}")
     if found.sharing:
         say(f"shared by:  {', '.join(map(shown_name, found.sharing))}")
     zeros = "" if tensor.zeros is None else f", {format_share(tensor.zeros, statistics.count)} zeros"
@@ -139,4 +142,4 @@ def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:
 
 
 def _node_values(node: "NodeView") -> dict[str, Any]:
-    return {"name": node.name, "op": node.op, "integer": node.integer}
+    return {"name": node.name, "op": node.op, "integer": node.integer, "reason": node.reason}

@@ -61,7 +61,7 @@ def gather(
         NothingToQuantizeError: the recipe leaves nothing to quantize.
     """
     model = material.float_model
-    placement = place(model, material.plan, material.target, material.recipe)
+    placement = place(model, material.plan, material.target, material.recipe, material.calibration)
     plan, settings = placement.plan, placement.settings.activations
     stored = dict(stored_parameters(material.quantized_model))
     # Tensors that are tied share a scale, and it was decided from the union of what was counted of them.

@@ -87,7 +87,9 @@ def not_reproduced(origin: Mapping[str, str], material: Material) -> Iterator[st
 
 def _quantizers(material: Material) -> str | None:
     try:
-        placement = place(material.float_model, material.plan, material.target, material.recipe)
+        placement = place(
+            material.float_model, material.plan, material.target, material.recipe, material.calibration
+        )
     except PtqError:  # The page says why, in place of its histograms.
         return None
     if placement.is_plain:

@@ -238,17 +238,25 @@ def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[
     Raises:
         InputFileError: what the model says of itself is damaged.
     """
-    layers = report_layers(plan)
-    if LAYERS not in origin:
-        return layers
     # Which quantizers it was exported with, the recipe at hand need not say.
-    unusual = {layer.name: layer for layer in _exported_layers(origin[LAYERS], name)}
-    return tuple(unusual.get(layer.name, layer) for layer in layers)
+    unusual = {layer.name: layer for layer in unusual_layers(origin, name)}
+    return tuple(unusual.get(layer.name, layer) for layer in report_layers(plan))
 
 
-def _exported_layers(text: str, name: str) -> tuple[LayerEntry, ...]:
+def unusual_layers(origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
+    """Return the layers that a quantized model computes otherwise than its target alone would have it.
+
+    Args:
+        origin: the quantized model's metadata.
+        name: of its file.
+
+    Raises:
+        InputFileError: what the model says of itself is damaged.
+    """
+    if LAYERS not in origin:
+        return ()
     try:
-        return decode(tuple[LayerEntry, ...], json.loads(text), LAYERS)  # type: ignore[no-any-return]
+        return decode(tuple[LayerEntry, ...], json.loads(origin[LAYERS]), LAYERS)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, ReportError) as error:
         raise _damaged(name, LAYERS, error) from error
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
+from ptq_cli.pipeline.exporting.unlike_joins import Measured, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -75,7 +77,13 @@ class Placement:
 
 
 def place(
-    model: ir.Model, target_plan: Plan, target: Target, recipe: TensorRecipe, *, may_be_empty: bool = False
+    model: ir.Model,
+    target_plan: Plan,
+    target: Target,
+    recipe: TensorRecipe,
+    calibration: Calibration | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Placement:
     """Return what is quantized and by which quantizers.
 
@@ -84,6 +92,7 @@ def place(
         target_plan: what the target would quantize, had it the say in everything.
         target: the target whose rules made that plan.
         recipe: what is asked for.
+        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:
@@ -98,12 +107,33 @@ def place(
         for site, family in settings.weight_families.items()
         if (reason := _float_reason(family, target))
     }
-    plan = target_plan
-    if in_float or settings.excluded:
-        looked_up = {
-            site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
-        }
-        plan = make_plan(model, target, in_float, settings.excluded, looked_up, may_be_empty=may_be_empty)
+    looked_up = {
+        site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
+    }
+
+    def planned(unjoined: Mapping[str, str]) -> Plan:
+        return make_plan(
+            model,
+            target,
+            in_float,
+            settings.excluded,
+            looked_up,
+            unjoined=unjoined,
+            may_be_empty=may_be_empty,
+        )
+
+    plan = planned({}) if in_float or settings.excluded else target_plan
+    settings = settings.of(plan, target_plan)
+    if calibration is not None:
+        measured = Measured(
+            calibration=calibration,
+            settings=settings.activations,
+            families=settings.activation_families,
+        )
+        formatted = with_formats(model, plan, settings.activation_families, target)
+        joins = found_unlike(model, formatted, target, measured, settings.included, planned)
+        plan = planned(joins) if joins else plan
+    settings = settings.of(plan, target_plan)
     plan = with_formats(model, plan, settings.activation_families, target)
     constants = model.graph.initializers
     sites = {

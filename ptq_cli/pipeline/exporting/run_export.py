@@ -181,8 +181,7 @@ def make_export(
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
-    if not placement.is_plain:
-        model.metadata_props.update(_quantizers(placement, exposed))
+    model.metadata_props.update(_unusual(placement, exposed))
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
         kernels = pool.submit(_kernels, stored, model, target)
@@ -236,7 +235,8 @@ def _decide(
     name: str,
     keep: Keep,
 ) -> _Decided:
-    placement = place(model, plan if plan is not None else make_plan(model, target), target, asked)
+    target_plan = plan if plan is not None else make_plan(model, target)
+    placement = place(model, target_plan, target, asked, calibration)
     settings = placement.settings
     require_ranges(placement.plan, calibration)
     families = settings.activation_families
@@ -305,12 +305,16 @@ def _weight_method(tensor: str, placement: Placement) -> str:
     )
 
 
-def _quantizers(placement: Placement, plan: Plan) -> dict[str, str]:
-    """Return what a reader of the file cannot see: whose integers these are, and where they run."""
-    line = quantizer_line(placement.weight_counts, placement.activation_counts)
+def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
+    """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
+    found = {}
+    if not placement.is_plain:
+        found[QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
     usual = set(report_layers(placement.target_plan))
     unusual = tuple(layer for layer in report_layers(plan) if layer not in usual)
-    return {QUANTIZERS: line, LAYERS: json.dumps(encode(unusual))}
+    if unusual:
+        found[LAYERS] = json.dumps(encode(unusual))
+    return found
 
 
 def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:

@@ -1,6 +1,6 @@
 """What the settings of each tensor decide: from statistics to parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -59,7 +59,16 @@ def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorSt
     Raises:
         StaleCalibrationError: a tensor has no statistics.
     """
-    members = plan.members(source)
+    return union_of(plan.members(source), calibration)
+
+
+def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics:
+    """Return the statistics of the values of all these tensors.
+
+    Raises:
+        StaleCalibrationError: a tensor has no statistics.
+    """
+    members = tuple(names)
     missing = next((name for name in members if name not in calibration.statistics), None)
     if missing is not None:
         raise StaleCalibrationError(

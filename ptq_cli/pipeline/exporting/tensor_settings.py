@@ -1,7 +1,7 @@
 """Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -65,6 +65,7 @@ class TensorSettings:
         activation_families: the quantizer of each source.
         weight_families: the quantizer of each weight.
         excluded: the layers that are kept in float, with the reason.
+        included: the layers that are asked for, whatever speaks against them.
     """
 
     activations: Mapping[str, AmaxSettings]
@@ -73,6 +74,22 @@ class TensorSettings:
     activation_families: Mapping[str, ActivationFamily]
     weight_families: Mapping[WeightSite, WeightFamily]
     excluded: Mapping[str, str]
+    included: frozenset[str]
+
+    def of(self, plan: Plan, target_plan: Plan) -> "TensorSettings":
+        """Return the settings for a plan with fewer integer layers than the one that they were made for.
+
+        Tensors that only such a layer ties have parameters of their own there; their settings are the same.
+        """
+        before = {source: target_plan.activations[source].source for source in plan.sources}
+        return replace(
+            self,
+            activations={**self.activations, **{new: self.activations[old] for new, old in before.items()}},
+            activation_families={
+                **self.activation_families,
+                **{new: self.activation_families[old] for new, old in before.items()},
+            },
+        )
 
 
 def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorRecipe) -> TensorSettings:
@@ -123,6 +140,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         activation_families=activation_families,
         weight_families=weight_families,
         excluded=_excluded(layers, recipe.override, target),
+        included=frozenset(name for name, last in _decided(layers, recipe.override) if last.quantize),
     )
 
 
@@ -157,11 +175,10 @@ def _excluded(
     Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
     only follows, such as a pooling between two of them, follows.
     """
-    deciding = [item for item in overrides if item.quantize is not None]
-    asks = any(item.quantize for item in deciding)
-    found = {}
+    asks = any(item.quantize for item in overrides)
+    decided, found = dict(_decided(layers, overrides)), {}
     for name, meant in layers.items():
-        last = next((item for item in reversed(deciding) if means(item, meant)), None)
+        last = decided.get(name)
         (op_type,) = meant.ops
         rule = target.op.get(op_type)
         if last is not None and not last.quantize:
@@ -169,6 +186,16 @@ def _excluded(
         elif last is None and asks and rule is not None and rule.kind == "compute":
             found[name] = "kept in float: it is not one of the layers to include"
     return found
+
+
+def _decided(
+    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]
+) -> Iterator[tuple[str, OverrideSettings]]:
+    """Yield the layers that an override selects or keeps in float, with the last that does."""
+    deciding = [item for item in overrides if item.quantize is not None]
+    for name, meant in layers.items():
+        if last := next((item for item in reversed(deciding) if means(item, meant)), None):
+            yield name, last
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:

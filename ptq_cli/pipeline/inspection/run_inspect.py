@@ -1,7 +1,8 @@
 """``inspect``: what a model is made of, what would be or is quantized, and what not and why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -10,6 +11,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
 from ptq_cli.models.loading.source import ModelSource, SourceFile
+from ptq_cli.pipeline.exporting.exported_file import unusual_layers
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.made_up_inputs import own_batch_size
@@ -19,6 +21,7 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
 from ptq_cli.qdq.proof.quantized_layers import (
     Formats,
     layer_constants,
@@ -73,14 +76,16 @@ def run_inspect(request: Request) -> Inspection:
     already = _quantized_graph(source)
     if already is None:
         return _inspect_float(source, resolved)
-    try:
-        # What is float beside pairs that a model holds would be quantized.
-        return _inspect_float(source, resolved)
-    except NothingToQuantizeError:
-        target = target_of(already, resolved, named="target" in request.settings)
-        plan, formats = quantized_plan(already, target), stored_formats(already)
-        shapes = resolved.recipe.model.input_shape
-        return _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
+    # What is float in a model that ptq made was left so; in any other it would be quantized beside the pairs.
+    noted = already.metadata_props
+    if FLOAT_SHA256 not in noted or QUANTIZERS in noted:  # A weight that is looked up is shown as one again.
+        with suppress(NothingToQuantizeError):
+            return _inspect_float(source, resolved)
+    target = target_of(already, resolved, named="target" in request.settings)
+    plan, formats = quantized_plan(already, target), stored_formats(already)
+    plan = _with_exported_reasons(plan, already, source.file.path.name)
+    shapes = resolved.recipe.model.input_shape
+    return _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
 
 
 def _quantized_graph(source: ModelSource) -> ir.Model | None:
@@ -89,6 +94,16 @@ def _quantized_graph(source: ModelSource) -> ir.Model | None:
         return None
     model = source.to_onnx({})
     return named(without_padding(model.clone())) if is_quantized(model) else None
+
+
+def _with_exported_reasons(plan: Plan, quantized: ir.Model, name: str) -> Plan:
+    """Return the plan with what ``ptq export`` noted: why a layer is float that the rules would quantize."""
+    noted = {layer.name: layer.reason for layer in unusual_layers(quantized.metadata_props, name)}
+    layers = (
+        layer if layer.quantized else replace(layer, reason=noted.get(layer.name) or layer.reason)
+        for layer in plan.layers
+    )
+    return replace(plan, layers=tuple(layers))
 
 
 def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:

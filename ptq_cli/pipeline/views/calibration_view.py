@@ -16,8 +16,9 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, statistics_of
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
@@ -110,7 +111,8 @@ class CalibrationView:
         samples: how many were seen.
         target: whose rules decide the formats.
         model: the float model.
-        plan: what is quantized.
+        plan: what the target would quantize, which is what was measured.
+        exported: what ``ptq export`` quantizes.
         tensors: those that were asked for, in graph order.
         missing: methods that need statistics which were not kept.
     """
@@ -121,6 +123,7 @@ class CalibrationView:
     target: str
     model: ir.Model
     plan: Plan
+    exported: Plan
     tensors: tuple[TensorView, ...]
     missing: tuple[str, ...]
 
@@ -160,7 +163,8 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
     resolved, calibration, _, model = load_run(request, run)
     target = resolved.target
     plan = make_plan(model, target)
-    found = tensor_settings(model, plan, target, tensor_recipe(resolved.recipe))
+    placement = place(model, plan, target, tensor_recipe(resolved.recipe), calibration, may_be_empty=True)
+    found = placement.settings
     plan, settings = with_formats(model, plan, found.activation_families, target), found.activations
     names = find(model, plan)
     tensors = view_tensors(plan, settings, calibration, names)
@@ -173,6 +177,7 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         target=plan.target,
         model=model,
         plan=plan,
+        exported=placement.plan,
         tensors=tensors,
         missing=missing,
     )

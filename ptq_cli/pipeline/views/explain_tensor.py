@@ -26,11 +26,13 @@ class NodeView:
         name: the node's.
         op: its operator type.
         integer: whether it is computed in integers.
+        reason: why not; empty if it is.
     """
 
     name: str
     op: str
     integer: bool
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +75,12 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
     (tensor,) = calibration.tensors
     value = _values(calibration.model)[tensor.name]
     producer = value.producer()
-    integer = {layer.name for layer in calibration.plan.layers if layer.quantized}
+    layers = {layer.name: layer for layer in calibration.exported.layers}
 
     def view(node: ir.Node) -> NodeView:
-        return NodeView(node.name or "", node.op_type, (node.name or "") in integer)
+        layer = layers[node.name or ""]
+        reason = "" if layer.quantized else layer.reason
+        return NodeView(node.name or "", node.op_type, layer.quantized, reason)
 
     readers = dict.fromkeys(node for node, _ in value.uses())
     return Explanation(
