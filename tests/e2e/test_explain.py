@@ -171,7 +171,7 @@ def test_an_input_and_an_output_say_so(folder: Path, ptq: Any) -> None:
     assert "comes from: an input of the model" in ptq("explain x").out
     found = shown_json(ptq("explain x --json"))
     assert found["producer"] is None
-    assert found["readers"] == [{"name": "conv", "op": "Conv", "integer": True}]
+    assert found["readers"] == [{"name": "conv", "op": "Conv", "integer": True, "reason": ""}]
 
 
 def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:

@@ -8,10 +8,11 @@ METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1, 2 or 3 with the keys of version 3.
+    """Return the content of a report of format version 1 to 4 with the keys of version 4.
 
-    Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency: they are null or
-    empty. What both called ``created`` stands in ``times`` now.
+    Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
+    channel and no warning: they are null or empty. What versions 1 and 2 called ``created`` stands in
+    ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -24,7 +25,9 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
     """
     if version == 1:
         body = _to_2(body)
-    return _to_3(body) if version < 3 else body
+    if version < 3:
+        body = _to_3(body)
+    return _to_4(body) if version < 4 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +39,10 @@ def _to_3(body: dict[str, Any]) -> dict[str, Any]:
     if "created" in upgraded:
         upgraded.setdefault("times", {"created": upgraded.pop("created"), "latency": None})
     return upgraded
+
+
+def _to_4(body: dict[str, Any]) -> dict[str, Any]:
+    return {"warnings": [], **_each(body, "metrics", lambda entry: {"channel": None, **entry})}
 
 
 def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:

@@ -50,6 +50,26 @@ class ClassValue:
         return self.float_value - self.quantized_value
 
 
+@dataclass(frozen=True)
+class Channel:
+    """One index along an axis of an output.
+
+    Attributes:
+        axis: of the output, whose axis 0 are the samples.
+        index: counted from 0.
+
+    Example:
+        >>> str(Channel(1, 3))
+        'channel 3 of axis 1'
+    """
+
+    axis: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"channel {self.index} of axis {self.axis}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """What one metric measured.
@@ -75,6 +95,7 @@ class Measurement:
         arguments: what it was given, each as JSON.
         no_interval: why there is no ``drop_interval`` though there is a drop; empty if there is one.
         by_class: each class of a metric that is a mean over classes of shares of samples.
+        channel: the channel that a comparison is about; None if it is about all of the output.
 
     Example:
         >>> top1 = Measurement(
@@ -118,6 +139,7 @@ class Measurement:
     arguments: dict[str, str] = field(default_factory=dict)
     no_interval: str = ""
     by_class: tuple[ClassValue, ...] = ()
+    channel: Channel | None = None
 
     @property
     def drop(self) -> float | None:

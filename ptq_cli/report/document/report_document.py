@@ -1,4 +1,4 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 3.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 4.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
@@ -7,7 +7,7 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
@@ -19,8 +19,8 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)
+FORMAT_VERSION = 4
+READABLE_VERSIONS = (1, 2, 3, 4)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -123,6 +123,24 @@ class LayerEntry:
     reason: str
 
 
+WarningCode = Literal["larger_than_float", "few_integers", "low_sqnr"]
+
+
+@dataclass(frozen=True)
+class ReportWarning:
+    """What a user should know although nothing failed.
+
+    Attributes:
+        code: which of the warnings: ``larger_than_float``, ``few_integers`` or ``low_sqnr``.
+        message: what was found, with the reasons.
+        hints: what to try, most promising first.
+    """
+
+    code: WarningCode
+    message: str
+    hints: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class BaselineSummary:
     """The earlier report that regressions are from.
@@ -152,6 +170,7 @@ class Report:
         layers: each layer that could be quantized, with the reason of those that are not.
         gates: each limit, with its result.
         baseline: what regressions are from; None without a limit on one.
+        warnings: what a user should know although no gate says so.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -167,6 +186,7 @@ class Report:
     layers: tuple[LayerEntry, ...]
     gates: tuple[GateResult, ...]
     baseline: BaselineSummary | None = None
+    warnings: tuple[ReportWarning, ...] = ()
 
     @property
     def created(self) -> str:
@@ -229,7 +249,7 @@ def parse_report(content: bytes) -> Report:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2 and 3
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2, 3 and 4
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:

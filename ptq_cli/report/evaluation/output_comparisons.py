@@ -10,6 +10,7 @@ from ptq_cli.report.evaluation.uncertainty import with_interval
 from ptq_cli.report.metrics.base import PairMetric
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.recorder import State
+from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
 
 
 class Comparisons:
@@ -56,6 +57,7 @@ class Comparisons:
                     higher_is_better=metric.higher_is_better,
                     quantized_value=metric.compute(),
                     output=self._output_names[index],
+                    channel=metric.channel if isinstance(metric, WorstChannelSqnr) else None,
                 ),
                 metric.resampling(),
                 samples,

@@ -9,7 +9,6 @@ from ptq_cli.report.document.measurement import Measurement, Unit
 from ptq_cli.report.intervals.bootstrap import (
     RESAMPLES,
     Float64Array,
-    bootstrap_interval,
     bootstrap_intervals,
 )
 from ptq_cli.report.intervals.interval import Interval, Method
@@ -51,12 +50,14 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
         >>> round(with_interval(agreement, hits, 20).quantized_interval.low, 3)
         0.839
     """
-    if not isinstance(found, SampleSums) or len(found.rows) != samples:
+    if not isinstance(found, SampleSums) or (len(found.rows) != samples and not found.blocks):
         return measurement
     if _is_hits(measurement.unit, found):
         interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
         return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
-    return replace(measurement, quantized_interval=bootstrap_interval(found.rows, found.of_sums))
+    method: Method = "blocks" if found.blocks else "bootstrap"
+    (interval,) = bootstrap_intervals(found.rows, lambda sums: (found.of_sums(sums),), method=method)
+    return replace(measurement, quantized_interval=interval)
 
 
 def with_paired_intervals(

@@ -32,7 +32,9 @@ def _headline(report: Report) -> Iterator[Figure]:
     compared = next((metric for metric in report.metrics if metric.drop is None), None)
     if compared is not None:
         value = format_value(compared.quantized_value, compared.unit)
-        yield Figure(compared.name, value, "quantized against float")
+        worst = next((metric for metric in report.metrics if metric.channel is not None), None)
+        detail = f", worst channel {format_value(worst.quantized_value, worst.unit)}" if worst else ""
+        yield Figure(compared.name, value, f"quantized against float{detail}")
     files = report.model.float_model, report.model.quantized_model
     sizes = f"{format_bytes(files[0].bytes)} → {format_bytes(files[1].bytes)}"
     yield Figure("file size", share_of_float(files[1].bytes, files[0].bytes), sizes)

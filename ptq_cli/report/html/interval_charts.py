@@ -156,7 +156,7 @@ def _compared_row(metric: Measurement) -> MetricRow:
         quantized_value=value,
         drop="",
         interval=interval,
-        note="",
+        note=str(metric.channel) if metric.channel is not None else "",
         strip=strip,
     )
 

@@ -20,6 +20,7 @@ from ptq_cli.report.metrics.pair_spearman import PairSpearman
 from ptq_cli.report.metrics.r2 import R2
 from ptq_cli.report.metrics.sqnr import Sqnr
 from ptq_cli.report.metrics.top_k import TopK
+from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
 
 MakeMetric = Callable[..., LabelMetric]
 
@@ -39,6 +40,7 @@ LABEL_METRICS: dict[str, MakeMetric] = {
 
 PAIR_METRICS: dict[str, type[PairMetric]] = {
     "sqnr_db": Sqnr,
+    "worst_channel_sqnr_db": WorstChannelSqnr,
     "cosine": Cosine,
     "top1_agreement": Top1Agreement,
     "kl_divergence": KlDivergence,
@@ -76,8 +78,8 @@ def require_metric(name: str, more: Iterable[str] = ()) -> None:
         ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: there is no metric 'tpo1' (did you mean \
 'top1'?)
         hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, sqnr_db, \
-cosine, top1_agreement, kl_divergence, max_abs_error; or torchmetrics.classification:MulticlassF1Score, \
-file.py:callable
+worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
+torchmetrics.classification:MulticlassF1Score, file.py:callable
     """
     if is_label_metric(name) or name in PAIR_METRICS:
         return

@@ -7,7 +7,7 @@ renderer escapes it.
 from dataclasses import dataclass
 
 from ptq_cli.core.short_numbers import format_bytes
-from ptq_cli.report.document.measurement import Unit
+from ptq_cli.report.document.measurement import Measurement, Unit
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
 
@@ -157,13 +157,18 @@ def comparison_table(report: Report) -> Table:
     rows = tuple(
         (
             metric.name,
-            format_value(metric.quantized_value, metric.unit),
+            _compared_value(metric),
             format_interval(metric.quantized_interval, metric.unit),
         )
         for metric in report.metrics
         if metric.float_value is None
     )
     return Table(("int8 against float", "value", INTERVAL), rows)
+
+
+def _compared_value(metric: Measurement) -> str:
+    value = format_value(metric.quantized_value, metric.unit)
+    return value if metric.channel is None else f"{value}, {metric.channel}"
 
 
 def size_table(report: Report) -> Table:

@@ -68,6 +68,8 @@ def test_non_finite_values_are_valid(report: Report, value: float) -> None:
         ("metrics/0/quantized_hits", "xyz"),
         ("metrics/0/by_class", [{}]),
         ("metrics/0/arguments", {"average": 1}),
+        ("metrics/0/channel", 17),
+        ("warnings", [{"code": "odd", "message": "", "hints": []}]),
         ("gates/0/samples_needed", 0),
         ("gates/0/verdict", "maybe"),
         ("gates/0/strict", 1),

@@ -10,10 +10,11 @@ import pytest
 
 from ptq_cli.core.errors import InputFileError, ReportError
 from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.document.report_document import (
     LayerEntry,
     Report,
+    ReportWarning,
     parse_report,
     read_report,
     report_to_json,
@@ -24,6 +25,8 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
 VERSION_1 = GOLDEN.with_name("report.v1.json")
 """As ptq wrote it when that was the format."""
 VERSION_2 = GOLDEN.with_name("report.v2.json")
+"""Likewise."""
+VERSION_3 = GOLDEN.with_name("report.v3.json")
 """Likewise."""
 
 
@@ -113,11 +116,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [4, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [5, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1, 2 and 3")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1, 2, 3 and 4")
     assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
@@ -206,7 +209,7 @@ def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None
     assert found.verdict == "pass"
     assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 3
+    assert json.loads(report_to_json(found))["format_version"] == 4
 
 
 def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
@@ -216,6 +219,21 @@ def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
     assert {(metric.output, metric.no_interval, metric.by_class) for metric in found.metrics} == {
         (None, "", ())
     }
+
+
+def test_a_report_of_version_3_is_read_whole(report: Report) -> None:
+    found = read_report(VERSION_3)
+    assert found == report
+    assert (found.warnings, {metric.channel for metric in found.metrics}) == ((), {None})
+
+
+def test_a_channel_and_a_warning_survive_their_file(report: Report) -> None:
+    warned = replace(
+        report,
+        metrics=(replace(report.metrics[0], channel=Channel(axis=1, index=17)), *report.metrics[1:]),
+        warnings=(ReportWarning("low_sqnr", "the SQNR is 12 dB", ("ptq analyze",)),),
+    )
+    assert parse_report(report_to_json(warned).encode()) == warned
 
 
 def test_a_latency_survives_its_file(report: Report) -> None:

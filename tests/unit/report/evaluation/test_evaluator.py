@@ -58,7 +58,7 @@ def test_each_output_has_metrics_of_its_own() -> None:
     assert labelled == [("top1", "scores"), ("top1[aux]", "aux"), ("f1[scores]", "scores")]
     exact = np.einsum("nk,kc->nc", INPUTS, WEIGHT)
     assert result.measurements[1].float_value == np.mean(exact[:, ::-1].argmax(1) == LABELS)
-    assert [m.output for m in result.measurements[3:]] == ["scores"] * 5 + ["aux"] * 5
+    assert [m.output for m in result.measurements[3:]] == ["scores"] * 6 + ["aux"] * 6
 
 
 def test_an_output_that_is_not_there_is_refused_with_the_nearest() -> None:

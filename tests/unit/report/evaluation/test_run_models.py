@@ -75,7 +75,15 @@ def test_the_batch_size_changes_no_bit(size: int) -> None:
 
 def test_label_free_metrics_need_no_labels_and_no_request() -> None:
     result = evaluate(model(WEIGHT), model(QUANTIZED_WEIGHT), batches(8, None))
-    assert list(values(result)) == ["sqnr_db", "cosine", "top1_agreement", "kl_divergence", "max_abs_error"]
+    assert list(values(result)) == [
+        "sqnr_db",
+        "worst_channel_sqnr_db",
+        "cosine",
+        "top1_agreement",
+        "kl_divergence",
+        "max_abs_error",
+    ]
+    assert {m.name for m in result.measurements if m.channel} == {"worst_channel_sqnr_db"}
     assert all(m.float_value is None and not m.needs_labels for m in result.measurements)
 
 
@@ -86,6 +94,7 @@ def test_a_model_against_itself_is_identical() -> None:
     del found["top1"]
     assert found == {
         "sqnr_db": math.inf,
+        "worst_channel_sqnr_db": math.inf,
         "cosine": 1.0,
         "top1_agreement": 1.0,
         "kl_divergence": 0.0,
@@ -98,7 +107,12 @@ def test_further_outputs_are_named_in_brackets() -> None:
         return [inputs["x"] @ WEIGHT, inputs["x"].reshape(-1, 2, 4)]
 
     result = evaluate(two, two, batches(8), output_names=["scores", "features"])
-    assert list(values(result))[5:] == ["sqnr_db[features]", "cosine[features]", "max_abs_error[features]"]
+    assert list(values(result))[6:] == [
+        "sqnr_db[features]",
+        "worst_channel_sqnr_db[features]",
+        "cosine[features]",
+        "max_abs_error[features]",
+    ]
 
 
 def test_an_output_without_samples_on_axis_0_has_no_mean_over_samples() -> None:
@@ -230,12 +244,13 @@ def test_comparisons_have_intervals_but_for_the_largest_error() -> None:
     methods = {m.name: m.quantized_interval and m.quantized_interval.method for m in result.measurements}
     assert methods == {
         "sqnr_db": "bootstrap",
+        "worst_channel_sqnr_db": "bootstrap",
         "cosine": "bootstrap",
         "top1_agreement": "wilson",
         "kl_divergence": "bootstrap",
         "max_abs_error": None,
     }
-    for name in ("sqnr_db", "cosine", "top1_agreement", "kl_divergence"):
+    for name in ("sqnr_db", "worst_channel_sqnr_db", "cosine", "top1_agreement", "kl_divergence"):
         interval = found[name].quantized_interval
         assert interval is not None and interval.low < found[name].quantized_value < interval.high
 

@@ -78,6 +78,7 @@ def test_identical_outputs(value: float) -> None:
     values = {name: measure(metric(), same, same.copy()) for name, metric in PAIR_METRICS.items()}
     assert values == {
         "sqnr_db": math.inf,
+        "worst_channel_sqnr_db": math.inf,
         "cosine": 1.0,
         "top1_agreement": 1.0,
         "kl_divergence": 0.0,
