@@ -101,7 +101,7 @@ def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, 
     alone = without_times(folder, "ptq-run")
     outcome = ptq("evaluate --model auto.onnx --model max.onnx --max-drop top1=0.5")
     assert outcome.status == 0, outcome
-    assert "float   auto.onnx   max.onnx" in outcome.out
+    assert "int8 against float      auto.onnx   max.onnx" in outcome.out
     assert without_times(folder, "ptq-run/auto") == alone
     assert report_of(folder, "ptq-run/max")["model"]["quantized_model"]["name"] == "max.onnx"
     printed = json.loads(ptq("evaluate --model auto.onnx --model max.onnx --json").out)
