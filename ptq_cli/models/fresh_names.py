@@ -30,6 +30,7 @@ class FreshNames:
         nodes = list(graph.all_nodes())
         values = [value for node in nodes for value in (*node.outputs, *node.inputs) if value is not None]
         values += [*graph.inputs, *graph.initializers.values()]
+        values += [value for inner in graph.subgraphs() for value in inner.inputs]
         return cls({value.name or "" for value in values} | {node.name or "" for node in nodes})
 
     def claim(self, wanted: str) -> str:

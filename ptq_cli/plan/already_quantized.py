@@ -14,7 +14,7 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
     Raises:
         NothingToQuantizeError: one of them does not belong to a pair that could be kept.
     """
-    found = [node for node in graph if node.op_type in QUANTIZING]
+    found = [node for node in graph.all_nodes() if node.op_type in QUANTIZING]
     alone = next((node for node in found if not is_paired(node)), None)
     if alone is not None:
         raise quantized_already(alone)

@@ -8,6 +8,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
 from ptq_cli.core.tensors import format_shape
+from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.quiet import quiet_exporter
 
 ASSUMED_BATCH = 1
@@ -69,13 +70,12 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
                 symbols.setdefault(size.value, number)
     for value in inputs:
         value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed))
-    for node in bound.graph.all_nodes():
-        for value in node.outputs:
+    for value in every_value(bound.graph):
+        if not any(value is item for item in inputs):
             _forget(value, symbols)
     with quiet_exporter():
         bound = passes.ShapeInferencePass(check_type=False, strict_mode=False)(bound).model
-    values = [*bound.graph.inputs, *constants.values()]
-    values += [value for node in bound.graph.all_nodes() for value in node.outputs]
+    values = [*every_value(bound.graph), *constants.values()]
     return BoundShapes(
         {value.name or "": _shape(value) for value in values if value.shape is not None}, assumed
     )

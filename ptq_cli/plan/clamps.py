@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import every_value, input_at
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 
@@ -29,7 +29,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
         plan: the plan for it.
         grids: the parameters of each source whose grid is not cut to a range.
     """
-    producers = {value.name: node for node in model.graph for value in node.outputs}
+    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     layers = {layer.name: layer for layer in plan.layers}
     sites = dict(plan.activations)
     for site in plan.activations.values():
@@ -44,8 +44,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
         if not any(layers[reader.name or ""].quantized for reader, _ in clip.outputs[0].uses()):
             del sites[site.tensor]  # only float operators read the Clip's result
         layers[clip.name or ""] = replace(layers[clip.name or ""], quantized=False, reason=REASON)
-    order = [value.name or "" for value in model.graph.inputs]
-    order += [value.name or "" for node in model.graph for value in node.outputs]
+    order = [value.name or "" for value in every_value(model.graph)]
     return replace(
         plan,
         activations={name: sites[name] for name in order if name in sites},
@@ -67,7 +66,7 @@ def fit_clamps(
         plan: the plan for it.
         parameters: the parameters of each source. A zero point that must be in the middle stays there.
     """
-    producers = {value.name: node for node in model.graph for value in node.outputs}
+    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     fitted = dict(parameters)
     for source, grid in parameters.items():
         clip = producers.get(source)

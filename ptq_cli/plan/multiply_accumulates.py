@@ -1,7 +1,7 @@
 """How much each operator computes: multiply-accumulates, counted from shapes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx_ir as ir
@@ -19,17 +19,20 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True)
 class MultiplyAccumulates:
-    """Multiply-accumulates of the nodes of a graph.
+    """Multiply-accumulates of the nodes of a graph and of those nested in it.
 
     Attributes:
         counts: by the node's name; 0 for an operator without sums of products, None where it is not known.
         unknown: why a count is not known, by the node's name.
         assumed: sizes that were not given, by ``input[axis]``.
+        once: by the node's name, the Loop or Scan that it is counted for one step of, because the number of
+            steps is known only when the model runs.
     """
 
     counts: Mapping[str, int | None]
     unknown: Mapping[str, str]
     assumed: Mapping[str, int]
+    once: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -44,7 +47,7 @@ class MultiplyAccumulates:
             {'dense': 24, 'loop': None}
         """
         counts = {name: None if count is None else count // samples for name, count in self.counts.items()}
-        return MultiplyAccumulates(counts, self.unknown, self.assumed)
+        return replace(self, counts=counts)
 
 
 def multiply_accumulates(
@@ -64,8 +67,8 @@ def multiply_accumulates(
         measured: shapes of computed tensors for such inputs, if a run recorded them.
 
     Edge case:
-        If a size is known only when the model runs, or a node contains a graph, the count is None, with the
-        reason.
+        If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or
+        Scan count once for each step; both branches of an If count, although one of them is taken.
 
     Raises:
         DataShapeError: a given shape does not fit its input.
@@ -80,15 +83,57 @@ def multiply_accumulates(
     """
     bound = bind_shapes(model, sizes)
     shapes = {**bound.shapes, **(measured or {})}
-    counts: dict[str, int | None] = {}
-    unknown: dict[str, str] = {}
-    for node in model.graph:
-        name = node.name or ""
-        try:
-            counts[name] = _count(node, _Sizes(node, shapes))
-        except _UnknownError as error:
-            counts[name], unknown[name] = None, str(error)
-    return MultiplyAccumulates(counts, unknown, bound.assumed)
+    counting = _Counting(shapes)
+    counting.add(model.graph, 1, "")
+    return MultiplyAccumulates(counting.counts, counting.unknown, bound.assumed, counting.once)
+
+
+class _Counting:
+    """The counts so far."""
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self.counts: dict[str, int | None] = {}
+        self.unknown: dict[str, str] = {}
+        self.once: dict[str, str] = {}
+        self._shapes = shapes
+
+    def add(self, graph: ir.Graph, times: int, once: str) -> None:
+        """Count the nodes of a graph that runs so often; ``once`` names a loop whose steps are not known."""
+        for node in graph:
+            name = node.name or ""
+            try:
+                self.counts[name] = times * _count(node, _Sizes(node, self._shapes))
+            except _UnknownError as error:
+                self.counts[name], self.unknown[name] = None, str(error)
+            if once and self.counts[name]:
+                self.once[name] = once
+            for inner in nested_graphs(node):
+                steps = self._steps(node, inner)
+                self.add(inner, times * (1 if steps is None else steps), name if steps is None else once)
+
+    def _steps(self, node: ir.Node, inner: ir.Graph) -> int | None:
+        """Return how often a nested graph runs, or None where only a run can tell."""
+        if node.op_type == "Scan":
+            scanned = node.attributes.get_int("num_scan_inputs", 1)
+            axis = node.attributes.get_ints("scan_input_axes", (0,))[0]
+            source = node.inputs[len(node.inputs) - scanned]
+            sizes = self._shapes.get(source.name or "" if source is not None else "", ())
+            return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
+        if node.op_type == "Loop":
+            limit = node.inputs[0].const_value if node.inputs[0] is not None else None
+            return max(int(limit.numpy().item()), 0) if limit is not None and _goes_on(inner) else None
+        return 1
+
+
+def _goes_on(body: ir.Graph) -> bool:
+    """Return whether a Loop's body never ends it: it hands on the condition that it was given, or true."""
+    condition: ir.Value | None = body.outputs[0]
+    while condition is not None and (producer := condition.producer()) is not None:
+        if producer.op_type != "Identity":
+            return False
+        condition = producer.inputs[0]
+    constant = condition.const_value if condition is not None else None
+    return condition is body.inputs[1] or (constant is not None and bool(constant.numpy().all()))
 
 
 class _Sizes:
@@ -124,10 +169,6 @@ Counter = Callable[[ir.Node, _Sizes], int]
 def _count(node: ir.Node, sizes: _Sizes) -> int:
     if node.domain not in ONNX_DOMAINS:
         raise _UnknownError(f"what {node.op_type} of domain '{node.domain}' computes is not known")
-    for graph in nested_graphs(node):
-        inner = next((item for item in graph.all_nodes() if item.op_type in COUNTERS), None)
-        if inner is not None:
-            raise _UnknownError(f"how often it runs {inner.op_type} '{inner.name}' is not known")
     counter = COUNTERS.get(node.op_type)
     return counter(node, sizes) if counter is not None else 0
 

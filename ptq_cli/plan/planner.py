@@ -6,15 +6,16 @@ only move values (both sides share parameters), and into operators that are inte
 be faster. So every quantized tensor has a reader that needs it.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from itertools import chain
+from collections.abc import Container, Mapping
 
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.computing import Computing
 from ptq_cli.plan.neighbours import Reasons, Rules, moved_from
+from ptq_cli.plan.nested_layers import nested_refusals
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, Plan
@@ -54,11 +55,12 @@ def make_plan(
             model is already quantized.
     """
     quantizing = quantizing_nodes(model.graph)
-    plan, refused = _untrapped(model.graph, Rules(target), {}, {}, ())
+    unmeasured = nested_refusals(model.graph, target)
+    plan, refused = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
     if in_float or excluded or unjoined:
         # No new sites may appear: the calibration has not measured other tensors.
         refused = {**refused, **_unjoined_results(model.graph, unjoined or {}, target)}
-        rules = Rules(target, {**(excluded or {}), **(unjoined or {})})
+        rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
         plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
@@ -91,7 +93,7 @@ def _untrapped(
     while True:
         requests = Requests(rules, refused)
         computing = Computing(requests, in_float)
-        for node in graph:
+        for node in graph.all_nodes():
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":
                 computing.plan(node, rule)
@@ -104,14 +106,14 @@ def _untrapped(
 
 
 def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
-    values = {value.name or "": value for value in _values(graph) if (value.name or "") in requests.asked}
+    values = {value.name or "": value for value in every_value(graph) if value.name in requests.asked}
     groups = requests.ties.groups(values)
     formats = _formats(values, groups, requests.rules)
     sites = {}
     for name in values:
         source = groups.sources[name]
         sites[name] = ActivationSite(name, source, formats[source].integers, formats[source].symmetric)
-    layers = tell_ties(graph, (layer_plan(node, requests) for node in graph), computing.weights)
+    layers = tell_ties(graph, (layer_plan(node, requests) for node in graph.all_nodes()), computing.weights)
     target = requests.rules.target.name
     return Plan(
         target=target,
@@ -121,10 +123,6 @@ def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
         layers=layers,
         unions=groups.unions,
     )
-
-
-def _values(graph: ir.Graph) -> Iterable[ir.Value]:
-    return chain(graph.inputs, (value for node in graph for value in node.outputs))
 
 
 def _formats(values: Mapping[str, ir.Value], groups: Groups, rules: Rules) -> dict[str, ActivationRule]:

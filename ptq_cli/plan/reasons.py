@@ -5,6 +5,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.plan.graph_questions import is_constant, parameter_size
 from ptq_cli.plan.masks import adds_mask
+from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import LayerPlan
@@ -49,7 +50,7 @@ def _float_reason(node: ir.Node, requests: Requests) -> str:
     if adds_mask(node):
         return "attention mask: with its huge constant in the range, all scores would round to one value"
     if nested_graphs(node):
-        return "contains a nested graph, which stays float"
+        return CONTAINS_LAYERS
     if reason := integers_refusal(node):
         return reason
     rule = requests.rules.of(node)

@@ -159,10 +159,10 @@ class Requests:
         Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
         Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
         """
-        for node in graph:
+        for node in graph.all_nodes():
             rule = self.rules.of(node)
             for value in node.outputs if rule is not None and rule.kind == "same" else ():
-                is_captured = any(reader.graph is not graph for reader, _ in value.uses())
+                is_captured = any(reader.graph is not node.graph for reader, _ in value.uses())
                 if is_captured and self._is_restored(value):
                     self.ask(value)
 
@@ -175,7 +175,7 @@ class Requests:
                 quantize it.
         """
         found = {}
-        for node in graph:
+        for node in graph.all_nodes():
             if not (why := self._apart(node, stored)):
                 continue
             inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]

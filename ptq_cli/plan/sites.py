@@ -69,7 +69,7 @@ class BiasSite:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
-    """One node of the graph, as the user sees it.
+    """One node of the graph or of a nested one, as the user sees it.
 
     Attributes:
         name: the node's name.
@@ -102,7 +102,7 @@ class Plan:
         activations: sites by tensor name, in graph order.
         weights: weight sites.
         biases: bias sites.
-        layers: every node, in graph order.
+        layers: every node, those of nested graphs behind the node that they are nested in.
         unions: by source, the tensors whose statistics decide together, if there are several.
     """
 

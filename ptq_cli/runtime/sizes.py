@@ -8,6 +8,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.memory import resident_bytes
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.graph_reading import every_value
+from ptq_cli.runtime.nested_taps import handed_out
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 
@@ -24,7 +26,7 @@ def tapped_sizes(
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
     """
-    values = {value.name: value for node in model.graph for value in node.outputs}
+    values = {value.name: value for value in every_value(model.graph)}
     before = resident_bytes()
     shapes = measured_shapes(model, taps, inputs)
     grown = max(0, resident_bytes() - before)
@@ -36,11 +38,14 @@ def measured_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
 
+    Edge case:
+        A tensor of a nested graph has one axis, as long as all its values; it may be empty.
+
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
     """
     shaped = model.clone()
-    values = {value.name: value for node in shaped.graph for value in node.outputs}
+    values = handed_out(shaped, tensors)
     for name in tensors:
         node = ir.node("Shape", [values[name]])
         node.outputs[0].name = f"{name}{_SUFFIX}"

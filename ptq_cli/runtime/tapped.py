@@ -38,6 +38,7 @@ class TappedModel:
         *,
         threads: int,
         whole_batches: bool = False,
+        sizes_vary: bool = False,
         piece_bytes: int = PIECE_BYTES,
         samples: int | None = None,
         at_once: int | None = None,
@@ -48,7 +49,9 @@ class TappedModel:
             model: the tapped model, serialized.
             taps: names of its outputs.
             threads: that compute.
-            whole_batches: the model fixes the size of a batch.
+            whole_batches: batches are run as they are: the model fixes their size, or a branch or loop may
+                look at all samples.
+            sizes_vary: a tensor's size does not follow from those of the inputs, as of a branch.
             piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
             samples: of a piece, where that is planned already; then as little memory is taken as can be.
             at_once: runs that are under way at once, where that is planned.
@@ -71,7 +74,7 @@ class TappedModel:
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}
-        self._bindable = True
+        self._bindable = not sizes_vary
 
     def forward(self) -> Forward:
         """Return how batches are run."""

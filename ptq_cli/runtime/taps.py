@@ -1,4 +1,4 @@
-"""Inner tensors become visible: each tapped one is made an output of the graph."""
+"""Inner tensors become visible: each tapped one is made an output of the main graph."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.runtime.nested_taps import handed_out
 
 
 def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
@@ -15,13 +16,14 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
     inputs stay, needed or not, so that a batch fits.
 
     Edge case:
-        A tensor that is an input of the graph cannot be an output of it; the caller has it already.
+        A tensor that is an input of the graph cannot be an output of it; the caller has it already. One of a
+        nested graph is handed out on a single axis; see ``nested_taps``.
 
     Raises:
         KeyError: a name is not a tensor of the graph; this cannot happen with a plan for this model.
     """
     tapped = model.clone()
-    values = {value.name: value for node in tapped.graph for value in node.outputs}
+    values = handed_out(tapped, tensors)
     tapped.graph.outputs[:] = [_as_output(values[name]) for name in tensors]
     RemoveUnusedNodesPass()(tapped)
     return serialize(tapped)

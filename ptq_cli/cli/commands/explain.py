@@ -74,8 +74,9 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
     say(shown_name(str(found.spec)))
     say(f"becomes:    {tensor.site.format.name} {kind}")
-    say(f"comes from: {_node(found.producer) if found.producer is not None else 'an input of the model'}")
-    readers = [_node(reader) for reader in found.readers] + ["an output of the model"] * found.is_output
+    whole = "its nested graph" if found.nested else "the model"
+    say(f"comes from: {_node(found.producer) if found.producer is not None else f'an input of {whole}'}")
+    readers = [_node(reader) for reader in found.readers] + [f"an output of {whole}"] * found.is_output
     say(f"read by:    {', '.join(readers)}")
     for node in filter(None, (found.producer, *found.readers)):
         if node.reason:
@@ -89,10 +90,12 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     for line in draw_histogram(tensor, shutil.get_terminal_size((PIPE_WIDTH, 0)).columns):
         say(line)
     columns = tuple(range(8))
-    left_out = print_table(method_table(tensor), right=columns[1:], whole=columns, optional=(3, *columns[5:]))
-    say(f"{CHOSEN} marks what ptq export uses; mse and SQNR are estimated from the histogram")
-    if left_out:
-        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
+    if not statistics.unseen:
+        table = method_table(tensor)
+        left_out = print_table(table, right=columns[1:], whole=columns, optional=(3, *columns[5:]))
+        say(f"{CHOSEN} marks what ptq export uses; mse and SQNR are estimated from the histogram")
+        if left_out:
+            tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
     _print_channels(tensor, found.calibration.target)
     for note in notes(found.calibration, (tensor,)):
         say(note)

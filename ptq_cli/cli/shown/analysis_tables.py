@@ -93,9 +93,14 @@ def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSum
     if len(layers) < total:
         say(f"{len(layers)} of {total} layers; --top {total} shows all")
     say("output: SQNR in dB of the model's output, only this layer quantized")
+    if any(layer.op in CONTAINERS for layer in layers):
+        say("If, Loop, Scan: all the layers inside together")
     if "left float" not in hidden:
         say("left float: the same, only this layer left in float")
     say("own/accum.: SQNR of the layer's output, only it / all layers quantized")
+
+
+CONTAINERS = ("If", "Loop", "Scan")
 
 
 def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -> tuple[str, ...]:

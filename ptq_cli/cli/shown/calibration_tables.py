@@ -50,10 +50,14 @@ def _tensor_row(tensor: "TensorView", methods: tuple[str, ...]) -> tuple[str, ..
 def _range_cell(tensor: "TensorView") -> str:
     if tensor.statistics.rangeless:
         return "not finite"
+    if tensor.statistics.unseen:
+        return "no values"
     return "dead" if tensor.dead else format_range(tensor.statistics.low, tensor.statistics.high)
 
 
 def _amax_cell(tensor: "TensorView", method: str) -> str:
+    if tensor.statistics.unseen:
+        return f"{UNKNOWN} "
     # A space in place of the mark keeps the numbers aligned.
     mark = CHOSEN if method == tensor.chosen else " "
     return format_number(tensor.methods[method].choice.amax) + mark
@@ -103,8 +107,13 @@ def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[st
         found.append(f"note: ptq export will fail: '{shown_name(first.name)}'{more} would use {first.chosen}")
     found += [f"note: '{shown_name(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
     found += [nonfinite_note(tensor) for tensor in tensors if tensor.statistics.nonfinite.total]
+    unseen = [shown_name(tensor.name) for tensor in tensors if tensor.statistics.unseen]
+    never = "had no values: the graph that it is in was never run, so its layers stay in float"
+    found += [f"note: '{name}' {never}" for name in unseen]
     for tensor in tensors:
-        single = [name for name in kept if tensor.methods[name].choice.candidates == 1 and not tensor.dead]
+        if tensor.dead or tensor.statistics.unseen:
+            continue
+        single = [name for name in kept if tensor.methods[name].choice.candidates == 1]
         if single:
             name = shown_name(tensor.name)
             found.append(f"note: {listed(single)} had only one candidate for '{name}': its whole range")

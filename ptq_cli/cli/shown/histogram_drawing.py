@@ -34,6 +34,8 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
     statistics, histogram = tensor.statistics, tensor.statistics.histogram
     if histogram is None:
         return ["no histogram: this calibration kept only ranges"]
+    if statistics.unseen:
+        return ["no histogram: there were no values"]
     if not histogram.counts.size:
         return [f"no histogram: {'no value is finite' if statistics.rangeless else 'all values are 0'}"]
     low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)

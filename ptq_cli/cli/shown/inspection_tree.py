@@ -111,6 +111,8 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     if result.work.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.work.assumed.items())
         say(f"note: counted for {sizes}; pass --input-shape for other sizes")
+    if loops := " and ".join(f"'{name}'" for name in dict.fromkeys(result.work.once.values())):
+        say(f"note: counted for one step of {loops}: only a run tells how many there are")
     unknown = list(result.work.unknown.items())
     for name, reason in unknown[:MOST_UNKNOWN]:
         say(f"note: '{name}' is not counted: {reason}")
@@ -132,6 +134,7 @@ def inspection_values(result: Inspection) -> dict[str, Any]:
         "parity": result.parity,
         "multiply_accumulates": result.work.total,
         "assumed_sizes": dict(result.work.assumed),
+        "counted_for_one_step": dict(result.work.once),
         "layers": [
             {
                 "name": layer.name,

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,9 @@ def print_export(result: "ExportResult") -> None:
     if floats:
         runs = "runs" if len(floats) == 1 else "run"
         say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
+    for reason, count in Counter(result.never_run.values()).items():
+        stay = "stays" if count == 1 else "stay"
+        say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")
     for name, channels in result.widened.items():
         some = "1 channel" if channels == 1 else f"{channels:,} channels"
         say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
@@ -187,6 +191,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "float_kernels": result.kernels.floating if result.kernels else None,
         "widened": dict(result.widened),
         "outliers": dict(result.outliers),
+        "never_run": dict(result.never_run),
         "layers": [
             {
                 "name": layer.name,

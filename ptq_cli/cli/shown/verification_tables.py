@@ -117,10 +117,16 @@ def _print_share(result: Verification) -> None:
     if result.assumed:
         sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
         say(f"note: counted for {sizes}; pass --data to count the real sizes")
+    if loops := " and ".join(f"'{name}'" for name in dict.fromkeys(result.once.values())):
+        say(f"note: counted for one step of {loops}: only a run tells how many there are")
     if limit is not None and result.uncounted:
         say("the share is not proven: some float operators are not counted")
     for item in result.uncounted[:MOST_UNKNOWN]:
-        say(f"warning: '{item.name}' is not counted: {result.unknown[item.name]}")
+        loop = result.once.get(item.name, "")
+        why = result.unknown.get(
+            item.name, f"how many steps '{loop}' makes is known only when the model runs"
+        )
+        say(f"warning: '{item.name}' is not counted: {why}")
     if len(result.uncounted) > MOST_UNKNOWN:
         say(f"warning: {len(result.uncounted) - MOST_UNKNOWN:,} more are not counted; --json has all of them")
 
@@ -231,6 +237,7 @@ def verification_values(result: Verification) -> dict[str, Any]:
         "multiply_accumulates": {"integer": result.integer_work, "total": result.work},
         "min_integer_share": result.min_integer_share,
         "assumed_sizes": dict(result.assumed),
+        "counted_for_one_step": dict(result.once),
         "unknown": dict(result.unknown),
         "operators": [dataclasses.asdict(item) for item in result.operators],
         "faults": [dataclasses.asdict(fault) for fault in result.faults],

@@ -102,6 +102,11 @@ class TensorStatistics:
         """Whether it had values, and none of them was finite."""
         return not self.count and self.nonfinite.total > 0
 
+    @property
+    def unseen(self) -> bool:
+        """Whether it had no values at all, as in a branch that was never taken."""
+        return not self.count and not self.nonfinite.total
+
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
         """Return the statistics of both sets of values: exact, commutative, associative.
 

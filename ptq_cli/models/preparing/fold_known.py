@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.preparing.fold_lazily import LAZY, Move, lazy_tensor
+from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of, made_by
 
 Pick = Callable[[Sequence[object]], object]
@@ -26,7 +27,7 @@ def fold_known(model: ir.Model) -> int:
         model: is changed in place; shapes are inferred as far as they can be.
     """
     folded = 0
-    for node in [item for item in model.graph if item.domain == "" and item.op_type in _FOLDS]:
+    for node in [item for item in model.graph.all_nodes() if item.domain == "" and item.op_type in _FOLDS]:
         tensors = _FOLDS[node.op_type](node)
         if tensors is None or any(output.is_graph_output() for output in node.outputs):
             continue
@@ -44,7 +45,7 @@ def fold_known(model: ir.Model) -> int:
             output.replace_all_uses_with(value)
             output.name = None
             model.graph.register_initializer(value)
-        model.graph.remove(node, safe=True)
+        drop(node)
         folded += 1
     return folded
 

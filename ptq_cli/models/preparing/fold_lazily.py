@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of
 from ptq_cli.models.stored import release_tensor
 
@@ -27,7 +28,7 @@ def fold_lazily(model: ir.Model) -> int:
         model: is changed in place.
     """
     folded = 0
-    for node in list(model.graph):
+    for node in list(model.graph.all_nodes()):
         source = node.inputs[0] if node.inputs else None
         tensor = source.const_value if source is not None else None
         if node.domain or source is None or source.is_graph_input() or not isinstance(tensor, LAZY):
@@ -40,7 +41,7 @@ def fold_lazily(model: ir.Model) -> int:
         lazy = lazy_tensor(tensor, move, output.name or "")
         value = ir.Value(name=lazy.name, shape=lazy.shape, type=ir.TensorType(lazy.dtype), const_value=lazy)
         output.replace_all_uses_with(value)
-        model.graph.remove(node, safe=True)
+        drop(node)
         model.graph.register_initializer(value)
         folded += 1
     return folded

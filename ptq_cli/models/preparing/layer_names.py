@@ -7,45 +7,76 @@ a table of layers reads as the model's source does.
 
 import ast
 import re
+from collections import Counter
+from collections.abc import Collection
 
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import every_value, labelled_graphs
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"
 SCOPE_TEXT_LIMIT = 10_000
 PLACEHOLDER_SCOPE = "_empty_nn_module_stack_from_metadata_hook"
 """What torch.export calls the module of an operation that it lost track of."""
-MADE_UP_NODE = re.compile(r"node_\w+")
+MADE_UP_NODE = re.compile(r"node(_\w+)?")
 MADE_UP_CONSTANT = re.compile(r"(?:val|_val|const)_\d+(?:_\d+)*")
 
 
 def name_graph(model: ir.Model) -> None:
-    """Give every node and value of the main graph a name of its own, from the module path where known.
+    """Give every node and value a name of its own, from the module path where known.
 
     Graph inputs and outputs keep their names. A value that has a graph output's name without being it is
-    renamed, so that a module called ``embedding`` beside an output ``embedding`` does no harm.
+    renamed, so that a module called ``embedding`` beside an output ``embedding`` does no harm. A node of a
+    nested graph has the path of that graph in its name: ``gate/then_branch/fc``.
     """
     graph = model.graph
     fixed = {value.name or "" for value in (*graph.inputs, *graph.outputs)}
     # A nested graph sees the names around it, so that its own must not come up there.
-    nested = {
-        value.name or "" for node in graph.all_nodes() if node.graph is not graph for value in node.outputs
-    }
-    nodes, values = FreshNames(set()), FreshNames(fixed | nested | set(graph.initializers))
+    nested = Counter(value.name or "" for value in every_value(graph) if value.graph is not graph)
+    nodes, values = FreshNames(set()), FreshNames(fixed | set(nested) | set(graph.initializers))
     kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
     _name_initializers(graph, values, fixed)
     for node in graph:
-        path = module_path(node)
-        made_up = path is not None or not node.name or MADE_UP_NODE.fullmatch(node.name) is not None
-        node.name = nodes.claim(_layer_name(node, path or "") if made_up else node.name or "")
+        made_up = _is_made_up(node)
+        node.name = nodes.claim(_own_name(node))
         for index, output in enumerate(node.outputs):
             if id(output) in kept:
                 continue
             wanted = node.name if len(node.outputs) == 1 else f"{node.name}.{index}"
             output.name = values.claim(wanted if made_up else output.name or wanted)
+    _name_nested(graph, nodes, values, {name for name, count in nested.items() if count > 1})
     _name_made_up_constants(graph, values)
+
+
+def _name_nested(graph: ir.Graph, nodes: FreshNames, values: FreshNames, repeated: Collection[str]) -> None:
+    """Name what graphs nested in a graph hold; two branches may have used one name for two values."""
+    for owner in graph:
+        for label, inner in labelled_graphs(owner).items():
+            path = f"{owner.name}/{label}/"
+            for value in inner.inputs:
+                if value.name in repeated:
+                    value.name = values.claim(f"{path}{value.name}")
+            for node in inner:
+                made_up, own = _is_made_up(node), _own_name(node)
+                node.name = nodes.claim(own if own.startswith(path) else f"{path}{own}")
+                for index, output in enumerate(node.outputs):
+                    wanted = node.name if len(node.outputs) == 1 else f"{node.name}.{index}"
+                    if made_up or not output.name:
+                        output.name = values.claim(wanted)
+                    elif output.name in repeated:
+                        output.name = values.claim(f"{path}{output.name}")
+            _name_nested(inner, nodes, values, repeated)
+
+
+def _is_made_up(node: ir.Node) -> bool:
+    """Return whether a node's name says nothing of the model, or less than its module's path does."""
+    return module_path(node) is not None or not node.name or MADE_UP_NODE.fullmatch(node.name) is not None
+
+
+def _own_name(node: ir.Node) -> str:
+    return _layer_name(node, module_path(node) or "") if _is_made_up(node) else node.name or ""
 
 
 def module_path(node: ir.Node) -> str | None:

@@ -148,7 +148,7 @@ def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
     """
     opset = opset_of(model)
     newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]
-    if not newer or not any(node.op_type in FORM_TERMS for node in model.graph):
+    if not newer or not any(node.op_type in FORM_TERMS for node in model.graph.all_nodes()):
         return model
     trial = model.clone()
     found = run_passes(trial, newer, at_any_opset=True)

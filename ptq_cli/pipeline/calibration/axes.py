@@ -1,12 +1,13 @@
 """Along which axis the channels of which activation are measured: what ``--activation-axis`` asks for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.collectors.channel_collector import require_axis
 from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
+from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.plan.sites import Plan
 
 Names = tuple[str, ...]
@@ -31,8 +32,11 @@ def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> d
         ActivationAxisError: a tensor has no such axis, or it is that of the samples; or two axes of one
             tensor are asked for.
     """
-    values = {value.name or "": value for value in _values(model.graph)}
-    tensors = {source: _names(values[source]) for source in plan.measured}
+    values = {value.name or "": value for value in every_value(model.graph)}
+    measured = {source: _names(values[source]) for source in plan.measured}
+    nested = nested_values(model.graph)
+    tensors = {source: names for source, names in measured.items() if source not in nested}
+    _require_main_graph(wanted, tensors, {name: measured[name] for name in measured if name in nested})
     _require_matches(wanted, tensors, plan)
     axes = {}
     for source, names in tensors.items():
@@ -49,15 +53,23 @@ def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> d
     return axes
 
 
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs
-
-
 def _names(value: ir.Value) -> Names:
     producer = value.producer()
     return tuple(filter(None, (value.name, producer.name if producer is not None else None)))
+
+
+def _require_main_graph(
+    wanted: Mapping[str, int], tensors: Mapping[str, Names], nested: Mapping[str, Names]
+) -> None:
+    """Raise for a key that only tensors of nested graphs match: their values come without their axes."""
+    for key in wanted:
+        found = next((source for source, names in nested.items() if matches(key, names)), None)
+        if found is not None and not any(matches(key, names) for names in tensors.values()):
+            raise ActivationAxisError(
+                f"activation_axis '{key}': tensor '{found}' is inside an If, Loop or Scan, where channels "
+                "are not measured",
+                hint="name a tensor of the main graph; ptq inspect lists the layers",
+            )
 
 
 def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, Names], plan: Plan) -> None:

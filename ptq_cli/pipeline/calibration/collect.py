@@ -56,6 +56,7 @@ def collect(
     make_tapped: MakeCollector = make_collector,
     axes: Mapping[str, int] | None = None,
     allow_nonfinite: bool = False,
+    nested: Collection[str] = (),
 ) -> tuple[dict[str, TensorStatistics], int]:
     """Run every batch and keep the statistics of the model's inputs and tapped tensors.
 
@@ -76,6 +77,7 @@ def collect(
         make_tapped: makes the collectors of the tapped tensors, which may be on a device; see ``counting``.
         axes: tensors of which each channel's statistics are kept besides, with their axis.
         allow_nonfinite: NaN and infinities are counted rather than refused.
+        nested: tensors of nested graphs, whose values come on one axis, of all samples and steps.
 
     Returns:
         The statistics by tensor name, and how many samples were seen, those of ``initial`` not among them.
@@ -94,7 +96,7 @@ def collect(
             for name, make in makers.items()
         }
     )
-    work = _Work(forward, inputs, axes, feeding, threads)
+    work = _Work(forward, inputs, axes, feeding, threads, nested)
     due = _Due(checkpoints)
     number = samples = 0
 
@@ -133,8 +135,9 @@ class _Work:
         in_order: Collection[str],
         feeding: Feeding,
         threads: int,
+        nested: Collection[str],
     ) -> None:
-        self._inputs = inputs
+        self._inputs, self._nested = inputs, nested
         self._in_order = in_order
         self._feeding = feeding
         self._helpers = max(0, threads - forward.at_once)
@@ -159,7 +162,7 @@ class _Work:
         if bad is not None:
             given = measured[bad]
             array = given if bad in self._in_order else piece.turn.in_model_order(bad, given)
-            error = _non_finite(bad, array, piece)
+            error = _non_finite(bad, array, piece, is_nested=bad in self._nested)
         measured.clear()
         piece.turn.recycle(arrays)
         return error
@@ -189,17 +192,19 @@ def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator
         yield piece
 
 
-def _non_finite(name: str, array: Array, piece: Piece) -> NonFiniteActivationError:
+def _non_finite(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
     value, place = array[tuple(bad)], [int(index) for index in bad]
     where = f"the batch of '{batch.names[0]}'"
-    if array.ndim > 0 and array.shape[0] == batch.size:
+    if is_nested:
+        where, place = f"{where}, in a nested graph", []
+    elif array.ndim > 0 and array.shape[0] == batch.size:
         where = f"sample '{batch.names[place[0]]}'"
         place[0] += piece.start
     return NonFiniteActivationError(
-        f"tensor '{name}' is {value} at {place} for {where}",
+        f"tensor '{name}' is {value}{f' at {place}' if not is_nested else ''} for {where}",
         hint="a weight of the float model is not finite, or it overflows or divides by zero there; fix the "
         "model, leave the sample out, or count such values with --allow-nonfinite",
     )

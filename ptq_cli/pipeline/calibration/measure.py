@@ -13,6 +13,7 @@ from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints, collect
@@ -147,6 +148,7 @@ def measure(
         make_tapped=counting_on(device),
         axes=axes,
         allow_nonfinite=settings.allow_nonfinite,
+        nested=nested_values(model.model.graph),
     )
 
 

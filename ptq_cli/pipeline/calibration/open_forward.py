@@ -11,6 +11,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.models.stored import release
 from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.runtime.forward import Forward, ForwardPass
@@ -64,18 +65,33 @@ def open_forward(
     if not machine.device.is_host:
         return _open_on_device(model, taps, machine, data, batch_size, progress)
     threads, limit = machine.threads, machine.memory
+    nested = _has_nested(model, taps)
     if limit is None:
-        fixed = fixed_batch_size(model.inputs) is not None
-        return TappedModel(tap(model.model, taps), taps, threads=threads, whole_batches=fixed).forward()
+        whole, tapped = _runs_whole(model, taps), tap(model.model, taps)
+        return TappedModel(tapped, taps, threads=threads, whole_batches=whole, sizes_vary=nested).forward()
     plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes)
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
         TappedModel(
-            tap(model.model, group), group, threads=threads, samples=plan.samples, at_once=plan.at_once
+            tap(model.model, group),
+            group,
+            threads=threads,
+            samples=plan.samples,
+            at_once=plan.at_once,
+            sizes_vary=nested,
         )
         for group in plan.groups
     ]
     return Forward(tuple(part.one_pass() for part in models), plan.at_once, models[0].split)
+
+
+def _has_nested(model: FloatModel, taps: Sequence[str]) -> bool:
+    return not nested_values(model.model.graph).isdisjoint(taps)
+
+
+def _runs_whole(model: FloatModel, taps: Sequence[str]) -> bool:
+    """Return whether batches are run as they are: what a branch or a loop does may depend on all samples."""
+    return _has_nested(model, taps) or fixed_batch_size(model.inputs) is not None
 
 
 def _open_on_device(
@@ -90,7 +106,7 @@ def _open_on_device(
 
     device, limit = machine.device, machine.memory
     session = Session(tap(model.model, taps), threads=machine.threads, device=device)
-    forward = DeviceModel(session, taps, whole_batches=fixed_batch_size(model.inputs) is not None).forward()
+    forward = DeviceModel(session, taps, whole_batches=_runs_whole(model, taps)).forward()
     if limit is not None:
         batch = next(data.batches(batch_size))
         # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
@@ -112,12 +128,14 @@ def _plan(
     axes: Mapping[str, int],
 ) -> MemoryPlan:
     reached = most_resident_bytes()
-    whole = fixed_batch_size(model.inputs) is not None or not samples_are_apart(model, batch)
+    whole = _runs_whole(model, taps) or not samples_are_apart(model, batch)
     least = batch.size if whole else 1
     part = cut(batch, 0, least)
     before = resident_bytes()
     sizes, grown = tapped_sizes(model.model, taps, part.inputs)
-    each = {name: -(-size // least) for name, size in sizes.items()}
+    # A branch that is not taken now gives nothing, and may give as much as any other.
+    largest = max(sizes.values())
+    each = {name: -(-(size or largest) // least) for name, size in sizes.items()}
     weights, mapped = model.stored.size, bool(model.stored.data)
     of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
     # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
@@ -141,8 +159,7 @@ def _plan(
 def _statistics_bytes(
     model: FloatModel, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
 ) -> int:
-    shapes = {value.name: value.shape for node in model.model.graph for value in node.outputs}
-    shapes |= {value.name: value.shape for value in model.model.graph.inputs}
+    shapes = {value.name: value.shape for value in every_value(model.model.graph)}
     channels = 0
     for name, axis in axes.items():
         shape = shapes[name]

@@ -32,7 +32,7 @@ def with_formats(
     if sites == plan.activations:
         return plan
     layers = {layer.name: layer for layer in plan.layers}
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         layer = layers[node.name or ""]
         if layer.quantized and (reason := _float_reason(node, layer, sites, layers, target)):
             layers[layer.name] = replace(layer, quantized=False, between_pairs=True, reason=reason)

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.tensor_ranges import never_seen
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.pipeline.exporting.unlike_joins import Measured, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
+from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
@@ -37,6 +39,7 @@ class Placement:
         families: the quantizer of each weight, by the plan's site.
         quantizers: the same, ready to be asked.
         opset: the oldest that the target and its integers need.
+        never_run: layers of nested graphs that the calibration never ran, with the reason; they stay float.
     """
 
     plan: Plan
@@ -45,6 +48,7 @@ class Placement:
     families: Mapping[WeightSite, WeightFamily]
     quantizers: Mapping[WeightSite, WeightQuantizer]
     opset: int
+    never_run: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def weight_counts(self) -> dict[str, int]:
@@ -92,7 +96,8 @@ def place(
         target_plan: what the target would quantize, had it the say in everything.
         target: the target whose rules made that plan.
         recipe: what is asked for.
-        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float.
+        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float, and so does
+            what was never run.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:
@@ -111,18 +116,22 @@ def place(
         site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
     }
 
+    unseen = never_seen(calibration) if calibration is not None else ()
+    never_run = layers_never_run(model.graph, unseen)
+    excluded = {**never_run, **settings.excluded}
+
     def planned(unjoined: Mapping[str, str]) -> Plan:
         return make_plan(
             model,
             target,
             in_float,
-            settings.excluded,
+            excluded,
             looked_up,
             unjoined=unjoined,
             may_be_empty=may_be_empty,
         )
 
-    plan = planned({}) if in_float or settings.excluded else target_plan
+    plan = planned({}) if in_float or excluded else target_plan
     settings = settings.of(plan, target_plan)
     if calibration is not None:
         measured = Measured(
@@ -160,6 +169,7 @@ def place(
         families=families,
         quantizers=quantizers,
         opset=opset,
+        never_run=never_run,
     )
 
 

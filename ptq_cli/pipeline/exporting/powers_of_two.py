@@ -43,7 +43,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
 
 def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple[str, ir.Value | None]]:
     families = placement.settings.activation_families
-    nodes = {node.name: node for node in model.graph}
+    nodes = {node.name: node for node in model.graph.all_nodes()}
     weights = {site for site, item in placement.families.items() if isinstance(item, FixedPointWeights)}
     fixed = {name for name, site in plan.activations.items() if _is_fixed(families[site.source])}
     for site in weights:

@@ -22,7 +22,12 @@ from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
-from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.pipeline.exporting.tensor_ranges import (
+    decide_activations,
+    never_seen,
+    require_ranges,
+    unsearched,
+)
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
@@ -75,6 +80,7 @@ class ExportResult:
         weights, activations: how many have which quantizer.
         plain: all are scaled, to the target's own integers.
         outliers: by a weight's name, what leaves most of its values only a few steps.
+        never_run: by its name, why a layer stays float that the calibration never ran.
     """
 
     output: Path
@@ -92,6 +98,7 @@ class ExportResult:
     activations: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
     outliers: Mapping[str, str] = field(default_factory=dict)
+    never_run: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,6 +209,11 @@ def make_export(
         activations=placement.activation_counts,
         plain=placement.is_plain,
         outliers={name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
+        never_run={
+            layer.name: placement.never_run[layer.name]
+            for layer in placement.target_plan.layers
+            if layer.quantized and layer.name in placement.never_run
+        },
     )
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
@@ -266,14 +278,14 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
     """
     if opset_of(model) >= opset:
         return model
-    names = [node.name for node in model.graph]
+    names = [node.name for node in model.graph.all_nodes()]
     hint = "use 5 to 8 bits without blocks, or export the model again with that opset"
     needs = "(which the target, 4-bit or 16-bit integers, or blocks need)"
     try:
         raised = raise_opset(model, opset, what)
     except InvalidOnnxError as error:
         raise InvalidOnnxError(f"{error.message} {needs}", hint=hint) from error
-    if [node.name for node in raised.graph] != names:
+    if [node.name for node in raised.graph.all_nodes()] != names:
         raise InvalidOnnxError(
             f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
         )

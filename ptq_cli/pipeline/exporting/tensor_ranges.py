@@ -115,6 +115,11 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
             )
 
 
+def never_seen(calibration: Calibration) -> tuple[str, ...]:
+    """Return the tensors that had not a single value, such as those of a branch that was never taken."""
+    return tuple(name for name, item in calibration.statistics.items() if item.unseen)
+
+
 def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:
     """Return the tensors whose method had only one candidate, with the method.
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
+from ptq_cli.models.graph_reading import names_around
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
@@ -97,7 +98,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
 
     An override means an activation by its own name, by those of the tensors that share its parameters, and
     by the names and operator types of the layers that compute them, a Relu and the Conv that it is part of; a
-    weight by its own name and its layer's.
+    weight by its own name and its layer's. The name of an If, Loop or Scan means the layers inside it, too.
 
     Args:
         model: the float model.
@@ -206,7 +207,8 @@ def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
 
 
 def _activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
-    producers = {value.name: node for node in model.graph for value in node.outputs}
+    around = names_around(model.graph)
+    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     names: dict[str, dict[str, None]] = {}
     ops: dict[str, dict[str, None]] = {}
     for site in plan.activations.values():
@@ -214,7 +216,7 @@ def _activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
             known, types = names.setdefault(site.source, {}), ops.setdefault(site.source, {})
             known[tensor] = None
             for node in _computing(producers.get(tensor), rules):
-                known |= dict.fromkeys(filter(None, [node.name]))
+                known |= dict.fromkeys([*filter(None, [node.name]), *around.get(node.name or "", ())])
                 types[node.op_type] = None
     return {source: Meant(tuple(known), tuple(ops[source])) for source, known in names.items()}
 
@@ -228,13 +230,17 @@ def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
 
 
 def _weights(model: ir.Model, plan: Plan) -> dict[WeightSite, Meant]:
-    ops = {node.name: node.op_type for node in model.graph}
-    return {site: Meant((site.tensor, site.node), (ops[site.node],)) for site in plan.weights}
+    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    around = names_around(model.graph)
+    return {
+        site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],))
+        for site in plan.weights
+    }
 
 
 def _layers(model: ir.Model) -> dict[str, Meant]:
-    found = {}
-    for node in model.graph:
-        names = [node.name, *(item.name for item in node.outputs)]
+    found, around = {}, names_around(model.graph)
+    for node in model.graph.all_nodes():
+        names = [node.name, *(item.name for item in node.outputs), *around.get(node.name or "", ())]
         found[node.name or ""] = Meant(tuple(filter(None, names)), (node.op_type,))
     return found

@@ -192,7 +192,11 @@ def _assembled(
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
     work = multiply_accumulates(opened.twins.float_model, sizes).of_one(batch).counts
-    placed = _as_run(layers, opened.twins, opened.resolved.target, sizes)
+    inside = opened.twins.containers
+    placed = tuple(
+        replace(layer, integer=True, reason="") if layer.name in inside else layer
+        for layer in _as_run(layers, opened.twins, opened.resolved.target, sizes)
+    )
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
     source = relative_location(dataset.source, Path.cwd())
     return Analysis(

@@ -148,7 +148,7 @@ def _inspection(
         outputs=tuple(value_spec(value) for value in graph.outputs),
         parameters=parameter_count(model),
         plan=plan,
-        shapes={node.name or "": _shape(node.outputs[0]) for node in graph},
+        shapes={node.name or "": _shape(node.outputs[0]) for node in graph.all_nodes()},
         parity=parity,
         work=multiply_accumulates(model, sizes).of_one(batch or 1),
         formats=formats,

@@ -117,6 +117,7 @@ def run_verify(
         operators=prove_operators(graph, target, work, kernels),
         unknown=work.unknown,
         assumed=work.assumed,
+        once=work.once,
         faults=tuple(target_faults(graph, target)),
         comparison=_compare(graph, samples, target, resolved.machine.threads, progress),
         min_integer_share=share,
@@ -192,6 +193,7 @@ def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
     """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
     sizes, batch = _sizes(samples), samples.fixed or 1
     work = multiply_accumulates(graph, sizes)
+    # What a nested graph computes is of the step, not of the run.
     nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
     values = [value for node in nodes for value in (*node.inputs, node.outputs[0]) if value is not None]
     tensors = sorted({value.name for value in values if value.producer() is not None and value.name})

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import UnknownNameError, did_you_mean
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.graph_reading import every_value, is_nested
 from ptq_cli.models.loading.onnx_source import value_spec
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -45,7 +46,8 @@ class Explanation:
         spec: name, dtype and shape.
         producer: the node that computes it; None for an input of the model.
         readers: the nodes that read it.
-        is_output: whether it is an output of the model.
+        is_output: whether it is an output of the model, or of the nested graph that it is in.
+        nested: whether it is in a nested graph.
         sharing: other tensors that take its parameters, because they hold the same values or must fit it.
     """
 
@@ -55,6 +57,7 @@ class Explanation:
     producer: NodeView | None
     readers: tuple[NodeView, ...]
     is_output: bool
+    nested: bool
     sharing: tuple[str, ...]
 
 
@@ -90,6 +93,7 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
         producer=view(producer) if producer is not None else None,
         readers=tuple(view(node) for node in readers),
         is_output=value.is_graph_output(),
+        nested=is_nested(value),
         sharing=tuple(
             site.tensor
             for site in calibration.plan.activations.values()
@@ -104,7 +108,7 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
     meant: dict[str, str] = {}
     for site in plan.activations.values():
         meant.setdefault(site.tensor, site.source)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         for value in node.outputs:
             if value.name in meant and node.name:
                 meant.setdefault(node.name, meant[value.name])
@@ -112,7 +116,7 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
         meant.setdefault(shown_name(known), meant[known])
     if name in meant:
         return meant[name]
-    if name in _values(model) or name in {node.name for node in model.graph}:
+    if name in _values(model) or name in {node.name for node in model.graph.all_nodes()}:
         raise UnknownNameError(
             f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
             hint="ptq inspect says why; ptq calibration show lists the tensors that were measured",
@@ -125,9 +129,5 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
 
 def _values(model: ir.Model) -> dict[str, ir.Value]:
     graph = model.graph
-    values = [
-        *graph.inputs,
-        *graph.initializers.values(),
-        *(value for node in graph for value in node.outputs),
-    ]
+    values = [*every_value(graph), *graph.initializers.values()]
     return {value.name: value for value in values if value.name}

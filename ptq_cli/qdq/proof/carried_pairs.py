@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import is_nested
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
@@ -44,7 +45,7 @@ def quantizers_behind(value: ir.Value, target: Target) -> Iterator[ir.Node]:
 def float_reader(value: ir.Value, target: Target) -> str:
     """Return who reads a value as floats, in words; an empty string if nobody does."""
     if value.is_graph_output():
-        return f"'{value.name}' is an output of the model"
+        return f"'{value.name}' is an output of {'its nested graph' if is_nested(value) else 'the model'}"
     for reader, index in value.uses():
         if reader.op_type == QUANTIZE and index == 0:
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
+from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of, sole_reader
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.neighbours import (
@@ -17,6 +17,7 @@ from ptq_cli.plan.neighbours import (
     moved_outputs,
     rule_of,
 )
+from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import (
     attribute_refusal,
     bias_refusal,
@@ -41,6 +42,8 @@ def float_reason(node: ir.Node, target: Target) -> str:
         node: a node of a graph whose constants are initializers.
         target: the target whose rules apply.
     """
+    if nested_graphs(node):
+        return CONTAINS_LAYERS
     rule = rule_of(node, target)
     if rule is None:
         return integers_refusal(node) or _float_form(node, target) or no_rule(node, target)

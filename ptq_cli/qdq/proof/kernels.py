@@ -18,7 +18,7 @@ from ptq_cli.runtime.session import Session
 
 Placement = Literal["integer", "float", "gone"]
 
-LEAVE_INTEGERS = (*INTEGER_OPERATORS, *QUANTIZING, "Cast", "Shape", "Size")
+LEAVE_INTEGERS = (*INTEGER_OPERATORS, *QUANTIZING, "Cast", "If", "Loop", "Scan", "Shape", "Size")
 """They read integers, and what they give is none of a quantized tensor's."""
 QGEMM_SCALE = 7
 """Its input that holds the scale of the result."""
@@ -80,7 +80,7 @@ def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
     """
-    counts = Counter(node.op_type for node in optimized_by_runtime(model).graph.node)
+    counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
     return KernelCounts(
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},
@@ -88,7 +88,7 @@ def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
 
 
 def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
-    """Let ONNX Runtime optimize a model, and return the kernel of each node of the main graph.
+    """Let ONNX Runtime optimize a model, and return the kernel of each node, those of nested graphs too.
 
     Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
     the file gives no names, or the same one twice.
@@ -100,7 +100,8 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
         RuntimeFailedError: ONNX Runtime cannot load the model.
     """
     marked = model.clone()
-    for index, (node, original) in enumerate(zip(marked.graph, model.graph, strict=True)):
+    nodes = zip(marked.graph.all_nodes(), model.graph.all_nodes(), strict=True)
+    for index, (node, original) in enumerate(nodes):
         if node.op_type != original.op_type:
             raise RuntimeError("a cloned graph has another order")
         node.name = f"node{index}."
@@ -115,7 +116,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
             continue
         found[index] = Kernel(placement, kernel.op_type)
     gone = Kernel("gone")
-    return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph)}
+    return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph.all_nodes())}
 
 
 def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
@@ -130,9 +131,18 @@ def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
         return onnx.load(path, load_external_data=False)
 
 
-def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placement]]:
-    """Yield each kernel with where it computes; types are followed, since the file does not hold them all."""
-    integers = {tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES}
+def _placements(
+    graph: onnx.GraphProto, around: frozenset[str] = frozenset()
+) -> Iterator[tuple[onnx.NodeProto, Placement]]:
+    """Yield each kernel with where it computes; types are followed, since the file does not hold them all.
+
+    Args:
+        graph: as ONNX Runtime optimized it; those nested in it are looked through, too.
+        around: names of integers of the graphs that it is nested in.
+    """
+    integers = set(around) | {
+        tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES
+    }
     integers |= {info.name for info in graph.input if info.type.tensor_type.elem_type in INTEGER_TYPES}
     for kernel in graph.node:
         moves = bool(kernel.input) and kernel.input[0] in integers and kernel.op_type not in LEAVE_INTEGERS
@@ -142,4 +152,9 @@ def _placements(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Placem
         if moves or is_linear or requantizes or kernel.op_type == QUANTIZE:
             # The second result of a MaxPool is of indices.
             integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
+        else:
+            integers.difference_update(kernel.output)  # Around it the name may be that of integers.
         yield kernel, "integer" if moves or is_integer_operator(kernel.op_type) else "float"
+        for attribute in kernel.attribute:
+            for nested in (attribute.g, *attribute.graphs):
+                yield from _placements(nested, frozenset(integers))

@@ -64,7 +64,7 @@ def prove_operators(
     """
     return tuple(
         _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
-        for node in model.graph
+        for node in model.graph.all_nodes()
         if not is_pair_node(node) and not is_unpacking(node)
     )
 

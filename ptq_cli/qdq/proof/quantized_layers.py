@@ -39,7 +39,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
     weights = {site.node: site.format.name for site in plan.weights}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     formats = {}
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         name = node.name or ""
         sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
         found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
@@ -50,7 +50,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
 def stored_formats(model: ir.Model) -> dict[str, Formats]:
     """Return what each layer of a quantized graph reads, by its name; an int32 bias is none of it."""
     formats = {}
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         activations, weight = set(), ""
         for value in node.inputs:
             dequantize = dequantized_by(value)
@@ -72,9 +72,9 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
         model: constants are initializers, nodes have names.
         target: whose rules decide what is integer.
     """
-    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph}
+    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph.all_nodes()}
     proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
-    nodes = {node.name or "": node for node in model.graph}
+    nodes = {node.name or "": node for node in model.graph.all_nodes()}
     layers = tuple(
         LayerPlan(
             name=proof.name,
@@ -110,7 +110,7 @@ def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
     """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
     return {
         node.name or "": {value.name or "": size for value, size in _constants(node) if size}
-        for node in model.graph
+        for node in model.graph.all_nodes()
         if not is_pair_node(node)
     }
 

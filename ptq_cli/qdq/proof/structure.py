@@ -25,7 +25,7 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
         takes_integers: returns whether an operator may be between a QuantizeLinear and a DequantizeLinear,
             as a QLinearConv may if the runtime has one.
     """
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if node.op_type == QUANTIZE:
             yield from _quantize_faults(node, takes_integers)
         elif node.op_type == DEQUANTIZE:

@@ -164,14 +164,14 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
 
 
 def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if node.op_type == QUANTIZE and node.inputs[0] is not None and not is_constant(node.inputs[0]):
             yield node
 
 
 def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
     """Yield each compute operator with a weight that is stored as integers, and its DequantizeLinear."""
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         rule = rule_of(node, target)
         dequantize = dequantized_by(input_at(node, rule.weight)) if rule is not None else None
         if rule is None or dequantize is None:

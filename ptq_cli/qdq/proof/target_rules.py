@@ -24,14 +24,14 @@ def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
     opset = model.opset_imports.get("", 0)
     if opset < target.opset:
         yield f"the opset is {opset}, but the target needs {target.opset}"
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if node.op_type == DEQUANTIZE and opset < WIDE_OPSET and grid_of(node).dtype in WIDE:
             yield f"'{node.name}' reads {grid_of(node).dtype.name.lower()}, which needs opset {WIDE_OPSET}"
 
 
 def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield weights that are not stored as the target expects, and integer biases if it expects floats."""
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         source = node.inputs[0] if node.op_type == DEQUANTIZE else None
         if target.bias.format == "float" and source is not None and source.dtype == ir.DataType.INT32:
             yield f"'{node.name}' dequantizes int32, but the target expects float biases"
@@ -60,7 +60,7 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if target.runtime == ONNXRUNTIME:
         return
     rules = Rules(target)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         rule = rules.of(node)
         if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
             continue
@@ -83,7 +83,7 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if has_chosen_layers(model):
         return
     rules = Rules(target)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         rule = rules.of(node)
         taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
         before = taken.producer() if taken is not None else None
@@ -118,7 +118,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
     rules = Rules(target)
     # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
     moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         rule = rules.of(node)
         if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):
             continue

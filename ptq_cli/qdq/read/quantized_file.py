@@ -60,4 +60,4 @@ def is_quantized(model: ir.Model) -> bool:
     """Return whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
     if TARGET in model.metadata_props:
         return True
-    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph)
+    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph.all_nodes())

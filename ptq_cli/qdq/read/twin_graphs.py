@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.qdq.read.graph_parts import readers_by_value
@@ -79,10 +80,12 @@ class TwinGraphs:
 
     Attributes:
         float_model, quantized_model: the two.
-        inserted: the nodes that only the quantized graph holds.
-        pairs: activation pairs that the float graph does not hold, in order, by the tensor's float name.
+        inserted: the nodes that only the quantized graph holds, those of nested graphs among them.
+        pairs: activation pairs of the main graph that the float graph does not hold, in order, by the
+            tensor's float name. Those of nested graphs are seen from inside only.
         constants: quantized constants, in the order of the nodes.
         readers: the nodes that read each value of the quantized graph.
+        containers: names of the nodes of the main graph in whose nested graphs something is quantized.
     """
 
     def __init__(self, float_model: ir.Model, quantized_model: ir.Model) -> None:
@@ -92,17 +95,23 @@ class TwinGraphs:
             InvalidOnnxError: a pair of the quantized one has no scale of its own.
         """
         self.float_model, self.quantized_model = float_model, quantized_model
-        own = {node.name for node in float_model.graph}
-        self.inserted = frozenset(node for node in quantized_model.graph if node.name not in own)
+        own = {node.name for node in float_model.graph.all_nodes()}
+        self._order = {node: index for index, node in enumerate(quantized_model.graph.all_nodes())}
+        self.inserted = frozenset(node for node in self._order if node.name not in own)
         self.readers = readers_by_value(quantized_model.graph)
         self.pairs = {pair.tensor: pair for pair in self._find_pairs()}
         self.constants = tuple(self._find_constants())
+        self.containers = frozenset(
+            node.name or ""
+            for node in quantized_model.graph
+            if any(inner in self.inserted for graph in nested_graphs(node) for inner in graph.all_nodes())
+        )
 
     def readers_of(self, pair: ActivationPair) -> tuple[str, ...]:
         """Return the names of the nodes that read what a pair restores, in order."""
-        restored = (node for node in self.readers.get(pair.integers, ()) if node.op_type == DEQUANTIZE)
-        readers = (reader for node in restored for reader in self.readers.get(node.outputs[0], ()))
-        return tuple(dict.fromkeys(node.name or "" for node in readers if node not in self.inserted))
+        restored = (node for node, _ in pair.integers.uses() if node.op_type == DEQUANTIZE)
+        readers = {reader for node in restored for reader, _ in node.outputs[0].uses()} - self.inserted
+        return tuple(node.name or "" for node in sorted(readers, key=self._order.__getitem__))
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Return whether a value of the quantized graph is computed from constants by inserted nodes."""
@@ -131,8 +140,8 @@ class TwinGraphs:
             yield ActivationPair(named.name or "", node, parameters)
 
     def _find_constants(self) -> Iterator[QuantizedConstant]:
-        by_name = {node.name: node for node in self.float_model.graph}
-        for node in self.quantized_model.graph:
+        by_name = {node.name: node for node in self.float_model.graph.all_nodes()}
+        for node in self.quantized_model.graph.all_nodes():
             before = by_name.get(node.name)
             if before is None:
                 continue

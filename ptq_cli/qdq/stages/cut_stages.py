@@ -90,7 +90,7 @@ def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]
     readers = readers_by_value(float_graph)
     floats = _FormMaker(twins.float_model, readers)
     quantized = _FormMaker(twins.quantized_model, twins.readers, twins.inserted, twins.pairs.values())
-    weighted = {constant.node.name for constant in twins.constants}
+    weighted = {constant.node.name for constant in twins.constants} | twins.containers
     stages = []
     for nodes in _Grouping(twins, readers).groups():
         names = [node.name or "" for node in nodes]
@@ -125,7 +125,7 @@ class _Grouping:
     def __init__(self, twins: TwinGraphs, readers: Readers) -> None:
         self._graph, self._readers = twins.float_model.graph, readers
         self._cut = {*twins.pairs, *(value.name for value in self._graph.outputs)}
-        self._weighted = {constant.node.name for constant in twins.constants}
+        self._weighted = {constant.node.name for constant in twins.constants} | twins.containers
         # No two layers with weights in one stage: they could not be told apart.
         for node in self._graph:
             if node.name in self._weighted:
@@ -210,7 +210,10 @@ class _FormMaker:
 
     def _follow(self, value: ir.Value, nodes: set[ir.Node], inputs: dict[ir.Value, Port]) -> None:
         """Take what a stage reads as an input, or what computes it from a constant or from integers in."""
-        node = value.producer()
+        node, whole = value.producer(), self._of_integers.get(value)
+        if whole is not None:  # A nested graph takes the integers, and restores them itself.
+            inputs[value] = _integers(whole)
+            return
         if node is None or node not in self._inserted:
             if not is_constant(value):
                 inputs[value] = self._floats(value)

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
 
@@ -17,24 +18,25 @@ OPSET_OF_OUTPUT_TYPES = 21
 
 
 def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]) -> None:
-    """Insert a pair behind each site's tensor.
+    """Insert a pair behind each site's tensor, in the graph that computes it or is fed with it.
 
-    Requires: every site names a value of the graph. Ensures: no operator of an integer layer, or of one that
-    is computed in float between pairs, reads a site's float value. Where the tensor comes out of a float
-    operator, float readers and the graph's output go on reading it as it is: that costs nothing, and keeps a
-    residual stream exact. Where it comes out of an integer operator there is no float value to read; a site
-    that is a graph output stays one, with its name, behind the pair.
+    Requires: every site names a value of the model. Ensures: no operator of an integer layer, or of one that
+    is computed in float between pairs, reads a site's float value; in a nested graph it reads a
+    DequantizeLinear of that graph, because a runtime fuses within one graph only.
+
+    Where the tensor comes out of a float operator, float readers and the graph's output go on reading it as
+    it is: that costs nothing, and keeps a residual stream exact. Where it comes out of an integer operator
+    there is no float value to read; a site that is a graph output stays one, with its name, behind the pair.
     """
-    graph, names = model.graph, FreshNames.of(model.graph)
-    values = {value.name: value for value in graph.inputs}
-    values.update({value.name: value for node in graph for value in node.outputs})
+    names = FreshNames.of(model.graph)
+    values = {value.name: value for value in every_value(model.graph)}
     integer = {layer.name for layer in plan.layers if layer.quantized or layer.between_pairs}
     # Sites that share parameters share the constants too, so that a reader of the file sees that.
     shared: dict[str, Constants] = {}
     for site in plan.activations.values():
         if site.source not in shared:
-            shared[site.source] = _constants(graph, site, parameters[site.tensor], names)
-        _insert_pair(graph, values[site.tensor], shared[site.source], integer, names)
+            shared[site.source] = _constants(model.graph, site, parameters[site.tensor], names)
+        _insert_pair(model.graph, values[site.tensor], shared[site.source], integer, names)
 
 
 def _constants(
@@ -48,28 +50,40 @@ def _constants(
 
 
 def _insert_pair(
-    graph: ir.Graph, value: ir.Value, constants: Constants, integer: set[str], names: FreshNames
+    main: ir.Graph, value: ir.Value, constants: Constants, integer: set[str], names: FreshNames
 ) -> None:
-    producer = value.producer()
+    producer, graph = value.producer(), _graph_of(value)
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
+    is_output = from_integers and value.is_graph_output()
     quantize = make_quantize(value, *constants, names.claim(f"{value.name}/QuantizeLinear"))
-    scale, zero_point = constants
-    dequantize = make_dequantize(
-        quantize.outputs[0],
-        scale,
-        None if _may_be_left_out(graph, zero_point) else zero_point,
-        names.claim(f"{value.name}/DequantizeLinear"),
-    )
     if producer is None:
-        graph.insert_before(next(iter(graph)), [quantize, dequantize])
+        graph.insert_before(next(iter(graph)), [quantize])
     else:
-        graph.insert_after(producer, [quantize, dequantize])
-    restored = dequantize.outputs[0]
-    for reader, index in readers:
-        reader.replace_input_with(index, restored)
-    if from_integers:
-        _keep_output_name(graph, value, restored, names)
+        graph.insert_after(producer, [quantize])
+    # An integer operator needs one of its own graph; any other reads what its own graph, or one around, has.
+    places = [node.graph if node.name in integer else graph for node, _ in readers]
+    scale, zero_point = constants
+    zeros = None if _may_be_left_out(main, zero_point) else zero_point
+    restored: dict[object, ir.Value] = {}
+    for place in dict.fromkeys([*([graph] if is_output else []), *places]):
+        name = names.claim(f"{value.name}/DequantizeLinear")
+        dequantize = make_dequantize(quantize.outputs[0], scale, zeros, name)
+        restored[place] = dequantize.outputs[0]
+        if place is graph:
+            graph.insert_after(quantize, [dequantize])
+        elif isinstance(place, ir.Graph):
+            place.insert_before(next(iter(place)), [dequantize])
+    for (reader, index), place in zip(readers, places, strict=True):
+        reader.replace_input_with(index, restored[place])
+    if is_output:
+        _keep_output_name(graph, value, restored[graph], names)
+
+
+def _graph_of(value: ir.Value) -> ir.Graph:
+    if not isinstance(value.graph, ir.Graph):
+        raise TypeError("a prepared model has no functions")
+    return value.graph
 
 
 def _may_be_left_out(graph: ir.Graph, zero_point: ir.Value) -> bool:

@@ -14,10 +14,16 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import scales_in_place
 from ptq_cli.qdq.write.integer_storage import WeightIntegers
-from ptq_cli.qdq.write.pair_nodes import add_computed, add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.write.pair_nodes import (
+    add_computed,
+    add_initializer,
+    make_dequantize,
+    make_quantize,
+    put_in_front,
+)
 from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
 from ptq_cli.qdq.write.weight_decisions import constant
-from ptq_cli.qdq.write.weight_quantizer import StoredWeight
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 INT32 = np.iinfo(np.int32)
 
@@ -30,7 +36,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     share what is stored; a float constant that nobody reads any more is gone.
     """
     store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
-    nodes = {node.name: node for node in model.graph}
+    nodes = {node.name: node for node in model.graph.all_nodes()}
     for site in plan.weights:
         store.weight(nodes[site.node], site, parameters)
     for bias in plan.biases:
@@ -49,13 +55,15 @@ class _Store:
         self._readers = readers
         self._names = FreshNames.of(graph)
         self._integers = WeightIntegers(graph, self._names)
-        self._stored: dict[tuple[str, int | None, bytes], tuple[ir.Value, ...]] = {}
+        self._stored: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
 
     def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
         found, stored = parameters.weights.get(site), parameters.stored[site]
         # One reader has nobody to share with, and a digest of a large weight takes its time.
         digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        key = (site.tensor, site.axis, digest + str(site.block_size).encode())
+        computed = site.as_pair or stored.table is not None or stored.bits == HALF_BYTE
+        # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
+        key = (site.tensor, site.axis, digest, site.block_size, node.graph if computed else None)
         if key not in self._stored:
             constants: dict[str, Array] = {}
             if found is not None and site.block_size is not None:
@@ -85,7 +93,7 @@ class _Store:
     ) -> ir.Value:
         name = self._names.claim(f"{site.tensor}/QuantizeLinear")
         quantize = make_quantize(source, scale, zeros, name, site.axis)
-        self._graph.insert_before(node, [quantize])
+        put_in_front(node, quantize)
         return quantize.outputs[0]
 
     def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
@@ -97,7 +105,7 @@ class _Store:
         steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
         integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
         axis = 0 if scale.ndim else None
-        key = (site.tensor, axis, b"bias" + scale.tobytes())
+        key = (site.tensor, axis, "bias", scale.tobytes())
         if key not in self._stored:
             self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
         self._read(node, site.input_index, site.tensor, self._stored[key], axis)
@@ -121,7 +129,7 @@ class _Store:
         name = self._names.claim(f"{tensor}/DequantizeLinear")
         zero_point = zeros[0] if zeros else None
         dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
-        self._graph.insert_before(node, [dequantize])
+        put_in_front(node, dequantize)
         node.replace_input_with(index, dequantize.outputs[0])
 
 

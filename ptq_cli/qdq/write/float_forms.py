@@ -13,5 +13,5 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
     forms = {
         layer.name: layer.written_as for layer in plan.layers if layer.written_as and not layer.quantized
     }
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         node.op_type = forms.get(node.name or "", node.op_type)

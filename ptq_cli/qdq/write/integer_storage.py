@@ -4,7 +4,14 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.qdq.write.pair_nodes import add_initializer, add_packed, make_add, make_cast, make_gather
+from ptq_cli.qdq.write.pair_nodes import (
+    add_initializer,
+    add_packed,
+    make_add,
+    make_cast,
+    make_gather,
+    put_in_front,
+)
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 PACKED_OPSET = 21
@@ -52,5 +59,5 @@ class WeightIntegers:
         return self._names.claim(f"{tensor}/{operator}")
 
     def _put(self, reader: ir.Node, node: ir.Node) -> ir.Value:
-        self._graph.insert_before(reader, [node])
+        put_in_front(reader, node)
         return node.outputs[0]

@@ -23,7 +23,7 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
         codebook, shares nothing: the table stays as it is.
     """
     graph, names = model.graph, FreshNames.of(model.graph)
-    nodes = {node.name: node for node in graph}
+    nodes = {node.name: node for node in graph.all_nodes()}
     for item in tied:
         weight = nodes[item.site.node].inputs[item.site.input_index]
         dequantize = dequantized_by(weight)

@@ -42,7 +42,9 @@ def activation_rows(
         better: returns which amax method would be better for a tensor; called only for bad ones.
         histograms: whether the calibration kept them.
     """
-    makers = {value.name: node.op_type for node in twins.float_model.graph for value in node.outputs}
+    makers = {
+        value.name: node.op_type for node in twins.float_model.graph.all_nodes() for value in node.outputs
+    }
     for name, pair in twins.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters
         scale, zero = float(parameters.scale), int(parameters.zero_point)

@@ -1,7 +1,7 @@
 """What is proven about a quantized model: operators, structure, outputs, and the verdict."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ptq_cli.qdq.proof.operators import OperatorProof
@@ -111,6 +111,8 @@ class Verification:
         data_faults: why data of the recipe could not be used for the comparison; empty if the first could.
         kernel_comparison: comparison of each kernel; None if outputs were not compared, or if ONNX Runtime
             does not run the target.
+        once: by an operator's name, the loop that its work is counted for one step of, because only a run
+            tells how many there are.
     """
 
     model: str
@@ -126,6 +128,7 @@ class Verification:
     min_integer_share: float | None
     data_faults: tuple[str, ...] = ()
     kernel_comparison: KernelComparison | None = None
+    once: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def integer_work(self) -> int:
@@ -148,7 +151,7 @@ class Verification:
         return tuple(
             item
             for item in self.operators
-            if item.multiply_accumulates is None and item.placement != "integer"
+            if item.placement != "integer" and (item.multiply_accumulates is None or item.name in self.once)
         )
 
     @property

@@ -30,9 +30,9 @@ def the_graph_keeps_the_table(made: Exported) -> None:
 def the_model_is_well_formed(made: Exported) -> None:
     onnx.checker.check_model(ir.to_proto(made.result), full_check=True)
     assert list(structure_faults(made.result)) == []
-    names = [node.name for node in made.result.graph]
+    names = [node.name for node in made.result.graph.all_nodes()]
     assert len(set(names)) == len(names)
-    assert {node.name for node in made.model.graph} <= set(names)
+    assert {node.name for node in made.model.graph.all_nodes()} <= set(names)
 
 
 def inputs_and_outputs_stay_as_they_are(made: Exported) -> None:
@@ -50,12 +50,9 @@ def onnx_runtime_runs_it_near_the_float_model(made: Exported) -> None:
 
 
 def no_constant_is_stored_that_nobody_reads(made: Exported) -> None:
-    model, result = made.model, made.result
-    nested = [
-        value for node in model.graph.all_nodes() if node.graph is not model.graph for value in node.inputs
-    ]
-    read = {value.name for node in result.graph for value in node.inputs if value is not None}
-    read |= {value.name for value in (*nested, *result.graph.outputs) if value is not None}
+    result = made.result
+    read = {value.name for node in result.graph.all_nodes() for value in node.inputs if value is not None}
+    read |= {value.name for value in result.graph.outputs}
     assert set(result.graph.initializers) <= read
 
 
@@ -75,7 +72,11 @@ EVERY_TARGET = (
 
 
 def every_zero_point_is_0(made: Exported) -> None:
-    readers = [node for node in made.result.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    readers = [
+        node
+        for node in made.result.graph.all_nodes()
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    ]
     zeros = [node.inputs[2].const_value.numpy() for node in readers if len(node.inputs) > 2]
     assert {str(zero.dtype) for zero in zeros} <= {"int8"}
     assert not any(np.any(zero) for zero in zeros)
@@ -84,7 +85,7 @@ def every_zero_point_is_0(made: Exported) -> None:
 def its_rules_say_what_its_plan_does(made: Exported) -> None:
     """Of a target that cannot run here the plan is all that the rules can be held to."""
     planned = {layer.name: layer.quantized for layer in made.plan.layers}
-    for node in made.result.graph:
+    for node in made.result.graph.all_nodes():
         rule = rule_of(node, made.target)
         if rule is not None and rule.kind == "compute":
             reason = float_reason(node, made.target)
@@ -92,7 +93,7 @@ def its_rules_say_what_its_plan_does(made: Exported) -> None:
 
 
 def weights_are_floats_on_the_grid_behind_a_pair(made: Exported) -> None:
-    nodes = {node.name: node for node in made.result.graph}
+    nodes = {node.name: node for node in made.result.graph.all_nodes()}
     for site in made.plan.weights:
         dequantize = nodes[site.node].inputs[site.input_index].producer()
         quantize = dequantize.inputs[0].producer()

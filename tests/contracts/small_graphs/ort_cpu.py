@@ -4,11 +4,13 @@ What the plan calls integer, ONNX Runtime computes in integers; the rest as it l
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.float_reasons import float_reason
@@ -54,8 +56,7 @@ def sites_share_parameters_where_values_only_move(made: Exported) -> None:
 
 def every_site_is_read_by_an_integer_operator_or_comes_out_of_one(made: Exported) -> None:
     integer = {layer.name for layer in made.plan.layers if layer.quantized}
-    values = {value.name: value for value in made.model.graph.inputs}
-    values |= {value.name: value for node in made.model.graph for value in node.outputs}
+    values = {value.name: value for value in every_value(made.model.graph)}
     for tensor in made.plan.activations:
         producer = values[tensor].producer()
         readers = {node.name for node, _ in values[tensor].uses()}
@@ -93,7 +94,7 @@ def optimizing_changes_a_few_steps_at_most(made: Exported) -> None:
 
 def the_rules_say_what_onnx_runtime_does(made: Exported) -> None:
     kernels = find_kernels(made.result)
-    for node in made.result.graph:
+    for node in made.result.graph.all_nodes():
         placement = kernels[node.name].placement
         if is_pair_node(node) or placement == "gone" or (made.name, node.name) in MOVED_BY_ITSELF:
             continue
@@ -125,7 +126,7 @@ def kernels_are_counted(made: Exported) -> None:
 
 
 def every_join_is_an_integer_kernel(made: Exported) -> None:
-    found = Counter(node.op_type for node in made.kernels.node)
+    found = Counter(node.op_type for node in every_node(made.kernels))
     assert {op: found[kernel] for op, kernel in JOINS.items()} == {op: claimed(made.plan, op) for op in JOINS}
     biases = sum(
         layer.op == "Add" and layer.reason.startswith("bias of")
@@ -150,12 +151,22 @@ ORT_CPU = (
 )
 
 
-def float_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of those nested in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from every_node(attribute.g)
+
+
+def float_nodes(graph: onnx.GraphProto, around: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
     """Return the nodes that compute in float: their first input is float, and they are no integer kernel."""
     floats = {info.name for info in graph.input if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
-    floats |= {item.name for item in graph.initializer if item.data_type == onnx.TensorProto.FLOAT}
+    floats |= {item.name for item in graph.initializer if item.data_type == onnx.TensorProto.FLOAT} | around
     found = []
     for node in graph.node:
+        for attribute in node.attribute:
+            found += float_nodes(attribute.g, frozenset(floats))
         # The ninth input of a QGemm is the scale of its output; without it the output is float.
         if node.op_type in FLOAT_RESULT or (node.op_type == "QGemm" and len(node.input) < 8):
             floats.update(node.output)
@@ -164,6 +175,8 @@ def float_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         ):
             floats.update(node.output)
             found.append(node)
+        else:
+            floats.difference_update(node.output)  # Around it the name may be that of floats.
     return found
 
 

@@ -34,11 +34,18 @@ def build(graph: str, opset: int = 20, constants: dict[str, Array] | None = None
         array = (constants or {}).get(info.name, weight_noise(info.name, shape))
         proto.graph.initializer.append(numpy_helper.from_array(array, info.name))
         proto.graph.value_info.remove(info)
-    for node in proto.graph.node:
-        node.name = node.name or node.output[0]
+    name_nodes(proto.graph)
     proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
     onnx.checker.check_model(proto)
     return ir.from_proto(proto)
+
+
+def name_nodes(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        node.name = node.name or node.output[0]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                name_nodes(attribute.g)
 
 
 def weight_noise(name: str, shape: list[int]) -> Array:

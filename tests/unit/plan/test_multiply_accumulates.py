@@ -3,6 +3,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
+from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError
 from ptq_cli.plan.bound_shapes import bind_shapes
@@ -137,12 +138,39 @@ def test_a_size_known_only_at_run_time_is_no_number_but_a_reason():
     assert work.total == 0
 
 
-def test_a_graph_inside_a_node_is_counted_only_where_it_multiplies_nothing():
+def test_both_branches_are_counted() -> None:
     graph = """(bool c, float[2,2] x) => (float[2,2] y)
         { y = If(c) <then_branch = t () => (float[2,2] a) { [inner] a = MatMul(x, x) },
                      else_branch = e () => (float[2,2] b) { b = Relu(x) }> }"""
-    assert of(graph).unknown == {"y": "how often it runs MatMul 'inner' is not known"}
-    assert of(graph.replace("[inner] a = MatMul(x, x)", "a = Neg(x)")).counts == {"y": 0}
+    assert of(graph).counts == {"y": 0, "inner": 8, "b": 0}
+
+
+LOOP = """(float[2,4] x, int64 n, bool k) => (float[2,4] y) <float[4,4] w> {
+    five = Constant<value = int64 {5}>()
+    y = Loop(TIMES, k, x) <body = b (int64 i, bool going, float[2,4] s) => (bool more, float[2,4] t) {
+        more = KEEPS(going)
+        t = MatMul(s, w) }> }"""
+SCAN = """(float[7,2,4] x, float[2,4] z) => (float[2,4] f, float[7,2,4] y) <float[4,4] w> {
+    f, y = Scan<num_scan_inputs = 1, body = b (float[2,4] s, float[2,4] e) => (float[2,4] o, float[2,4] t) {
+        o = Add(s, e)
+        t = MatMul(e, w) }>(z, x) }"""
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps", "once"),
+    [
+        (LOOP.replace("TIMES", "five").replace("KEEPS", "Identity"), 5, {}),
+        (LOOP.replace("TIMES", "n").replace("KEEPS", "Identity"), 1, {"t": "y"}),
+        (LOOP.replace("TIMES", "five").replace("KEEPS", "Not"), 1, {"t": "y"}),
+        (SCAN, 7, {}),
+    ],
+    ids=["as often as it says", "as often as an input says", "until it says so", "Scan"],
+)
+def test_a_layer_in_a_loop_is_counted_for_each_step(graph: str, steps: int, once: dict[str, str]) -> None:
+    model = build(graph)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    work = multiply_accumulates(model)
+    assert (work.counts["t"], dict(work.once)) == (2 * 4 * 4 * steps, once)
 
 
 def test_an_operator_of_another_domain_is_not_taken_for_nothing():

@@ -14,7 +14,7 @@ MOST_ROUNDS = 10
 
 @dataclass(frozen=True)
 class RewritePass:
-    """A rewrite of the main graph.
+    """A rewrite of one graph: the main graph, or one that is nested in it.
 
     Attributes:
         name: a word or two, for messages and tests.
@@ -34,7 +34,8 @@ def run_passes(
 ) -> dict[str, int]:
     """Run passes until none finds anything, and return how often each was applied, by name.
 
-    Requires: constants are initializers. Ensures: nothing is left that no output needs.
+    Requires: constants are initializers of the main graph. Ensures: they still are, and nothing is left that
+    no output needs.
 
     Args:
         model: is changed in place.
@@ -46,10 +47,12 @@ def run_passes(
     usable = [item for item in passes if at_any_opset or opset >= item.opset]
     for _ in range(MOST_ROUNDS):
         names = FreshNames.of(model.graph)
-        found = {item.name: item.apply(model.graph, names) for item in usable}
+        found = {item.name: sum(item.apply(graph, names) for graph in model.graphs()) for item in usable}
         if not any(found.values()):
             break
         for name, count in found.items():
             times[name] += count
         common.RemoveUnusedNodesPass()(model)
+    # A pass gives a constant to the graph that it rewrites; here all of them are the main graph's.
+    common.LiftSubgraphInitializersToMainGraphPass()(model)
     return times

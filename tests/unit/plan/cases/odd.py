@@ -105,15 +105,19 @@ ODD = {
                        else_branch = e () => (float[N,3,8,8] q) { s = Add(r, x)
                             q = Conv(s, w) }>
             y = Conv(z, w) }""",
-        integer="c y",
-        floats={"r": "its result is not quantized", "z": "contains a nested graph, which stays float"},
+        integer="c s q y",
+        floats={
+            "r": "disappears into the quantized range",
+            "z": "runs the layers of its nested graph",
+            "p": "no integer operator reads it",
+        },
     ),
     "loop_reads_a_weight": Case(
         graph="""(float[2,4] x, int64 n, bool k) => (float[2,4] y) <float[4,4] w> { h = MatMul(x, w)
             y = Loop(n, k, h) <body = b (int64 i, bool going, float[2,4] s) => (bool more, float[2,4] t) {
                 more = Identity(going)
                 t = MatMul(s, w) }> }""",
-        integer="h",
-        floats={"y": "contains a nested graph, which stays float"},
+        integer="h t",
+        floats={"y": "runs the layers of its nested graph", "more": "computes bool"},
     ),
 }
