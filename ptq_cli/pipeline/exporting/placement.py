@@ -96,8 +96,8 @@ def place(
         target_plan: what the target would quantize, had it the say in everything.
         target: the target whose rules made that plan.
         recipe: what is asked for.
-        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float, and so does
-            what was never run.
+        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float, and so
+            does what was never run.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:

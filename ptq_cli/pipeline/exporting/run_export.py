@@ -24,7 +24,6 @@ from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.tensor_ranges import (
     decide_activations,
-    never_seen,
     require_ranges,
     unsearched,
 )

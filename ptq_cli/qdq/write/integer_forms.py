@@ -13,10 +13,17 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_add, make_dequantize, make_quantize
+from ptq_cli.qdq.write.pair_nodes import (
+    add_initializer,
+    make_add,
+    make_dequantize,
+    make_quantize,
+    put_in_front,
+)
 
 SHIFT, UPPER = 3.0, 6.0
 """HardSwish is ``x * clip(x + 3, 0, 6) / 6``."""
@@ -26,11 +33,11 @@ def write_integer_forms(model: ir.Model, plan: Plan) -> None:
     """Replace each quantized operator whose plan says so by its integer form."""
     clamped = {layer.name for layer in plan.layers if layer.quantized and layer.written_as == CLAMPED_SUM}
     names = FreshNames.of(model.graph) if clamped else FreshNames(set())
-    for node in [item for item in model.graph if item.name in clamped]:
+    for node in [item for item in model.graph.all_nodes() if item.name in clamped]:
         _write_clamped_sum(model.graph, node, names)
 
 
-def _write_clamped_sum(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
+def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None:
     """Write a HardSwish as an Add, whose pair is the Clip and the division, and a Mul.
 
     The QuantizeLinear behind the Add has the range [0, 6], so that the Clip needs no operator. The
@@ -49,7 +56,7 @@ def _write_clamped_sum(graph: ir.Graph, node: ir.Node, names: FreshNames) -> Non
     zero = np.asarray(format.qmin, format.storage)
 
     def constant(role: str, value: Array) -> ir.Value:
-        return add_initializer(graph, names.claim(f"{name}.{role}"), value)
+        return add_initializer(main, names.claim(f"{name}.{role}"), value)
 
     lowest = constant("gate.zero_point", zero)
     one = constant("shift", np.asarray(1, format.storage))
@@ -73,15 +80,15 @@ def _write_clamped_sum(graph: ir.Graph, node: ir.Node, names: FreshNames) -> Non
         lowest,
         names.claim(f"{name}/gate/DequantizeLinear"),
     )
-    graph.insert_before(node, [three, shifted, quantize, dequantize])
+    put_in_front(node, three, shifted, quantize, dequantize)
     product = ir.node("Mul", [x, dequantize.outputs[0]], name=name)
-    _take_place(graph, node, product)
+    _take_place(node, product)
 
 
-def _take_place(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
+def _take_place(old: ir.Node, new: ir.Node) -> None:
     value, result = old.outputs[0], new.outputs[0]
     result.name, result.type, result.shape = value.name, value.type, value.shape
     new.metadata_props.update(old.metadata_props)
-    graph.insert_before(old, new)
+    put_in_front(old, new)
     ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
+    drop(old)

@@ -52,15 +52,15 @@ def add_packed(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return value
 
 
-def put_in_front(reader: ir.Node, node: ir.Node) -> None:
-    """Insert a node before the one that reads it, in that one's graph.
+def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:
+    """Insert nodes before one that reads them, in that one's graph.
 
     Raises:
         TypeError: the reader is in no graph.
     """
     if not isinstance(reader.graph, ir.Graph):
         raise TypeError("a prepared model has no functions")
-    reader.graph.insert_before(reader, [node])
+    reader.graph.insert_before(reader, nodes)
 
 
 def make_cast(source: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:

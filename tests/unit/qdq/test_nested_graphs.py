@@ -62,6 +62,12 @@ CASES = {
     ),
     "an input handed on": (X, f"i = {branch('Identity(x)', 'Neg(x)')}\n y = MatMul(i, w)", 1),
     "a layer behind": (X, f"h = MatMul(x, w)\n i = {branch('Neg(h)', 'Identity(h)')}\n y = MatMul(i, u)", 2),
+    "an operator in another form inside": (
+        X,
+        "h = MatMul(x, w)\n y = "
+        + branch("MatMul(s, u)", "Identity(h)").replace("{ a", "{ m = MatMul(h, w) s = HardSwish(m) a"),
+        3,
+    ),
     "Loop": ("(float[N,4] x)", f"h = MatMul(x, w)\n {LOOP}\n y = MatMul(l, u)", 3),
     "Loop with an If": (X, f"h = MatMul(x, w)\n {NESTED}\n y = MatMul(l, u)", 2),
     "Scan": ("(float[3,4,4] x)", f"h = MatMul(x, w)\n {SCAN}\n y = MatMul(s, u)", 3),
