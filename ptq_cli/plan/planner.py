@@ -81,7 +81,7 @@ def _nothing(plan: Plan, target: Target) -> NothingToQuantizeError:
 def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dict[str, str]:
     return {
         value.name or "": f"reads {node.op_type} '{node.name}', which stays float: {reason}"
-        for node in graph
+        for node in graph.all_nodes()
         if (reason := unjoined.get(node.name or ""))
         for value in moved_from(node.outputs[0], target)
     }
