@@ -88,7 +88,7 @@ def unlike_joins(model: ir.Model, plan: Plan, target: Target, measured: Measured
     """
     rules = Rules(target)
     integer = {layer.name for layer in plan.layers if layer.quantized}
-    for node in reversed(model.graph.all_nodes()):
+    for node in reversed(list(model.graph.all_nodes())):
         rule = rules.of(node)
         if rule is None or rule.kind != "join" or (node.name or "") not in integer:
             continue
