@@ -184,8 +184,8 @@ def _print_kernel_comparison(found: KernelComparison, *, is_doubtful: bool) -> N
     samples = counted(found.samples, "sample")
     if found.wrong:
         say(
-            f"wrong: {counted(len(found.wrong), 'kernel')} of {found.kernels:,} alone differ by more than "
-            f"{found.limit:g} steps of 8 bits from the graph as written, on {samples}:"
+            f"wrong: run alone on {samples}, {len(found.wrong):,} of {counted(found.kernels, 'kernel')} differ "
+            f"by more than {found.limit:g} steps of 8 bits from the graph as written:"
         )
         for item in found.wrong[:MOST_FAULTS]:
             say(f"  {item.op} '{item.node}': {item.steps:.3g} steps{_share_text(item)}")
@@ -194,12 +194,12 @@ def _print_kernel_comparison(found: KernelComparison, *, is_doubtful: bool) -> N
         return
     worst = found.differences[0] if found.differences else None
     if worst is None:
-        say(f"kernels: all {found.kernels:,} alone are identical to the graph as written, on {samples}")
+        say(f"kernels: run alone on {samples}, all {found.kernels:,} equal the graph as written")
         return
     steps = "1 step" if worst.steps == 1 else f"{worst.steps:.2g} steps"
     say(
-        f"kernels: each of the {found.kernels:,} alone differs by at most {steps} of 8 bits, on {samples}; "
-        f"most: {worst.op} '{worst.node}'{_share_text(worst)}"
+        f"kernels: run alone on {samples}, each of {found.kernels:,} differs by at most {steps} of 8 bits "
+        f"from the graph as written; most: {worst.op} '{worst.node}'{_share_text(worst)}"
     )
     if is_doubtful:
         say(

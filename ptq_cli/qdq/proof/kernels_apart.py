@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.qdq.read.pair_grids import grid_of
 
@@ -76,7 +76,7 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
     """
     whole = model.clone()
     cuts = [node.outputs[0] for node in whole.graph if _makes_integers(node)]
-    kept = [value for value in whole.graph.outputs if value not in cuts and value.producer() is not None]
+    kept = [value for value in whole.graph.outputs if value not in cuts and _is_computed(value)]
     outputs = [*cuts, *kept]
     units = tuple(_unit(value) for value in outputs)
     for value in cuts:
@@ -93,6 +93,12 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
         whole.graph.inputs.append(given)
         inputs[value.name or ""] = name
     return KernelsApart(units, stored, serialize(whole), inputs)
+
+
+def _is_computed(output: ir.Value) -> bool:
+    # A pair at an output is no kernel: what makes its integers is compared.
+    node = output.producer()
+    return node is not None and node.op_type != DEQUANTIZE
 
 
 def _makes_integers(node: ir.Node) -> bool:
@@ -116,7 +122,7 @@ def _unit(value: ir.Value) -> KernelUnit:
     while node.op_type in (QUANTIZE, *MERGED):
         source = node.inputs[0]
         producer = source.producer() if source is not None else None
-        if producer is None or producer.op_type == "DequantizeLinear":
+        if producer is None or producer.op_type == DEQUANTIZE:
             break
         node = producer
     return KernelUnit(value.name or "", node.name or "", node.op_type, step)
