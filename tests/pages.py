@@ -148,7 +148,13 @@ class Network:
     def _layer_evidence(self, index: int) -> LayerEvidence:
         dtype = "uint8, int8 weight" if index % 4 != 3 else "float32"
         tensor = f"{self.name(index)}_output_0" if index % 4 != 3 else ""
-        return LayerEvidence(self.name(index), dtype, (None, 64, 56, 56), tensor)
+        return LayerEvidence(
+            name=self.name(index),
+            dtype=dtype,
+            shape=(None, 64, 56, 56),
+            tensor=tensor,
+            multiply_accumulates=1000 * (index + 1),
+        )
 
     def _tensor(self, index: int) -> TensorEvidence:
         ranges = tuple(

@@ -145,6 +145,13 @@ def test_it_looks_as_it_should(show: Open, tmp_path: Path, width: int, scheme: s
     assert len(picture.getcolors(2**24) or []) > 50, "something is drawn"
 
 
+def test_no_column_is_cut_on_a_desk(show: Open) -> None:
+    browser = show()
+    table = "document.querySelector('#layer-table')"
+    width, room = browser.execute_script(f"return [{table}.scrollWidth, {table}.parentElement.clientWidth]")
+    assert width <= room
+
+
 def test_a_title_sorts_one_way_and_then_the_other(show: Open) -> None:
     browser = show()
     before = names(browser)

@@ -184,8 +184,8 @@ def _print_kernel_comparison(found: KernelComparison, *, is_doubtful: bool) -> N
     samples = counted(found.samples, "sample")
     if found.wrong:
         say(
-            f"wrong: run alone on {samples}, {len(found.wrong):,} of {counted(found.kernels, 'kernel')} differ "
-            f"by more than {found.limit:g} steps of 8 bits from the graph as written:"
+            f"wrong: run alone on {samples}, {len(found.wrong):,} of {counted(found.kernels, 'kernel')} "
+            f"differ by more than {found.limit:g} steps of 8 bits from the graph as written:"
         )
         for item in found.wrong[:MOST_FAULTS]:
             say(f"  {item.op} '{item.node}': {item.steps:.3g} steps{_share_text(item)}")

@@ -18,6 +18,7 @@ from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
@@ -177,6 +178,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
     weights = {site.node: f"{site.format.name} weight" for site in plan.weights}
     weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
     integer = {layer.name for layer in plan.layers if layer.quantized}
+    work = multiply_accumulates(model, {}).counts
     for node in model.graph.all_nodes():
         name = node.name or ""
         spec = value_spec(node.outputs[0])
@@ -184,7 +186,13 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
         site = plan.activations.get(held) if held is not None else None
         dtype = stored[held].format.name if held is not None else str(spec.dtype)
         text = ", ".join(filter(None, (dtype, weights.get(name))))
-        yield LayerEvidence(name, text, spec.shape, site.source if site is not None else "")
+        yield LayerEvidence(
+            name=name,
+            dtype=text,
+            shape=spec.shape,
+            tensor=site.source if site is not None else "",
+            multiply_accumulates=work.get(name),
+        )
 
 
 def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:

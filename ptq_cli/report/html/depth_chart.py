@@ -161,8 +161,12 @@ def _most_sensitive(analysis: Analysis, drawn: LayerAnalysis, value: str) -> str
     most = f"The most sensitive {'of the others ' if bad else ''}is {drawn.name} with {value}"
     if not bad:
         return most
-    what = bad[0] if len(bad) == 1 else f"{bad[0]} or {len(bad) - 1} more"
-    return f"With only {what} quantized, the output holds NaN or Inf, so that there is no point. {most}"
+    if len(bad) == 1:
+        return f"With only {bad[0]} quantized, the output holds NaN or Inf, so it has no point. {most}"
+    return (
+        f"{len(bad)} layers have no point, because the output holds NaN or Inf with only one of them "
+        f"quantized. {most}"
+    )
 
 
 def _is_nan(layer: LayerAnalysis) -> bool:

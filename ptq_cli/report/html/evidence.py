@@ -48,7 +48,7 @@ class TensorEvidence:
     counts: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerEvidence:
     """What the graph says about a layer.
 
@@ -57,12 +57,15 @@ class LayerEvidence:
         dtype: the type that its output is computed in.
         shape: shape of its first output; None for a size that is not fixed.
         tensor: the quantized tensor that holds its output; empty if there is none.
+        multiply_accumulates: of one sample, with sizes that the model leaves open assumed; None if that is
+            not known.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...]
     tensor: str = ""
+    multiply_accumulates: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.html.evidence import Evidence
+from ptq_cli.report.text.numbers import format_share
 from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, share_of_float
 
 
@@ -18,12 +20,12 @@ class Figure:
     detail: str
 
 
-def headline(report: Report) -> tuple[Figure, ...]:
-    """Return the figures at the top: a metric with a drop, a comparison, size and placement."""
-    return tuple(_headline(report))
+def headline(report: Report, evidence: Evidence) -> tuple[Figure, ...]:
+    """Return the figures at the top: a metric with a drop, a comparison, size, and the work in integers."""
+    return tuple(_headline(report, evidence))
 
 
-def _headline(report: Report) -> Iterator[Figure]:
+def _headline(report: Report, evidence: Evidence) -> Iterator[Figure]:
     paired = next((metric for metric in report.metrics if metric.drop is not None), None)
     if paired is not None and paired.drop is not None and paired.float_value is not None:
         before, drop = format_value(paired.float_value, paired.unit), format_drop(paired.drop, paired.unit)
@@ -38,12 +40,20 @@ def _headline(report: Report) -> Iterator[Figure]:
     files = report.model.float_model, report.model.quantized_model
     sizes = f"{format_bytes(files[0].bytes)} → {format_bytes(files[1].bytes)}"
     yield Figure("file size", share_of_float(files[1].bytes, files[0].bytes), sizes)
-    layers = f"{report.quantized_layers} of {len(report.layers)}"
-    yield Figure(
-        "layers on integers",
-        layers,
-        f"{report.float_layers} stay{'s' if report.float_layers == 1 else ''} float",
-    )
+    layers = f"{report.quantized_layers:,} of {len(report.layers):,}"
+    integer, total = _work(report, evidence)
+    if not total:
+        stay = f"{report.float_layers} stay{'s' if report.float_layers == 1 else ''} float"
+        yield Figure("layers on integers", layers, stay)
+        return
+    yield Figure("work on integers", format_share(integer, total), f"multiply-accumulates; {layers} layers")
+
+
+def _work(report: Report, evidence: Evidence) -> tuple[int, int]:
+    """Return the multiply-accumulates of a sample that integer layers compute, and all that are known."""
+    work = {layer.name: layer.multiply_accumulates or 0 for layer in evidence.layers}
+    integer = sum(work.get(layer.name, 0) for layer in report.layers if layer.integer)
+    return integer, sum(work.get(layer.name, 0) for layer in report.layers)
 
 
 def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:

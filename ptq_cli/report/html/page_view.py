@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -66,6 +67,7 @@ class Page:
     float_size: str
     quantized_size: str
     size_share: str
+    float_percent: float
     size_percent: float
     table: LayerTable
     layers_left_out: int
@@ -112,11 +114,12 @@ def make_page(found: PageInput) -> Page:
     changes = change_view(found.changes) if found.changes is not None else None
     drawn = evidence.drawn
     layers = report.layers[:MOST_LAYERS]
+    larger = max(files[0].bytes, files[1].bytes)
     return Page(
-        title=report.model.source,
+        title=Path(report.model.source).name or report.model.source,
         verdict=report.verdict,
         verdict_text=verdict_line(report),
-        figures=headline(report),
+        figures=headline(report, evidence),
         placement=placement_line(report),
         report=report,
         gates=gate_rows(report),
@@ -125,7 +128,8 @@ def make_page(found: PageInput) -> Page:
         float_size=format_bytes(files[0].bytes),
         quantized_size=format_bytes(files[1].bytes),
         size_share=share_of_float(files[1].bytes, files[0].bytes),
-        size_percent=round(100 * files[1].bytes / max(files[0].bytes, files[1].bytes), 1),
+        float_percent=round(100 * files[0].bytes / larger, 1),
+        size_percent=round(100 * files[1].bytes / larger, 1),
         table=layer_table(layers, evidence, analysis),
         layers_left_out=len(report.layers) - len(layers),
         cards=tensor_cards(drawn, analysis.tensors if analysis is not None else ()),

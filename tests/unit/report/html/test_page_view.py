@@ -111,6 +111,39 @@ def test_the_page_loads_nothing_and_allows_only_its_own_script() -> None:
         assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
+def test_the_title_is_the_file_of_the_model_and_not_its_path() -> None:
+    found = Network().page_input()
+    model = replace(found.report.model, source="../../../models/resnet.onnx")
+    text = render_page(replace(found, report=replace(found.report, model=model)))
+    assert '<h1 id="title">resnet.<wbr>onnx</h1>' in text
+    assert re.search(r"<title>FAIL: [^<]* resnet\.onnx</title>", text)
+    assert "../../../models/resnet.onnx" in text, "the whole path is below, where it is said how it was made"
+
+
+def test_the_share_of_work_in_integers_is_at_the_top() -> None:
+    found = Network(4).page_input()
+    # Layers 0 to 2 of 1000, 2000 and 3000 multiply-accumulates are integer, the last one of 4000 is not.
+    assert '<dt>work on integers</dt><dd class="big">60 %</dd>' in render_page(found)
+    unknown = replace(found, evidence=replace(found.evidence, layers=()))
+    assert '<dt>layers on integers</dt><dd class="big">3 of 4</dd>' in render_page(unknown)
+
+
+@pytest.mark.parametrize(
+    ("size", "floats", "quantized", "marked"),
+    [(500_000, "100.0", "25.0", False), (2_500_000, "80.0", "100.0", True)],
+)
+def test_the_longer_bar_is_of_the_larger_file(size: int, floats: str, quantized: str, marked: bool) -> None:
+    found = Network().page_input()
+    model = replace(
+        found.report.model, quantized_model=replace(found.report.model.quantized_model, bytes=size)
+    )
+    text = render_page(replace(found, report=replace(found.report, model=model)))
+    assert f'<rect class="bars" width="{floats}" height="4"/>' in text
+    assert f'<rect width="{quantized}" height="4" class="own-bar"/>' in text
+    assert (f'<rect x="{floats}" width="0.5" height="4" class="float-end"/>' in text) is marked
+    assert ("The line in the second bar is the size of the float file" in text) is marked
+
+
 def test_links_lead_to_parts_of_the_page() -> None:
     page = Elements(render_page(Network().page_input()))
     names = page.values("id")
