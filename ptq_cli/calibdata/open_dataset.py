@@ -127,12 +127,16 @@ def _start_of(file: str) -> bytes:
         with Path(file).open("rb") as stream:
             return stream.read(BLOCK_BYTES)
     except OSError as error:
-        raise InputFileError(f"data '{file}' cannot be read: {error.strerror}") from error
+        raise InputFileError(
+            f"data '{file}' cannot be read: {error.strerror}", hint="check the file and its permissions"
+        ) from error
 
 
 def _unknown_format(source: str, start: bytes) -> DataFormatError:
     if not start:
-        return DataFormatError(f"data '{source}' is an empty file, expected {KINDS}")
+        return DataFormatError(
+            f"data '{source}' is an empty file, expected {KINDS}", hint="save the data again"
+        )
     hint = "save arrays with numpy.savez"
     for magic, compression in _OTHER_COMPRESSIONS.items():
         if start.startswith(magic):

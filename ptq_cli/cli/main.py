@@ -110,7 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _discard_stdout()
         except OSError as error:  # ptq inspect > /dev/full
             _discard_stdout()
-            status = _report(OutputFileError(f"cannot write to stdout: {_reason(error)}"), debug=False)
+            status = _report(
+                OutputFileError(
+                    f"cannot write to stdout: {_reason(error)}",
+                    hint="check where the output goes, and the free space",
+                ),
+                debug=False,
+            )
     sys.exit(status)
 
 

@@ -43,6 +43,25 @@ def test_evaluate_before_export(folder: Path, refuse: Any) -> None:
     refuse("evaluate", "PTQ-RUN-001", "with ptq export", hint="run ptq export first")
 
 
+def rename_weight(path: Path) -> None:
+    model = onnx.load(path)
+    model.graph.initializer[0].name = "\x1b[31mgone"
+    onnx.save(model, path)
+
+
+def test_analyze_a_model_that_fails_the_checker(folder: Path, refuse: Any) -> None:
+    rename_weight(folder / "ptq-run/model.int8.onnx")
+    refuse("analyze", "PTQ-MODEL-005", "fails the ONNX checker", hint="export it again")
+
+
+def test_what_libraries_log_of_a_damaged_model_is_not_shown(folder: Path, real_ptq: Any) -> None:
+    rename_weight(folder / "ptq-run/model.float.onnx")
+    done = real_ptq("export", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error PTQ-CALIB-003: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_export_from_statistics_that_were_not_kept(ptq: Any, refuse: Any) -> None:
     assert ptq("calibrate model.onnx --data calib.npz --method max").status == 0
     refuse("export --amax percentile", "PTQ-CALIB-004", "histogram")

@@ -56,7 +56,10 @@ class ArrayDataset(Dataset):
         try:
             return sha256_file(Path(self.source))
         except OSError as error:
-            raise InputFileError(f"data '{self.source}' cannot be read: {error.strerror}") from error
+            raise InputFileError(
+                f"data '{self.source}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
 
     @abstractmethod
     def _open(self, stack: contextlib.ExitStack) -> dict[str, IO[bytes]]:

@@ -48,7 +48,9 @@ def _open_checked(source: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], 
         stream = stack.enter_context(path.open("rb"))
         size = path.stat().st_size
     except OSError as error:
-        raise InputFileError(f"data '{source}' cannot be read: {error.strerror}") from error
+        raise InputFileError(
+            f"data '{source}' cannot be read: {error.strerror}", hint="check the file and its permissions"
+        ) from error
     header = read_header(stream, f"data '{source}'")
     require_size(header, size, f"data '{source}'")
     return stream, header

@@ -109,7 +109,9 @@ def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> Ar
             hint="save an array whose first axis is the sample",
         )
     if any(size < 0 for size in shape):
-        raise DataFormatError(f"{where} has a damaged header: shape {format_shape(shape)}")
+        raise DataFormatError(
+            f"{where} has a damaged header: shape {format_shape(shape)}", hint="save it again with numpy.save"
+        )
     if fortran_order and len(shape) > 1:
         raise DataFormatError(
             f"{where} is stored in Fortran order, expected C order",
@@ -122,7 +124,10 @@ def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> Ar
             hint="save at least one sample",
         )
     if header.row_bytes > MAX_SAMPLE_BYTES:
-        raise DataFormatError(f"{where} declares samples of {header.row_bytes} bytes, the limit is 2 GiB")
+        raise DataFormatError(
+            f"{where} declares samples of {header.row_bytes} bytes, the limit is 2 GiB",
+            hint="save smaller samples, or fewer values in each",
+        )
     return header
 
 
@@ -145,15 +150,24 @@ def _parse(stream: Readable, where: str) -> tuple[tuple[int, ...], bool, np.dtyp
     prefix = stream.read(_PREFIX_BYTES)
     version = (prefix[6], prefix[7]) if len(prefix) == _PREFIX_BYTES else None
     if version is None or not prefix.startswith(npy_format.MAGIC_PREFIX):
-        raise DataFormatError(f"{where} is not an npy array: its first bytes are {prefix[:8]!r}")
+        raise DataFormatError(
+            f"{where} is not an npy array: its first bytes are {prefix[:8]!r}",
+            hint="save it with numpy.save or numpy.savez",
+        )
     if version not in _READERS:
-        raise DataFormatError(f"{where} has npy version {version[0]}.{version[1]}, expected 1.0 or 2.0")
+        raise DataFormatError(
+            f"{where} has npy version {version[0]}.{version[1]}, expected 1.0 or 2.0",
+            hint="save it again with numpy.save",
+        )
     width = struct.calcsize(_LENGTH_FORMAT[version])
     field = stream.read(width)
     # The length is checked here because numpy would first read as much as the header claims: up to 4 GiB.
     length = struct.unpack(_LENGTH_FORMAT[version], field)[0] if len(field) == width else 0
     if not 0 < length <= MAX_HEADER_BYTES:
-        raise DataFormatError(f"{where} has a damaged header: its length is {length} bytes")
+        raise DataFormatError(
+            f"{where} has a damaged header: its length is {length} bytes",
+            hint="save it again with numpy.save",
+        )
     text = stream.read(length)
     try:
         with warnings.catch_warnings():

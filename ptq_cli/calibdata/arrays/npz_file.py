@@ -78,7 +78,9 @@ def _zip_errors(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputFileError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise InputFileError(
+            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+        ) from error
     except _ZIP_ERRORS as error:
         raise DataFormatError(f"{where} is damaged or truncated: {error}", hint="save it again") from error
 

@@ -62,7 +62,10 @@ class CallableDataset(Dataset):
         try:
             return sha256_text(f"{name}\n{sha256_file(path)}")
         except OSError as error:
-            raise InputFileError(f"data '{self.source}' cannot be read: {error.strerror}") from error
+            raise InputFileError(
+                f"data '{self.source}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         iterable = self._call()

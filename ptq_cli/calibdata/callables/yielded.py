@@ -37,7 +37,10 @@ def as_batch(value: Any, where: str, source: str, start: int) -> Batch:
     arrays: dict[str, Array] = {}
     for name, item in items.items():
         if not isinstance(name, str):
-            raise DataFormatError(f"{where} has the key {name!r}, expected the name of an input")
+            raise DataFormatError(
+                f"{where} has the key {name!r}, expected the name of an input",
+                hint="yield a dict from the names of inputs to arrays",
+            )
         arrays[name] = _as_array(item, f"array '{name}' of {where}" if name else where)
     label = find_label(arrays, where)
     label_array = arrays.pop(label) if label is not None else None
@@ -65,7 +68,9 @@ def _as_array(item: Any, where: str) -> Array:
             hint="for a torch tensor, yield tensor.detach().cpu()",
         ) from error
     if array.dtype.kind not in "biuf":
-        raise DataFormatError(f"{where} has dtype {array.dtype}, expected numbers")
+        raise DataFormatError(
+            f"{where} has dtype {array.dtype}, expected numbers", hint="yield an array of numbers"
+        )
     if array.ndim == 0:
         raise DataShapeError(
             f"{where} is a single value, expected an axis for the samples", hint="yield whole batches"

@@ -57,7 +57,9 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
             hint="the first axis is the sample",
         )
     if shape[0] != count:
-        raise LabelError(f"{where} has {shape[0]} labels for {count} samples")
+        raise LabelError(
+            f"{where} has {shape[0]} labels for {count} samples", hint="save one label for each sample"
+        )
 
 
 def as_labels(array: Array, count: int, where: str) -> Array:
@@ -80,7 +82,10 @@ def as_labels(array: Array, count: int, where: str) -> Array:
         return array
     labels = array.astype(np.int64)
     if array.dtype.kind == "u" and (labels < 0).any():
-        raise LabelError(f"{where} has label {array.max()}, which does not fit into int64")
+        raise LabelError(
+            f"{where} has label {array.max()}, which does not fit into int64",
+            hint="labels are indices of classes: 0, 1, …",
+        )
     return labels
 
 

@@ -52,7 +52,10 @@ def expand_ranges(source: str) -> list[str]:
                 hint="write the smaller number first",
             )
     if math.prod(last - first + 1 for first, last in ranges) > _MOST_FILES:
-        raise InputFileError(f"the pattern '{source}' stands for more than {_MOST_FILES} files")
+        raise InputFileError(
+            f"the pattern '{source}' stands for more than {_MOST_FILES} files",
+            hint="pass a folder, or a pattern of fewer files",
+        )
     return list(_expand(source))
 
 
@@ -141,9 +144,14 @@ def require_files(files: Sequence[str]) -> None:
                 hint="check the path; every file of a pattern must exist",
             ) from error
         except OSError as error:
-            raise InputFileError(f"data '{escaped_name(file)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(
+                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
         if not stat.S_ISREG(mode):
-            raise InputFileError(f"data '{escaped_name(file)}' is not a regular file")
+            raise InputFileError(
+                f"data '{escaped_name(file)}' is not a regular file", hint="pass a file or a folder"
+            )
 
 
 def digest_files(files: Sequence[str]) -> str:
@@ -170,5 +178,8 @@ def digest_files(files: Sequence[str]) -> str:
                     stream.seek(max(size - _PIECE_BYTES, 0) * piece // (_PIECES - 1))
                     digest.update(stream.read(_PIECE_BYTES))
     except OSError as error:
-        raise InputFileError(f"data '{error.filename}' cannot be read: {error.strerror}") from error
+        raise InputFileError(
+            f"data '{error.filename}' cannot be read: {error.strerror}",
+            hint="check the file and its permissions",
+        ) from error
     return digest.hexdigest()

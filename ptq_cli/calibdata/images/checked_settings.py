@@ -150,7 +150,10 @@ def _require_known(key: str, value: str, known: list[str]) -> None:
 def _require_size(key: str, value: list[int], lengths: tuple[int, ...]) -> None:
     wanted = "[height, width] or [n]" if 1 in lengths else "[height, width]"
     if len(value) not in lengths:
-        raise RecipeValueError(f"image.{key} has {len(value)} values, expected {wanted}: {value}")
+        raise RecipeValueError(
+            f"image.{key} has {len(value)} values, expected {wanted}: {value}",
+            hint="pass one number, or one for each channel",
+        )
     if any(size < 1 for size in value):
         raise RecipeValueError(f"image.{key} must be positive, got {value}", hint=f"write it as {wanted}")
 
@@ -164,7 +167,7 @@ def _require_a_value_a_channel(key: str, values: list[float], mode: str) -> None
             hint=f"mode {mode} has {channels} channel{'s' if channels > 1 else ''}",
         )
     if not all(math.isfinite(value) for value in values):
-        raise RecipeValueError(f"image.{key} must be finite, got {values}")
+        raise RecipeValueError(f"image.{key} must be finite, got {values}", hint="pass numbers such as 0.5")
 
 
 def _require_crop_in_resize(settings: ImageSettings) -> None:

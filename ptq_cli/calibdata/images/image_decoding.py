@@ -119,7 +119,9 @@ def _read(path: str, name: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputFileError(f"{name} cannot be read: {error.strerror}") from error
+        raise InputFileError(
+            f"{name} cannot be read: {error.strerror}", hint="check the file and its permissions"
+        ) from error
     return content
 
 

@@ -90,7 +90,10 @@ def digest_listing(root: str, names: list[str]) -> str:
         try:
             size = os.stat(f"{root}/{name}").st_size  # noqa: PTH116 - a Path for each of a million files is slow
         except OSError as error:
-            raise InputFileError(f"image '{escaped_name(name)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(
+                f"image '{escaped_name(name)}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
         # The length of the name comes first, so that two different listings never give the same bytes.
         encoded = os.fsencode(name)
         digest.update(b"%d:%s:%d\n" % (len(encoded), encoded, size))

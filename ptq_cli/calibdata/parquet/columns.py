@@ -139,7 +139,10 @@ def as_images(
         where = f"image '{column.name}' of {name_of(row)}"
         content = value.as_py()
         if len(content) > MAX_IMAGE_BYTES:
-            raise DataFormatError(f"{where} has {len(content)} bytes, the limit is {MAX_IMAGE_BYTES}")
+            raise DataFormatError(
+                f"{where} has {len(content)} bytes, the limit is {MAX_IMAGE_BYTES}",
+                hint="save smaller images",
+            )
         images.append(decode_bytes(content, where, settings))
     return images
 

@@ -53,7 +53,7 @@ class ParquetDataset(Dataset):
         self._parts = tuple(open_part(file) for file in files)
         total = sum(sum(part.groups) for part in self._parts)
         if not total:
-            raise EmptyDataError(f"data '{source}' has no rows")
+            raise EmptyDataError(f"data '{source}' has no rows", hint="write at least one row")
         self.count: int = total if samples is None else min(samples, total)
         self._label = _label_column(self._parts[0])
         self._columns = tuple(column for column in self._parts[0].columns.values() if column != self._label)

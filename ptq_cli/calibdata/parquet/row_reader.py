@@ -161,7 +161,9 @@ def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn],
         if column.dtype is not None:
             declared = max(declared, column.dtype.itemsize * math.prod(size or 1 for size in column.shape))
     if declared > MAX_SAMPLE_BYTES:
-        raise DataFormatError(f"{where} declares samples of {declared} bytes, the limit is 2 GiB")
+        raise DataFormatError(
+            f"{where} declares samples of {declared} bytes, the limit is 2 GiB", hint="save smaller samples"
+        )
 
 
 @contextlib.contextmanager
@@ -171,7 +173,9 @@ def _parquet_errors(where: str) -> Iterator[None]:
     except MemoryError as error:  # this includes pyarrow's own
         raise DataFormatError(f"{where} does not fit in memory", hint="lower batch_size") from error
     except (FileNotFoundError, PermissionError) as error:
-        raise InputFileError(f"{where} cannot be read: {error.strerror}") from error
+        raise InputFileError(
+            f"{where} cannot be read: {error.strerror}", hint="check the file and its permissions"
+        ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise DataFormatError(
             f"{where} is damaged, or a kind of Parquet that ptq does not read: {first_line(error)}",

@@ -117,7 +117,10 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
             )
         length = header.size if size is None else size
         if length > MAX_MEMBER_BYTES:
-            raise DataFormatError(f"{where} declares {length} bytes for '{escaped_name(shown)}'")
+            raise DataFormatError(
+                f"{where} declares {length} bytes for '{escaped_name(shown)}'",
+                hint="create or download it again",
+            )
         member = TarMember(name=shown, size=length, _stream=stream, _where=where, _left=length)
         yield member
         member.skip_rest()
@@ -134,7 +137,10 @@ def _next_header(stream: IO[bytes], where: str) -> TarHeader | None:
 
 def _extended(stream: IO[bytes], header: TarHeader, where: str) -> dict[bytes, bytes]:
     if header.size > MAX_NAME_BYTES:
-        raise DataFormatError(f"{where} declares {header.size} bytes for a member's extended header")
+        raise DataFormatError(
+            f"{where} declares {header.size} bytes for a member's extended header",
+            hint="create or download it again",
+        )
     content = read_exactly(stream, padded(header.size), where)[: header.size]
     if header.kind == LONG_NAME:
         return {b"path": content.rstrip(b"\0")}
@@ -152,7 +158,10 @@ def _as_size(text: bytes | None, otherwise: int | None, where: str) -> int | Non
     if text is None:
         return otherwise
     if not text.isdigit() or len(text) > 20:
-        raise DataFormatError(f"{where} has a damaged extended header: a size of {text[:20]!r}")
+        raise DataFormatError(
+            f"{where} has a damaged extended header: a size of {text[:20]!r}",
+            hint="create or download it again",
+        )
     return int(text)
 
 
@@ -196,7 +205,9 @@ def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = Fa
             f"{where} is damaged or truncated: {error}", hint="download it again"
         ) from error
     except OSError as error:
-        raise InputFileError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise InputFileError(
+            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+        ) from error
     if left and not or_end:
         raise DataFormatError(
             f"{where} is truncated: {count - left} of {count} bytes are there",
@@ -219,4 +230,6 @@ def skip(stream: IO[bytes], count: int, where: str) -> None:
             f"{where} is damaged or truncated: {error}", hint="download it again"
         ) from error
     except OSError as error:
-        raise InputFileError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise InputFileError(
+            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+        ) from error

@@ -126,7 +126,10 @@ class _Parts:
         self.is_sample = True
         if kind in (Kind.CLASS, Kind.LABEL):
             if self.label is not None:
-                raise LabelError(f"sample '{entry.sample}' has two labels, the second is {where}")
+                raise LabelError(
+                    f"sample '{entry.sample}' has two labels, the second is {where}",
+                    hint="give each sample one label",
+                )
             self.label = (read_class if kind is Kind.CLASS else read_label_array)(member, where)
         elif self.names is None or entry.role.name in self.names:
             self._add_array(entry)

@@ -96,11 +96,15 @@ def as_label(text: str, where: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         raise LabelError(f"{where} is {text[:20]!r}, expected an integer", hint="classes count from 0")
     if not _INT64.min <= int(text) <= _INT64.max:
-        raise LabelError(f"{where} is {text}, which does not fit into int64")
+        raise LabelError(
+            f"{where} is {text}, which does not fit into int64", hint="labels are indices of classes: 0, 1, …"
+        )
     return int(text)
 
 
 def _read(member: TarMember, where: str, most: int) -> bytes:
     if member.size > most:
-        raise DataFormatError(f"{where} has {member.size} bytes, the limit is {most}")
+        raise DataFormatError(
+            f"{where} has {member.size} bytes, the limit is {most}", hint="save smaller samples"
+        )
     return member.read()

@@ -156,7 +156,10 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
             compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             stream.seek(0)
         except OSError as error:
-            raise InputFileError(f"data '{escaped_name(file)}' cannot be read: {error.strerror}") from error
+            raise InputFileError(
+                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
         if compressed:
             stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
         yield stream

@@ -110,7 +110,10 @@ def load_calibration(path: Path) -> Calibration:
     try:
         content = require_file(path, "calibration").read_bytes()
     except OSError as error:
-        raise InputFileError(f"calibration '{path}' cannot be read: {first_line(error)}") from error
+        raise InputFileError(
+            f"calibration '{path}' cannot be read: {first_line(error)}",
+            hint="check the file and its permissions",
+        ) from error
     return parse_calibration(content, str(path))
 
 

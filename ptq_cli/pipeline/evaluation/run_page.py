@@ -113,7 +113,10 @@ def read_material(report: Report, run: RunDirectory) -> Material:
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
     calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:
-        raise StaleCalibrationError("the run's calibration is for a different model than the report")
+        raise StaleCalibrationError(
+            "the run's calibration is for a different model than the report",
+            hint="run ptq calibrate and ptq evaluate again",
+        )
     models = report.model.float_model, report.model.quantized_model
     contents = [_read_model(_at_hand(run, model.name), model) for model in models]
     float_model, quantized_model = (content.load() for content in contents)
@@ -138,7 +141,8 @@ def _read_model(path: Path, model: ModelEntry) -> StoredModel:
     found = read_model(path) if path.is_file() else StoredModel(content=b"")
     if found.sha256 != model.sha256:
         raise InputFileError(
-            f"'{path.name}' of the report is not in the run directory, or it has changed since"
+            f"'{path.name}' of the report is not in the run directory, or it has changed since",
+            hint="run ptq evaluate again",
         )
     return found
 

@@ -11,7 +11,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
@@ -100,6 +100,7 @@ def run_analyze(
         StaleCalibrationError: the models or settings do not belong together.
         LabelError: the metric needs labels and the data have none.
         UnknownNameError: no layer or metric has that name.
+        InvalidOnnxError: the quantized model fails the checker, or does not fit the float model.
         MetricError: an output of the float model holds NaN or Inf, or one does not fit the metric.
     """
     question = question or Question()
@@ -148,7 +149,7 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
-    twins = TwinGraphs(graph, without_padding(pair.quantized_model.load()))
+    twins = TwinGraphs(graph, without_padding(load_onnx(path)))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
     settings = _with_data_of(last, recipe.evaluation, request)

@@ -1,10 +1,13 @@
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 
 from ptq_cli.core import errors
 from ptq_cli.core.errors import DataShapeError, PtqError, UsageError, did_you_mean
 
+PACKAGE = Path(errors.__file__).parents[1]
 CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, PtqError)]
 
 
@@ -26,6 +29,22 @@ def test_message_and_hint_are_one_line_each(error):
     raised = error("first\nsecond\t third", hint="do\n  this")
     assert raised.message == "first second third"
     assert str(raised) == f"{error.code}: first second third\nhint: do this"
+
+
+def test_each_error_of_a_command_has_a_hint():
+    names = {error.__name__ for error in CLASSES}
+    missing = []
+    for path in PACKAGE.rglob("*.py"):
+        # Functions that programs call, with arguments of their own, leave the hint out now and then.
+        if path.relative_to(PACKAGE).parts[0] in ("quantizers", "core"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_error = (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+            )
+            if is_error and all(keyword.arg not in ("hint", None) for keyword in node.keywords):
+                missing.append(f"{path.name}:{node.lineno}")
+    assert missing == []
 
 
 def test_without_a_hint_the_text_is_one_line():
