@@ -4,66 +4,24 @@ Each command ends with a result or with the code of an error, and changes no fil
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import pytest
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 from onnx import TensorProto
 
 from ptq_cli.qdq.metadata import OVERRIDES
 from tests.e2e.conftest import Ptq, folder, make_onnx, make_weights, ptq, snapshot, template
+from tests.properties.fuzz.hostile_strings import HOSTILE, places, replaced
 
 __all__ = ["folder", "ptq", "template"]
 
-HOSTILE = {
-    "NUL": b"\0",
-    "surrogate": b"\xed\xa0\x80",
-    "no UTF-8": b"\xff\xfe",
-    "line ends": b"a\r\nb",
-    "terminal codes": b"\x1b[31mred",
-    "very long": b"m" * 200_000,
-    "empty": b"",
-    "parent folder": b"../..",
-    "absolute path": b"/etc/passwd",
-    "right to left": "\u202eabc".encode(),
-    "template": b"%s{0}{x}",
-    "markup": b"</script><b>",
-}
 BY_DAY = ("NUL", "surrogate", "very long")
-PLACEHOLDER = "PLACE_OF_WHAT_IS_HOSTILE"
 SOURCE = ["inspect bad.onnx", "prepare bad.onnx -o out.onnx", "calibrate bad.onnx --data calib.npz --run out"]
 QUANTIZED = ["inspect bad.onnx", "verify bad.onnx", "evaluate bad.onnx --run run"]
 WRITTEN = ("out.onnx", "out", "run")
 LONGEST_ERROR = 20_000
-Put = Callable[[str], None]
-
-
-def places(message: Message) -> Iterator[tuple[str, Put]]:
-    """Yield each string of a message, those of the messages in it too: its name, and how it is replaced."""
-    for field, value in message.ListFields():
-        items = [value] if isinstance(value, str | bytes | Message | int | float) else value
-        if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for item in items:
-                yield from places(item)
-        elif field.type == FieldDescriptor.TYPE_STRING:
-            name = f"{type(message).__name__}.{field.name}"
-            if isinstance(message, onnx.StringStringEntryProto) and field.name == "value":
-                name = f"{name} of {message.key}"
-            for index in range(len(items)):
-                yield name, _putter(message, field.name, None if items is not value else index)
-
-
-def _putter(message: Message, name: str, index: int | None) -> Put:
-    def put(text: str) -> None:
-        if index is None:
-            setattr(message, name, text)
-        else:
-            getattr(message, name)[index] = text
-
-    return put
 
 
 def hostile_files(model: onnx.ModelProto, hostile: bytes) -> Iterator[tuple[str, bytes]]:
@@ -76,17 +34,6 @@ def hostile_files(model: onnx.ModelProto, hostile: bytes) -> Iterator[tuple[str,
             edited.CopyFrom(model)
             _, put = list(places(edited))[index]
             yield name, replaced(edited, put, hostile)
-
-
-def replaced(model: onnx.ModelProto, put: Put, hostile: bytes) -> bytes:
-    """Return the file with these bytes as a string, those too that protobuf does not write."""
-    try:
-        put(hostile.decode())
-    except UnicodeDecodeError:
-        put(PLACEHOLDER)
-    # As long as the placeholder, so that no length around it changes.
-    padded = hostile + PLACEHOLDER[len(hostile) :].encode()
-    return model.SerializeToString().replace(PLACEHOLDER.encode(), padded)
 
 
 def with_every_string(folder: Path) -> onnx.ModelProto:
