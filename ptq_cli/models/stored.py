@@ -22,6 +22,7 @@ from ptq_cli.core.files import Content, PartialFolder, hash_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.message_text import require_text
+from ptq_cli.models.opset import name_default_domain
 
 LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
@@ -76,7 +77,7 @@ class StoredModel:
         """
         if message is None:
             message = onnx.load_model_from_string(self.content)
-        model = ir.from_proto(message)
+        model = name_default_domain(ir.from_proto(message))
         if self.folder is not None:
             ir.external_data.set_base_dir(model.graph, self.folder)
         return model

@@ -106,8 +106,8 @@ def use_custom_domain(proto: onnx.ModelProto) -> None:
     proto.opset_import.add(domain="my.company", version=1)
 
 
-def use_opset_10(proto: onnx.ModelProto) -> None:
-    proto.opset_import[0].version = 10
+def use_opset_6(proto: onnx.ModelProto) -> None:
+    proto.opset_import[0].version = 6
 
 
 DATA = " --data calib.npz"
@@ -344,10 +344,10 @@ CASES: dict[str, Bad] = {
         hint="export it again",
     ),
     "ONNX of an old opset": Bad(
-        arrange=edit_onnx(use_opset_10),
+        arrange=edit_onnx(use_opset_6),
         words="bad.onnx",
         code="PTQ-MODEL-005",
-        says=("has opset 10, expected 11 or later",),
+        says=("has opset 6, expected 7 or later",),
         hint="version_converter",
     ),
     "ONNX with data outside its folder": Bad(

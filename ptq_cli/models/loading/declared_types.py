@@ -7,6 +7,7 @@ ONNX's checker refuses such a file; so it is shown the graph without these shape
 import onnx
 
 from ptq_cli.models.loading.sparse import graphs_of
+from ptq_cli.models.opset import DEFAULT_DOMAIN
 
 
 def clear_declared_shapes(proto: onnx.ModelProto) -> None:
@@ -56,3 +57,17 @@ def give_outputs_types(proto: onnx.ModelProto) -> bool:
 def _is_untyped(output: onnx.ValueInfoProto) -> bool:
     kind = output.type.WhichOneof("value")
     return kind is None or (kind == "tensor_type" and not output.type.tensor_type.elem_type)
+
+
+def shorten_default_domain(proto: onnx.ModelProto) -> bool:
+    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any.
+
+    Args:
+        proto: is changed in place.
+    """
+    nodes = [node for graph in graphs_of(proto.graph) for node in graph.node]
+    nodes += [node for function in proto.functions for node in function.node]
+    found = [node for node in nodes if node.domain == DEFAULT_DOMAIN]
+    for node in found:
+        node.domain = ""
+    return bool(found)

@@ -14,12 +14,16 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.large_constants import large_constants_aside
-from ptq_cli.models.loading.declared_types import clear_declared_shapes, give_outputs_types
+from ptq_cli.models.loading.declared_types import (
+    clear_declared_shapes,
+    give_outputs_types,
+    shorten_default_domain,
+)
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
 from ptq_cli.models.loading.source import Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
 from ptq_cli.models.message_text import require_text
-from ptq_cli.models.opset import OLDEST_OPSET
+from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def load_onnx(path: Path) -> ir.Model:
 
     Raises:
         ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
-        InvalidOnnxError: it fails the checker, or its opset is older than 11.
+        InvalidOnnxError: it fails the checker, or its opset is older than 7.
     """
     try:
         proto = onnx.load(path, load_external_data=False)
@@ -77,12 +81,14 @@ def load_onnx(path: Path) -> ir.Model:
             hint="export it with dense constants",
         )
     # With external data the checker reads the file itself.
-    is_edited = (not files and forget_negative_sizes(proto)) or is_dense
+    is_edited = is_dense
+    if not files:
+        is_edited |= forget_negative_sizes(proto) | shorten_default_domain(proto)
     is_edited |= give_outputs_types(proto)
     try:
         onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)
-        forget_sizes_of_values(model)
+        forget_sizes_of_values(name_default_domain(model))
         _require_inferred(model)
     except UnicodeDecodeError as error:
         raise ModelFormatError(

@@ -91,7 +91,7 @@ def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
 def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
-    Requires: a model that the checker accepts, of opset 11 or later. Ensures: every constant is an
+    Requires: a model that the checker accepts, of opset 7 or later. Ensures: every constant is an
     initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
     value has a name of its own, nothing tells of the machine that exported it, and the opset is 13 or later.
     The checker is asked when the result is stored.

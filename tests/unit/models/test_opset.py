@@ -9,9 +9,15 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.large_constants import LARGE
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
+from ptq_cli.runtime.session import Session
 from tests.unit.models.loading.sources import noise
+from tests.unit.models.older_operators import OLDER
 from tests.unit.plan.graphs import run, sample
 
+GIVEN = {
+    "upsample_dynamic": {"s": np.array([1, 1, 2, 2], np.float32)},
+    "softmax_of_unknown_rank": {"s": np.array([2, 3, 4])},
+}
 OPERATORS = {
     "softmax_over_an_inner_axis": "(float[2,3,4] x) => (float[2,3,4] y) { y = Softmax<axis=1>(x) }",
     "softmax_by_default": "(float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }",
@@ -51,6 +57,52 @@ def test_the_converted_model_computes_the_same(name: str, opset: int):
     assert (prepared.opset_before, prepared.opset, prepared.is_changed) == (opset, 13, True)
     for found, wanted in zip(run(prepared.model, inputs), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def older(text: str, opset: int, *, as_inputs: bool) -> onnx.ModelProto:
+    """An old model; its constants are initializers that are inputs too, as IR version 3 wants, or nodes."""
+    proto = onnx.parser.parse_model(f'<ir_version: 4, opset_import: ["" : {opset}]> g {text}')
+    if as_inputs:
+        proto.ir_version = 3
+        for node in [item for item in proto.graph.node if item.op_type == "Constant"]:
+            tensor = node.attribute[0].t
+            tensor.name = node.output[0]
+            proto.graph.initializer.append(tensor)
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            proto.graph.input.append(info)
+            proto.graph.node.remove(node)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_an_old_operator_computes_the_same_in_onnxruntime_before_and_after(name: str):
+    opsets, text = OLDER[name]
+    for opset in opsets:
+        for as_inputs in (False, True) if opset == opsets[0] else (False,):
+            proto = older(text, opset, as_inputs=as_inputs)
+            known = {tensor.name for tensor in proto.graph.initializer}
+            inputs = {
+                key: np.asarray(array)
+                for key, array in sample(ir.from_proto(proto), seed=4, batch=3).items()
+                if key not in known
+            } | GIVEN.get(name, {})
+            expected = Session(proto.SerializeToString()).run(inputs)
+            prepared = prepare_model(ir.from_proto(proto), "m.onnx")
+            assert (prepared.opset_before, prepared.opset) == (opset, 13)
+            left = {value.name for value in prepared.model.graph.inputs}
+            found = run(prepared.model, {key: array for key, array in inputs.items() if key in left})
+            for got, wanted in zip(found, expected, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_scan_over_a_batch_of_sequences_is_refused():
+    text = """(float[2,5,3] x, float[2,3] h) => (float[2,3] g, float[2,5,3] y) {
+        g, y = Scan<num_scan_inputs=1, body = b (float[3] a, float[3] v) => (float[3] p, float[3] q) {
+            p = Add(a, v)
+            q = Tanh(p) }>("", h, x) }"""
+    with pytest.raises(InvalidOnnxError, match=r"has a Scan \(''\) of opset 8, which runs over a batch"):
+        prepare_model(parsed(text, 8), "m.onnx")
 
 
 def test_a_large_weight_does_not_pass_through_the_converter():
