@@ -4,18 +4,19 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
-    """Return the nodes that quantize or dequantize.
+    """Return the nodes that quantize or dequantize, and those that do it inside.
 
     Raises:
         NothingToQuantizeError: one of them does not belong to a pair that could be kept.
     """
-    found = [node for node in graph.all_nodes() if node.op_type in QUANTIZING]
-    alone = next((node for node in found if not is_paired(node)), None)
+    found = [node for node in graph.all_nodes() if node.op_type in (*QUANTIZING, DYNAMIC_LSTM)]
+    alone = next((node for node in found if node.op_type != DYNAMIC_LSTM and not is_paired(node)), None)
     if alone is not None:
         raise quantized_already(alone)
     return found
