@@ -40,6 +40,7 @@ class WeightSite:
         as_product: a Cast and a Mul by the scale make the floats, in place of a DequantizeLinear.
         kernel: the operator on integers that takes the place of the node and reads them as they are; empty
             if the node reads floats.
+        per_direction: each index of axis 0, a direction, has scales of its own along ``axis``.
         block_axis: axis that blocks divide if nothing else is asked for; None if it follows from ``axis``.
     """
 
@@ -52,6 +53,7 @@ class WeightSite:
     block_size: int | None = None
     as_product: bool = False
     kernel: str = ""
+    per_direction: bool = False
     block_axis: int | None = None
 
 

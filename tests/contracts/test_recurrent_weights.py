@@ -1,17 +1,28 @@
 """Weights of recurrent layers: what is stored, which kernels run, how exact the results are, the size."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.run_export import with_opset
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.proof.quantized_layers import parameter_count, stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.read.constant_values import constant_values
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.recipe.schema import Recipe, WeightSettings
+from ptq_cli.report.analysis.constant_costs import use_of
 from tests.contracts.ops.case import graph
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
@@ -90,14 +101,57 @@ def test_the_kernel_is_for_weights_from_the_measured_size_on():
         assert [node.op_type for node in made.graph if node.op_type not in ("Cast", "Mul")] == [kernel]
 
 
-def test_directions_and_gates_have_scales_of_their_own_channels():
-    model, made = exported(layer("LSTM", 64, directions=2))
-    node = made.graph.node("y")
-    integers, scale = (node.inputs[index].const_value.numpy() for index in (1, 8))
-    weight = model.graph.initializers["w"].const_value.numpy()
-    assert np.allclose(scale[0] * 127, np.abs(weight).max(axis=(0, 2)), rtol=1e-6)
-    restored = (integers * scale[:, None, :]).swapaxes(1, 2)
-    assert np.abs(restored - weight).max() <= scale.max() / 2 * 1.001
+def placed(text: str, target: str = "ort-cpu", **weights: Any) -> tuple[ir.Model, ir.Model]:
+    """The float model and the one that a recipe with these ``[weights]`` makes."""
+    model, rules = build(text), load_target(target)
+    recipe = replace(tensor_recipe(Recipe()), weights=WeightSettings(**weights))
+    plan = make_plan(model, rules)
+    found = place(model, plan, rules, recipe)
+    no_activations: dict[str, QuantParameters] = {}
+    decided = decide_all(
+        model, found.plan, lambda site: no_activations[site.tensor], found.quantizers.__getitem__
+    )
+    copy = with_opset(model.clone(), found.opset, "model")
+    quantize_in_place(copy, found.plan, decided)
+    return model, copy
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_each_direction_and_channel_has_a_scale_of_its_own(op):
+    model, made = placed(layer(op, 64, directions=2))
+    constants = TwinGraphs(model, made).constants
+    assert [constant.tensor for constant in constants] == ["w", "r"]
+    for constant in constants:
+        weight = model.graph.initializers[constant.tensor].const_value.numpy()
+        found = constant_values(TwinGraphs(model, made), constant)
+        assert np.allclose(found.scale * 127, np.abs(weight).max(axis=2), rtol=1e-6)
+        assert found.dtype == "int8" and np.abs(found.integers).max() == 127
+        assert np.abs(found.values - weight).max() <= found.scale.max() / 2 * 1.001
+
+
+@pytest.mark.parametrize(
+    ("weights", "least_db", "kernel"),
+    [
+        ({"granularity": "tensor"}, 30.0, True),
+        ({"bits": 4}, 10.0, True),
+        ({"bits": 4, "block_size": 16}, 12.0, False),
+        ({"quantizer": "centers", "centers": 16}, 12.0, False),
+        ({"quantizer": "dorefa", "bits": 4}, 10.0, True),
+        ({"quantizer": "fixed_point"}, 25.0, True),
+        ({"quantizer": "step"}, 25.0, True),
+    ],
+    ids=["tensor", "4 bits", "blocks", "centers", "dorefa", "fixed_point", "step"],
+)
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_every_quantizer_of_weights_is_stored_and_analyzed(op, weights, least_db, kernel):
+    model, made = placed(layer(op, 64, directions=2), **weights)
+    inputs = sample(model)
+    assert (made.graph.node("y").op_type == "DynamicQuantizeLSTM") == (kernel and op == "LSTM")
+    assert sqnr_db(run(model, inputs)[0], run(made, inputs)[0]) > least_db
+    for constant in TwinGraphs(model, made).constants:
+        found = constant_values(TwinGraphs(model, made), constant)
+        assert sqnr_db(found.floats, found.values) > least_db
+        assert use_of(found, 1).sqnr_db > least_db
 
 
 TWO = graph(

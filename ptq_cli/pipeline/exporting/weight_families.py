@@ -72,10 +72,7 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
     """
     match family:
         case ScaledWeights():
-            found = replace(site, format=replace(site.format, bits=family.bits))
-            if family.block_size is not None:
-                return _in_blocks(found, family.block_size, family.axis, shape)
-            return replace(found, axis=None) if family.granularity == TENSOR else found
+            return _scaled_site(site, family, shape)
         case FixedPointWeights() if family.alpha == PLAIN:
             axis = site.axis if family.integer is None else None
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
@@ -85,6 +82,16 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
         case CenterWeights():
             return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
+
+
+def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
+    found = replace(site, format=replace(site.format, bits=family.bits))
+    if family.block_size is not None:
+        return _in_blocks(found, family.block_size, family.axis, shape)
+    if family.granularity == TENSOR:
+        return replace(found, axis=None)
+    # A DequantizeLinear has scales along one axis only.
+    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
 
 
 def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:

@@ -59,6 +59,8 @@ class ConstantValues:
         if block_size:
             spread = np.repeat(parameters, block_size, axis=axis)
             return spread.take(range(self.values.shape[axis]), axis=axis)
+        if parameters.ndim > 1:  # Of each direction and channel of a recurrent layer.
+            return parameters[..., np.newaxis]
         shape = [1] * self.values.ndim
         shape[axis] = -1
         return parameters.reshape(shape)
@@ -103,15 +105,23 @@ def _grid_of(node: ir.Node) -> Grid:
     product = product_of(node)
     if product is None:
         return grid_of(node)
-    array = product.scale.const_value.numpy() if product.scale.const_value is not None else None
+    scale = product.scale.const_value
+    array = scale.numpy() if scale is not None else None
+    # It has the weight's axes, the last of size 1.
+    if array is not None:
+        array = array[..., 0] if array.ndim else array
     return _symmetric_grid(array, product.stored.dtype)
 
 
 def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
-    """Return the grid of a recurrent layer's weight, [directions, channels, inputs]; its zero point is 0."""
-    flat = None if scale is None else scale.reshape(-1) if scale.size > 1 else scale.reshape(())
-    zeros = None if flat is None else np.zeros(flat.shape, np.int64)
-    return Grid(scale=flat, zero_point=zeros, dtype=dtype or ir.DataType.INT8, axis=1, block_size=0)
+    """Return the grid of a recurrent layer's weight, [directions, channels, inputs]; its zero point is 0.
+
+    Shapes:
+        scale: (D, C); (1, C) or (1,) if the directions share it; or ().
+    """
+    own = scale[0] if scale is not None and scale.ndim and len(scale) == 1 else scale
+    zeros = None if own is None else np.zeros(own.shape, np.int64)
+    return Grid(scale=own, zero_point=zeros, dtype=dtype or ir.DataType.INT8, axis=1, block_size=0)
 
 
 def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
@@ -121,14 +131,15 @@ def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues
         floats = array.astype(np.float32)
     if scale is None or scale.const_value is None:
         raise ValueError("a weight that ptq wrote has a constant scale")
-    # The directions share their scales.
-    grid = _symmetric_grid(scale.const_value.numpy()[0], constant.stored.dtype)
+    array = scale.const_value.numpy()
+    # One for each direction is the same for all: the operator has no other form of one scale.
+    grid = _symmetric_grid(array[:1] if array.ndim == 1 else array, constant.stored.dtype)
     found = _computed(twins, constant.sources, constant.value, constant.value)[-1]
     integers = np.ascontiguousarray(found.swapaxes(1, 2))
     made = ConstantValues(
         floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
     )
-    steps = made.spread(scale.const_value.numpy()[0]).astype(np.float32)
+    steps = made.spread(np.asarray(grid.scale)).astype(np.float32)
     return replace(made, values=integers.astype(np.float32) * steps)
 
 

@@ -26,7 +26,6 @@ from ptq_cli.qdq.write.recurrent_weights import (
     add_product,
     in_kernel_layout,
     kernel_parameters,
-    product_scale,
     read_by_kernel,
 )
 from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
@@ -119,7 +118,8 @@ class _Store:
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
     ) -> tuple[ir.Value, ...]:
         integers = self._integers.add(node, site.tensor, stored, as_int8=False)
-        (scale,) = self._add(site.tensor, {"scale": product_scale(found, stored.integers.ndim)})
+        shape = found.granularity.broadcast_shape(stored.integers.shape)
+        (scale,) = self._add(site.tensor, {"scale": found.scale.reshape(shape)})
         return (add_product(self._names, node, site.tensor, (integers, scale)),)
 
     def _quantize(

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.granularity import PerAxes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames
@@ -23,7 +24,7 @@ def in_kernel_layout(stored: StoredWeight) -> StoredWeight:
 
 
 def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Array]:
-    """Return scale and zero point of a weight, repeated for each direction.
+    """Return scale and zero point of a weight, for each direction: its own, or those that all share.
 
     Shapes:
         (directions, channels), or (directions,) for one scale.
@@ -34,7 +35,8 @@ def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Arra
         >>> kernel_parameters(one, 2)["scale"].tolist()
         [0.5, 0.5]
     """
-    shape = (directions, *found.scale.shape)
+    own = isinstance(found.granularity, PerAxes)
+    shape = found.scale.shape if own else (directions, *found.scale.shape)
     return {
         "scale": np.broadcast_to(found.scale, shape).astype(np.float32),
         "zero_point": np.zeros(shape, np.int8),
@@ -55,23 +57,6 @@ def read_by_kernel(node: ir.Node, site: WeightSite, stored: tuple[ir.Value, ...]
     place = KERNEL_PARAMETERS[site.input_index]
     for index, value in ((site.input_index, integers), (place, scale), (place + 1, zero_point)):
         node.replace_input_with(index, value)
-
-
-def product_scale(found: QuantParameters, rank: int) -> Array:
-    """Return a weight's scale so that it broadcasts to the weight.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.granularity import PerAxis
-        >>> two = QuantParameters(np.float32([0.5, 1.0]), np.zeros(2, np.int64), INT8_NARROW, PerAxis(1))
-        >>> product_scale(two, 3).shape
-        (1, 2, 1)
-    """
-    if found.scale.ndim == 0:
-        return found.scale
-    (shape,) = found.scale.shape
-    axis = found.granularity.reduced_axes((shape,) * rank)
-    return found.scale.reshape([1 if index in axis else shape for index in range(rank)])
 
 
 def add_product(
