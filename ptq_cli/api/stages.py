@@ -73,6 +73,7 @@ def export(
     reset: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
+    progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> ExportResult:
     """Decide scales from the saved statistics, and write the quantized ONNX model.
@@ -84,6 +85,7 @@ def export(
         reset: leave out the settings of earlier exports that the run's ``recipe.toml`` holds.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
+        progress: is called as the work of ``recover`` proceeds.
         settings: ``amax`` and ``percentile`` may change from call to call; settings that the statistics
             depend on must be the same as in the calibration.
 
@@ -91,7 +93,7 @@ def export(
         PtqError: nothing was calibrated, or the calibration does not fit.
     """
     request = request_of(settings, None, recipe, preset)
-    return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset)
+    return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset, progress=progress)
 
 
 def evaluate(

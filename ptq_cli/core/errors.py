@@ -329,6 +329,12 @@ class AnalysisError(PtqError):
     code = "PTQ-ANALYSIS-001"
 
 
+class RecoveryError(PtqError):
+    """There are too few samples to recover accuracy from: some have to be set aside to decide by."""
+
+    code = "PTQ-RECOVERY-001"
+
+
 class GateError(PtqError):
     """A gate cannot be decided: the report does not have the metric, or the limit is not a number."""
 

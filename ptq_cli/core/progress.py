@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -10,15 +11,29 @@ class Progress:
 
     Attributes:
         stage: what is being done, such as ``"calibrate"``.
-        done: how many samples are done; 0 announces a stage that begins.
+        done: how many are done; 0 announces a stage that begins.
         total: how many there are, or None if that is not known.
         note: a further message, such as that an earlier calibration is continued; usually empty.
+        unit: what is counted.
     """
+
+    unit: ClassVar[str] = "samples"
 
     stage: str
     done: int
     total: int | None
     note: str = ""
+
+
+class LayerProgress(Progress):
+    """One step of work that goes from layer to layer.
+
+    Example:
+        >>> LayerProgress("recover", 1, 26).unit
+        'layers'
+    """
+
+    unit = "layers"
 
 
 ProgressCallback = Callable[[Progress], None]

@@ -12,6 +12,7 @@ from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
@@ -72,9 +73,20 @@ def run_quantize(
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
+    data = recovery_data(resolved, subject.dataset, subject.model.inputs)
     calibrated = make_calibration(subject, request, resolved, run, progress)
     stored = calibrated.model
-    exported = make_export(resolved, calibrated.calibration, stored, stored.load(), run, output, plan)
+    exported = make_export(
+        resolved,
+        calibrated.calibration,
+        stored,
+        stored.load(),
+        run,
+        output,
+        plan,
+        data=data,
+        progress=progress,
+    )
     files = {**calibrated.files, **exported.files}
     evaluation = None
     if fitted is not None:

@@ -11,11 +11,10 @@ AMAX_PERCENTILE = "ptq.amax_percentile"
 WEIGHT_AMAX = "ptq.weight_amax"
 OVERRIDES = "ptq.amax_overrides"
 QUANTIZERS = "ptq.quantizers"
-WEIGHTS = "ptq.weights"
-ACTIVATIONS = "ptq.activations"
 LAYERS = "ptq.layers"
 PADDED_CHANNELS = "ptq.padded_channels"
 TARGET = "ptq.target"
+RECOVERY = "ptq.recovery"
 VERSION = "ptq.version"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
+from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.schema import Limit, OverrideSettings, Recipe
 
 MOST_BINS = 65536
@@ -112,6 +113,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
 
     Raises:
         RecipeValueError: a number outside its range.
+        UnknownNameError: there is no such rung of recovery.
 
     Example:
         >>> check_recipe(Recipe()).quantization.target
@@ -139,6 +141,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
                 f"'model.input_shape.{name}' is {shape}, expected sizes of at least 1",
                 hint="for example: --input-shape x=1,3,224,224",
             )
+    recovery_rungs(recipe.recovery)
     weight_family(recipe.weights)
     activation_family(recipe.activations)
     for override in recipe.override:

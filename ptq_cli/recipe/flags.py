@@ -56,6 +56,7 @@ class Settings(TypedDict, total=False):
     exclude_op: list[str]
     override: list[dict[str, Any]]
     target: str
+    recover: list[str]
     eval_data: str
     metric: list[str]
     with_pytorch: bool
@@ -116,6 +117,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "activation_integer": ("activations.integer",),
     "activation_step": ("activations.step",),
     "target": ("quantization.target",),
+    "recover": ("recovery.rungs",),
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),
     "with_pytorch": ("evaluation.with_pytorch",),

@@ -226,6 +226,19 @@ class QuantizationSettings:
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
 
 
+@dataclass(frozen=True)
+class RecoverySettings:
+    """``[recovery]``: how accuracy that rounding cost is recovered; see ``docs/recovery.md``.
+
+    Attributes:
+        rungs: what is done, which needs the calibration data: ``"round"`` chooses the scales, integers and
+            biases of each layer again, from what the layer reads; ``"all"`` is every rung. If empty, or
+            ``"none"``, nothing is done.
+    """
+
+    rungs: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """``[evaluation]``: the data and the metrics that the two models are compared with.
@@ -293,6 +306,8 @@ class RuntimeSettings:
         prefetch: number of batches to decode ahead.
         max_memory: limit for the peak memory of a calibration, such as ``"2GiB"`` or ``"800MB"``. If empty,
             it takes what one batch and its measured tensors need. It limits the host's memory, not a GPU's.
+            A recovery keeps half of it, or else 2 GiB, for the tensors between layers, and the rest of them
+            in a file in the folder of the output.
     """
 
     device: str = "cpu"
@@ -319,6 +334,7 @@ class Recipe:
     activations: ActivationSettings = field(default_factory=ActivationSettings)
     override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
+    recovery: RecoverySettings = field(default_factory=RecoverySettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     metric: list[MetricSettings] = field(default_factory=list)
     gate: GateSettings = field(default_factory=GateSettings)

@@ -8,8 +8,9 @@ import click
 from ptq_cli.cli.help.help_sections import MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import MAX_MEMORY
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS
+from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS, RECOVER
 from ptq_cli.cli.options.shared_options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
 
 
@@ -21,6 +22,7 @@ Examples:
   ptq export --onnx
   ptq export --onnx --percentile 99.99 --output model.int8.onnx
   ptq export --target tensorrt --output model.trt.onnx
+  ptq export --recover round
   ptq export --reset
 """,
 )
@@ -46,7 +48,7 @@ Examples:
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )
-@take(AMAX, QUANTIZERS, OVERRIDES, THREADS, RUN, RECIPES, GLOBALS)
+@take(AMAX, QUANTIZERS, RECOVER, OVERRIDES, THREADS, MAX_MEMORY, RUN, RECIPES, GLOBALS)
 def command(
     format_: str,
     output: Path | None,
@@ -59,7 +61,8 @@ def command(
 ) -> None:
     """Decide scales from the saved statistics, and write the quantized model.
 
-    This needs no data, and the options of ptq calibrate need not be repeated. It is an error if the model or
+    This needs no data, unless --recover asks for it, and the options of ptq calibrate need not be repeated:
+    --recover reads the data of the calibration again. It is an error if the model or
     a setting that the statistics depend on has changed since, or if another target quantizes a tensor that
     was not measured.
 
@@ -70,13 +73,15 @@ def command(
     """
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
     from ptq_cli.cli.shown.output import print_json, tell
+    from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import export_values, next_step, print_export
     from ptq_cli.pipeline.exporting.run_export import run_export
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
-    result = run_export(request, RunDirectory(run), output, reset=reset)
+    with shown_progress() as progress:
+        result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)
     if as_json:
         print_json({"format": format_, **export_values(result)})

@@ -9,7 +9,7 @@ from ptq_cli.cli.help.help_sections import EVALUATION, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS
+from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS, RECOVER
 from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
 
 
@@ -20,11 +20,12 @@ from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
 Examples:
   ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
   ptq quantize model.pt --max-drop top1=0.01
+  ptq quantize model.pt --weight-bits 4 --recover round
 
 Exits with status 3 if a limit fails.
 """,
 )
-@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, OVERRIDES, EVALUATION_DATA)
+@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, EVALUATION_DATA)
 @option(
     EVALUATION,
     "--evaluate/--no-evaluate",

@@ -136,6 +136,13 @@ def activation_quantizers() -> dict[str, str]:
     return {family.name: family.meaning for family in FAMILIES.values() if family.activations is not None}
 
 
+def rungs() -> dict[str, str]:
+    """Return what ``--recover`` may be, and what each does."""
+    from ptq_cli.recipe.recovery_rungs import ALL, NONE, RUNGS
+
+    return {**RUNGS, ALL: "all of them", NONE: "nothing"}
+
+
 def granularities() -> tuple[str, ...]:
     """Return what ``--weight-granularity`` may be."""
     from ptq_cli.recipe.quantizer_settings import CHANNEL, TENSOR

@@ -142,14 +142,15 @@ SHARD = option(
     metavar="K/N",
     help="Run only part K of N of the batches; ptq merge combines the parts.",
 )
+MAX_MEMORY = option(
+    RUNNING,
+    "--max-memory",
+    metavar="SIZE",
+    help="Limit for the peak of host memory: 2GiB, 800MB. A lower limit can need more passes.",
+)
 STREAMING = (
     option(RUNNING, "--prefetch", type=int, metavar="N", help="Batches to decode ahead.  [default: 1]"),
-    option(
-        RUNNING,
-        "--max-memory",
-        metavar="SIZE",
-        help="Limit for the peak of host memory: 2GiB, 800MB. A lower limit can need more passes.",
-    ),
+    MAX_MEMORY,
 )
 CALIBRATING = (
     MODEL_ARGUMENT,

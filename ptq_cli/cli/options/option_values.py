@@ -31,6 +31,24 @@ class NumberList(click.ParamType[list[Any]]):
             self.fail(f"{value!r} is not a comma-separated list of {wanted}", param, ctx)
 
 
+class NameList(click.ParamType[list[str]]):
+    """``round,other``.
+
+    Example:
+        >>> NameList().convert("round, other", None, None)
+        ['round', 'other']
+    """
+
+    name = "NAME,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Return the names of a text."""
+        names = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
+        if not all(names):
+            self.fail(f"{value!r} is not a comma-separated list of names", param, ctx)
+        return names
+
+
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     """Parse ``x=1,3,224,224`` texts.
 

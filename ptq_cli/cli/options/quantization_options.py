@@ -3,6 +3,7 @@
 from ptq_cli.cli.help.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.option_values import NameList
 
 AMAX = (
     option(
@@ -47,6 +48,15 @@ AMAX = (
         metavar="N",
         help="Bins added from one tried range to the next.  [default: 1]",
     ),
+)
+RECOVER = option(
+    WEIGHTS,
+    "--recover",
+    type=NameList(),
+    shell_complete=complete_names(completion.rungs),
+    metavar="NAME,…",
+    help="Recover accuracy from the calibration data: round chooses each layer's scales, integers and biases "
+    "again; all or none.  [default: none]",
 )
 QUANTIZERS = (
     option(

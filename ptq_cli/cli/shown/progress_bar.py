@@ -54,7 +54,7 @@ class _Bar:
                 total=progress.total,
                 initial=progress.done,  # Samples of an earlier run do not count for the speed.
                 desc=printable(progress.stage),
-                unit=" samples",
+                unit=f" {progress.unit}",
                 leave=False,
                 dynamic_ncols=True,
                 bar_format="{desc} …" if progress.done == 0 else None,
@@ -92,7 +92,7 @@ class _Lines:
             return
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
-            parts = [f"{progress.done}{total} samples", *self._speed(progress, now)]
+            parts = [f"{progress.done}{total} {progress.unit}", *self._speed(progress, now)]
             tell(f"{progress.stage}: {', '.join(parts)}, {format_bytes(resident_bytes())}")
         self._last = now
 
@@ -102,7 +102,7 @@ class _Lines:
         if done <= 0 or now <= self._begun:
             return
         speed = done / (now - self._begun)
-        yield f"{speed:.3g} samples/s" if speed < 100 else f"{speed:.0f} samples/s"
+        yield f"{speed:.3g} {progress.unit}/s" if speed < 100 else f"{speed:.0f} {progress.unit}/s"
         if progress.total is not None:
             yield f"{format_seconds((progress.total - progress.done) / speed)} left"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.recovery_lines import recovery_lines, recovery_values
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
@@ -141,12 +142,6 @@ def print_export(result: "ExportResult") -> None:
     if floats:
         runs = "runs" if len(floats) == 1 else "run"
         say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
-    stored = {site.node for site in result.plan.weights} - {layer.name for layer in floats}
-    stored -= {layer.name for layer in result.plan.layers if layer.quantized}
-    if stored:
-        runs = "runs" if len(stored) == 1 else "run"
-        what = f"{counted(len(stored), 'layer')} {runs} in float with integer weights"
-        say(f"note: {what}; ptq inspect says why")
     for reason, count in Counter(result.never_run.values()).items():
         stay = "stays" if count == 1 else "stay"
         say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")
@@ -155,6 +150,9 @@ def print_export(result: "ExportResult") -> None:
         say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
     for name, method in result.unsearched.items():
         say(f"note: {method} had only one candidate for '{name}': its whole range")
+    if result.recovery is not None:
+        for line in recovery_lines(result.recovery):
+            say(line)
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
 
@@ -198,6 +196,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "widened": dict(result.widened),
         "outliers": dict(result.outliers),
         "never_run": dict(result.never_run),
+        "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
         "layers": [
             {
                 "name": layer.name,

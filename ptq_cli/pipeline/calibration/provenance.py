@@ -159,7 +159,7 @@ class LoadedRun(NamedTuple):
     graph: "ir.Model"
 
 
-EXPORTED = ("amax", "weights", "activations", "override")
+EXPORTED = ("amax", "weights", "activations", "override", "recovery")
 """Sections of a recipe that an export's flags set, besides the target."""
 
 

@@ -16,17 +16,16 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.core.json_values import encode
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
-from ptq_cli.pipeline.exporting.tensor_ranges import (
-    decide_activations,
-    require_ranges,
-    unsearched,
-)
+from ptq_cli.pipeline.exporting.recovered_model import Recovery, recover_model
+from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_recovery_data
+from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
@@ -37,25 +36,24 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import (
-    ACTIVATIONS,
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
     LAYERS,
     OVERRIDES,
     QUANTIZERS,
+    RECOVERY,
     STATISTICS_SHA256,
     TARGET,
     VERSION,
     WEIGHT_AMAX,
-    WEIGHTS,
 )
 from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
-from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
+from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml
 from ptq_cli.report.document.report_document import LayerEntry
 
 COUNTED_NODES = 4000
@@ -82,6 +80,7 @@ class ExportResult:
         plain: all are scaled, to the target's own integers.
         outliers: by a weight's name, what leaves most of its values only a few steps.
         never_run: by its name, why a layer stays float that the calibration never ran.
+        recovery: what recovery did; None if it was not asked for.
     """
 
     output: Path
@@ -100,6 +99,7 @@ class ExportResult:
     plain: bool = True
     outliers: Mapping[str, str] = field(default_factory=dict)
     never_run: Mapping[str, str] = field(default_factory=dict)
+    recovery: Recovery | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,12 @@ class Exported:
 
 
 def run_export(
-    request: Request, run: RunDirectory, output: Path | None = None, *, reset: bool = False
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    *,
+    reset: bool = False,
+    progress: ProgressCallback = silent,
 ) -> ExportResult:
     """Quantize the calibrated model, and write it.
 
@@ -129,6 +134,7 @@ def run_export(
         run: the run directory.
         output: where to, or None for ``model.int8.onnx`` in the run directory.
         reset: leave out what earlier exports set in the run's recipe.
+        progress: is called as the work of ``--recover`` proceeds.
 
     Raises:
         MissingStageError: nothing was calibrated.
@@ -140,7 +146,10 @@ def run_export(
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
             require_outputs(run, input_files(resolved.recipe), output)
-            exported = make_export(resolved, calibration, float_model, graph, run, output)
+            data = open_recovery_data(resolved, calibration, graph)
+            exported = make_export(
+                resolved, calibration, float_model, graph, run, output, data=data, progress=progress
+            )
             undo.callback(exported.model.discard)
         undo.pop_all()
     is_own = os.path.realpath(exported.result.output) == os.path.realpath(run.quantized_model)
@@ -162,6 +171,9 @@ def make_export(
     run: RunDirectory,
     output: Path | None,
     plan: Plan | None = None,
+    *,
+    data: RecoveryData | None = None,
+    progress: ProgressCallback = silent,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
 
@@ -173,6 +185,8 @@ def make_export(
         run: the run directory.
         output: where to, or None for the run directory.
         plan: of the model for the target, where one was made already; otherwise it is made here.
+        data: to recover accuracy from; None to leave it as it is.
+        progress: is called as the recovery proceeds.
 
     Raises:
         PtqError: as ``run_export`` does.
@@ -185,11 +199,15 @@ def make_export(
     decided = _decide(graph, plan, target, asked, calibration, run.float_model.name, keep)
     model, placement, exposed = decided.model, decided.placement, decided.plan
     quantize_in_place(model, exposed, decided.parameters)
+    recovery = None
+    if data is not None:
+        machine = resolved.machine
+        recovery = recover_model(model, float_model, exposed, placement, data, machine, path.parent, progress)
+        model.metadata_props[RECOVERY] = recovery.metadata()
     prove_powers_of_two(model, placement, exposed)
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
-    model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))
     model.metadata_props.update(_unusual(placement, exposed))
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
@@ -216,6 +234,7 @@ def make_export(
             for layer in placement.target_plan.layers
             if layer.quantized and layer.name in placement.never_run
         },
+        recovery=recovery,
     )
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
@@ -337,14 +356,6 @@ def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
         LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
         for layer in plan.layers
     )
-
-
-def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
-    """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
-    tables = {WEIGHTS: settings_to_table(recipe.weights), ACTIVATIONS: settings_to_table(recipe.activations)}
-    if is_plain and not any(tables.values()):
-        return {}
-    return {key: json.dumps(table) for key, table in tables.items()}
 
 
 def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
@@ -54,7 +53,7 @@ class QuantizedConstant:
         node: the node of the quantized model that reads it.
         input_index: as which input.
         value: what the node reads, computed from constants alone.
-        sources: the nodes that compute it, in order; none if an operator reads the integers of the file.
+        sources: the nodes that compute it, in order.
     """
 
     floats: ir.Value
@@ -71,7 +70,7 @@ class QuantizedConstant:
     @property
     def stored(self) -> ir.Value:
         """What the file holds of it: integers, or the floats that it makes integers of as it is loaded."""
-        stored = self.sources[0].inputs[0] if self.sources else self.value
+        stored = self.sources[0].inputs[0]
         assert stored is not None  # noqa: S101 - what computes a constant reads one
         return stored
 
@@ -148,10 +147,7 @@ class TwinGraphs:
                 continue
             # An integer form may have more inputs than the operator that it stands for.
             for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
-                if floats is None or value is None or not is_constant(floats):
-                    continue
-                is_integer = node.op_type == DYNAMIC_LSTM and index in KERNEL_PARAMETERS
-                if is_constant(value) and not is_integer:
+                if floats is None or value is None or not is_constant(floats) or is_constant(value):
                     continue
                 if self._is_constant(value):
                     yield QuantizedConstant(

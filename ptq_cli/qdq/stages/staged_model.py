@@ -32,6 +32,23 @@ Tensors = Mapping[str, Held]
 """By the tensor's name in the float model."""
 
 
+def floats_of(held: Held, pair: ActivationPair | None) -> Array:
+    """Return a tensor's real values; those that were never floats have a pair."""
+    if held.floats is not None:
+        return held.floats
+    return dequantize(held.integers, pair.parameters)  # type: ignore[arg-type, union-attr]
+
+
+def integers_of(held: Held, pair: ActivationPair) -> Array:
+    """Return a tensor's integers."""
+    if held.integers is not None:
+        return held.integers
+    floats = np.asarray(held.floats)
+    # ONNX Runtime makes the least integer of NaN, as it does of -inf.
+    floats = np.where(np.isnan(floats), -np.inf, floats)
+    return np.asarray(quantize(floats, pair.parameters))
+
+
 class StagedModel:
     """Sessions for both forms of every stage, each opened once.
 
@@ -105,18 +122,11 @@ class StagedModel:
 
     def floats(self, tensor: str, held: Held) -> Array:
         """Return a tensor's real values."""
-        if held.floats is not None:
-            return held.floats
-        return dequantize(held.integers, self._pairs[tensor].parameters)  # type: ignore[arg-type]
+        return floats_of(held, self._pairs.get(tensor))
 
     def integers(self, tensor: str, held: Held) -> Array:
         """Return a tensor's integers."""
-        if held.integers is not None:
-            return held.integers
-        floats = np.asarray(held.floats)
-        # ONNX Runtime makes the least integer of NaN, as it does of -inf.
-        floats = np.where(np.isnan(floats), -np.inf, floats)
-        return np.asarray(quantize(floats, self._pairs[tensor].parameters))
+        return integers_of(held, self._pairs[tensor])
 
     def _fed(self, name: str, array: Array, *, quantized: bool) -> Held:
         # Once here, and not again in each model that has another layer changed.

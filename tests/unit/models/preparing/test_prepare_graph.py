@@ -185,17 +185,3 @@ def test_a_model_in_many_names_stays_the_same(tmp_path):
     once = ir.to_proto(prepare(model, "m.onnx")).SerializeToString()
     twice = ir.to_proto(prepare(prepare(model, "m.onnx"), "m.onnx")).SerializeToString()
     assert once == twice
-
-
-def test_what_only_a_removed_if_read_is_removed_with_it() -> None:
-    model = build(
-        """(float[N,4] x, bool c) => (float[N,4] y) {
-        a = Neg(x)
-        b = Abs(x)
-        unread = If(c) <then_branch = t () => (float[N,4] p) { p = Add(a, b) },
-                        else_branch = e () => (float[N,4] q) { q = Tanh(b) }>
-        y = Relu(b) }"""
-    )
-    left = list(prepare(model, "m.onnx").graph)
-    assert [node.op_type for node in left] == ["Abs", "Relu"]
-    assert len(left[0].outputs[0].uses()) == 1

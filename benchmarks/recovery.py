@@ -1,0 +1,86 @@
+"""What ``--recover round`` brings beside rounding to nearest, on the sample models, and what it takes.
+
+python -m benchmarks.recovery                    print the tables
+python -m benchmarks.recovery --write            also write them to benchmarks/RESULTS.md
+python -m benchmarks.recovery --folder FOLDER    another model, in a folder with ptq.toml as the samples have
+"""
+
+import argparse
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import evaluate_run, run_ptq, seconds
+from tools.marked import write_part
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
+BITS = (8, 4, 3)
+WAYS = {
+    "to nearest": (),
+    "to nearest, `--weight-amax mse`": ("--weight-amax", "mse"),
+    "`--recover round`": ("--recover", "round"),
+}
+HEADER = ("weights", "rounding", "top-1", "drop, 95 % interval", "agreement", "SQNR", "s", "CPU s")
+
+
+def main() -> None:
+    """Parse the arguments, measure, and print or write the result."""
+    parser = argparse.ArgumentParser(description="Measure recovery of accuracy on the sample models.")
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
+    parser.add_argument("--folder", type=Path, help="a model of your own, in a folder with ptq.toml")
+    arguments = parser.parse_args()
+    folders = [arguments.folder] if arguments.folder else [ROOT / "sample_models" / name for name in SAMPLES]
+    text = "\n\n".join(table(folder.resolve()) for folder in folders)
+    print(text)
+    if arguments.write:
+        write_part(RESULTS, "recovery", text)
+
+
+def table(folder: Path) -> str:
+    """Return the table of one model: every layer with so many bits, activations with 8."""
+    found = list(rows(folder))
+    lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
+    lines += [f"| {' | '.join(row)} |" for row in found[1:]]
+    return f"{folder.name}, float {found[0][0]}:\n\n" + "\n".join(lines)
+
+
+def rows(folder: Path) -> Iterator[Sequence[str]]:
+    """Calibrate once; yield the float model's top-1, then a row for each width and way of rounding."""
+    with tempfile.TemporaryDirectory() as run:
+        run_ptq(["calibrate", "--run", run], folder)
+        is_first = True
+        for bits in BITS:
+            for way, words in WAYS.items():
+                command = ["export", "--run", run, "--reset", "--weight-bits", str(bits), *words]
+                before = _children()
+                taken = seconds(lambda command=command: run_ptq(command, folder))  # type: ignore[misc]
+                spent = _children() - before
+                report = evaluate_run(run, folder)
+                metrics = {item["name"]: item for item in report["metrics"]}
+                if is_first:
+                    yield (f"{metrics['top1']['float_value']:.2%} of {report['evaluation']['samples']:,}",)
+                    is_first = False
+                yield (f"{bits} bits", way, *_shown(metrics), f"{taken:.1f}", f"{spent:.1f}")
+
+
+def _shown(metrics: dict[str, dict[str, Any]]) -> Iterator[str]:
+    top1 = metrics["top1"]
+    low, high = (100 * top1["drop_interval"][end] for end in ("low", "high"))
+    drop = 100 * (top1["float_value"] - top1["quantized_value"])
+    yield f"{top1['quantized_value']:.2%}"
+    yield f"{drop:.2f} points ({low:.2f} to {high:.2f})"
+    yield f"{metrics['top1_agreement']['quantized_value']:.2%}"
+    yield f"{metrics['sqnr_db']['quantized_value']:.2f} dB"
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Arrays that wait until they are needed: in memory as far as it goes, then in a file."""
+
+import math
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.tensors import Array
+
+IN_MEMORY = 2 << 30
+"""Bytes, where no limit is given."""
+
+
+class Shelf:
+    """Keeps arrays by key.
+
+    Example:
+        >>> shelf = Shelf(Path(tempfile.gettempdir()), limit=16)
+        >>> shelf.put("kept", [np.zeros(2), None])
+        >>> shelf.put("moved", [np.arange(3.0)])
+        >>> shelf.get("moved", 0).tolist(), shelf.get("kept", 1), shelf.moved
+        ([0.0, 1.0, 2.0], None, 24)
+    """
+
+    def __init__(self, folder: Path, *, limit: int = IN_MEMORY) -> None:
+        """Begin with nothing.
+
+        Args:
+            folder: where the files lie; they have no name, and go with the last reader.
+            limit: bytes that are kept in memory.
+        """
+        self._folder, self._limit = folder, limit
+        self._kept: dict[str, Sequence[Array | None]] = {}
+        self._filed: dict[str, _Filed] = {}
+        self.held = 0
+        self.moved = 0
+
+    def put(self, key: str, arrays: Sequence[Array | None]) -> None:
+        """Keep arrays under a key.
+
+        Raises:
+            OutputFileError: there is no room for them.
+        """
+        size = sum(array.nbytes for array in arrays if array is not None)
+        if self.held + size <= self._limit:
+            self._kept[key] = arrays
+            self.held += size
+            return
+        self._filed[key] = _Filed(self._folder, arrays)
+        self.moved += size
+
+    def get(self, key: str, index: int) -> Array | None:
+        """Return one of a key's arrays; several threads may ask at once."""
+        filed = self._filed.get(key)
+        return filed.read(index) if filed is not None else self._kept[key][index]
+
+    def drop(self, key: str) -> None:
+        """Let go of a key, if it is there."""
+        self.held -= sum(array.nbytes for array in self._kept.pop(key, ()) if array is not None)
+        filed = self._filed.pop(key, None)
+        if filed is not None:
+            filed.close()
+
+
+class _Filed:
+    """Arrays in a file of their own."""
+
+    def __init__(self, folder: Path, arrays: Sequence[Array | None]) -> None:
+        self._places: list[tuple[int, np.dtype[np.generic], tuple[int, ...]] | None] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the next line closes it
+            self._closed = weakref.finalize(self, self._file.close)
+            for array in arrays:
+                if array is None:
+                    self._places.append(None)
+                    continue
+                self._places.append((self._file.tell(), array.dtype, array.shape))
+                self._file.write(np.ascontiguousarray(array).tobytes())
+            self._file.flush()
+        except OSError as error:
+            raise OutputFileError(
+                f"cannot write in '{folder}': {(error.strerror or str(error)).lower()}",
+                hint="free some space, pass fewer --samples, or allow more with --max-memory",
+            ) from error
+
+    def read(self, index: int) -> Array | None:
+        place = self._places[index]
+        if place is None:
+            return None
+        offset, dtype, shape = place
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        # Copied, so that no part of the file stays mapped.
+        return np.array(np.memmap(self._file, dtype, "r", offset, shape))
+
+    def close(self) -> None:
+        self._closed()

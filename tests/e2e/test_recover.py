@@ -1,0 +1,212 @@
+"""``--recover``: weights chosen again from the calibration data, from the command line to the file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import ptq_cli
+from ptq_cli.models.stored import serialize
+from ptq_cli.pipeline.exporting import recovered_model
+from ptq_cli.qdq.metadata import RECOVERY
+from tests.unit.plan.graphs import build
+
+CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
+    <float[12, 4, 3, 3] w1, float[12] b1, float[12, 1, 3, 3] w2, float[12] b2, float[8, 6, 3, 3] w3,
+     float[8] b3, float[8, 12, 1, 1] w4, float[5, 8] w5, float[5] b5>
+{
+    [dense] c1 = Conv <pads=[1, 1, 1, 1]> (x, w1, b1)
+    r1 = Relu (c1)
+    [depthwise] c2 = Conv <pads=[1, 1, 1, 1], strides=[2, 2], group=12> (r1, w2, b2)
+    r2 = Relu (c2)
+    [grouped] c3 = Conv <pads=[2, 2, 2, 2], dilations=[2, 2], group=2> (r2, w3, b3)
+    [skip] c4 = Conv <strides=[1, 1]> (r2, w4)
+    sum = Add (c3, c4)
+    pool = GlobalAveragePool (sum)
+    flat = Flatten (pool)
+    [last] y = Gemm <transB=1> (flat, w5, b5)
+}"""
+SEQUENCES = """(float[n, 6, 16] x) => (float[n, 6, 8] y)
+    <float[16, 32] w1, float[32] b1, float[32, 16] w2, float[16, 8] w3>
+{
+    [up] m1 = MatMul (x, w1)
+    [up_bias] a1 = Add (m1, b1)
+    act = Relu (a1)
+    [down] m2 = MatMul (act, w2)
+    stream = Add (m2, x)
+    [out] y = MatMul (stream, w3)
+}"""
+ARRAYS = {"convolutions": (CONVOLUTIONS, (4, 10, 10)), "sequences": (SEQUENCES, (6, 16))}
+QUANTIZERS: dict[str, dict[str, Any]] = {
+    "4 bits": {"weight_bits": 4},
+    "2 bits": {"weight_bits": 2},
+    "8 bits": {"weight_bits": 8},
+    "one scale": {"weight_bits": 4, "weight_granularity": "tensor"},
+    "powers of two": {"weight_quantizer": "fixed_point", "weight_bits": 4},
+    "blocks": {"weight_bits": 3, "weight_block_size": 4},
+}
+Quantize = Callable[..., Any]
+
+
+def correlated(shape: tuple[int, ...], count: int, seed: int = 0) -> np.ndarray:
+    """Samples whose channels vary together, which rounding one by one cannot make up for."""
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((count, *shape)).astype(np.float32)
+    return (noise + 2 * noise.mean(axis=1, keepdims=True) + 0.5).astype(np.float32)
+
+
+@pytest.fixture
+def quantize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quantize:
+    """Quantize a model in a folder of its own, the current one, with ``recover`` unless told not to."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(text: str, shape: tuple[int, ...], run: str = "run", **settings: Any) -> Any:
+        (tmp_path / "model.onnx").write_bytes(serialize(build(text)).content)
+        np.savez(tmp_path / "calib.npz", x=correlated(shape, 80))
+        settings = {"recover": ["round"], "amax": "max", "threads": 1, **settings}
+        return ptq_cli.quantize("model.onnx", data="calib.npz", run=run, **settings).export
+
+    return call
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_every_layer_s_error_falls_and_the_output_gains(
+    quantize: Quantize, kind: str, quantizer: str
+) -> None:
+    if (kind, quantizer) == ("convolutions", "blocks"):
+        pytest.skip("three input channels of a group do not divide into blocks")
+    text, shape = ARRAYS[kind]
+    found = quantize(text, shape, **QUANTIZERS[quantizer]).recovery
+    assert found.kept
+    assert found.refused == {}
+    assert len(found.layers) == (5 if kind == "convolutions" else 3)
+    assert all(item.after <= item.before * (1 + 1e-9) for item in found.layers.values())
+    assert found.after > found.before + (0.2 if quantizer == "8 bits" else 1.0)
+    assert (found.samples, found.decided_by) == (70, 10)
+
+
+def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize) -> None:
+    text, shape = ARRAYS["convolutions"]
+    result = quantize(text, shape, weight_bits=4)
+    model = ir.load(result.output)
+    told = json.loads(model.metadata_props[RECOVERY])
+    assert told["kept"] is True
+    assert told["rungs"] == ["round"]
+    assert told["sqnr_db"] == [round(result.recovery.before, 3), round(result.recovery.after, 3)]
+    assert list(told["layers"]) == ["dense", "depthwise", "grouped", "skip", "last"]
+    weight = next(value for name, value in model.graph.initializers.items() if name == "w1.quantized")
+    integers = weight.const_value.numpy().astype(np.int64)  # type: ignore[union-attr]
+    assert weight.dtype == ir.DataType.INT4
+    assert (integers.min(), integers.max()) >= (-7, -7)
+    assert integers.max() <= 7
+    # The output on the samples set aside is what was told, when the file runs as a whole.
+    from ptq_cli.recovery.output_error import output_sqnr
+    from ptq_cli.runtime.session import Session
+
+    samples = correlated(shape, 80)[7::8]
+    wanted = Session(Path("run/model.float.onnx"), threads=1).run({"x": samples})
+    given = Session(result.output, threads=1).run({"x": samples})
+    assert output_sqnr([wanted], [given]) == pytest.approx(result.recovery.after, abs=0.2)
+
+
+def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantize(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, shape = ARRAYS["convolutions"]
+    first = quantize(text, shape, weight_bits=4).output.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(recovered_model, "IN_MEMORY", 1000)
+        other = quantize(text, shape, run="b", weight_bits=4, threads=2, batch_size=7)
+    assert other.output.read_bytes() == first
+    plain = quantize(text, shape, run="c", recover=["none"])
+    assert plain.recovery is None
+    assert plain.output.read_bytes() != first
+    steps: list[tuple[int, int | None]] = []
+    again = ptq_cli.export(
+        run="c",
+        recover=["all"],
+        weight_bits=4,
+        threads=1,
+        progress=lambda step: steps.append((step.done, step.total)),
+    )
+    assert again.output.read_bytes() == first
+    assert steps[-1] == (5, 5)
+
+
+def test_what_makes_the_output_worse_is_not_kept(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    text, shape = ARRAYS["sequences"]
+    plain = onnx.load(quantize(text, shape, recover=[]).output)
+    worse = recovered_model.recover_rounding
+
+    def reversed_gain(*arguments: Any, **settings: Any) -> Any:
+        from dataclasses import replace
+
+        found = worse(*arguments, **settings)
+        return replace(found, before=found.after, after=found.before)
+
+    monkeypatch.setattr(recovered_model, "recover_rounding", reversed_gain)
+    result = quantize(text, shape)
+    assert not result.recovery.kept
+    assert onnx.load(result.output).graph == plain.graph
+    assert json.loads(ir.load(result.output).metadata_props[RECOVERY])["kept"] is False
+    from ptq_cli.cli.shown.recovery_lines import recovery_lines
+
+    (line,) = recovery_lines(result.recovery)
+    assert line.startswith(
+        "note: nothing was recovered (round): it did not help, so it was not kept (output SQNR from"
+    )
+
+
+def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
+    shared = """(float[n, 6] x) => (float[n, 6] y) <float[6, 6] w, float[6, 6] v> {
+        [one] a = MatMul (x, w)
+        [two] b = MatMul (a, w)
+        [three] y = MatMul (b, v)
+    }"""
+    found = quantize(shared, (6,), weight_bits=4).recovery
+    assert list(found.layers) == ["three"]
+    assert set(found.refused) == {"one", "two"}
+    assert "shared with another layer" in found.refused["one"]
+    centers = quantize(shared, (6,), weight_quantizer="centers", weight_centers=4).recovery
+    assert not centers.kept
+    assert set(centers.refused.values()) == {"its quantizer has no evenly spread integers"}
+
+
+def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
+    outcome = ptq(
+        "quantize model.onnx --data calib.npz --samples 2 --recover round --weight-bits 4 --run few"
+    )
+    assert outcome.status == 0, outcome
+    assert "had fewer rows of data than inputs, so more samples may help: fc" in outcome.out
+    assert "on 1 sample set aside" in outcome.out
+    refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
+
+
+def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
+    refuse("export --recover rund", "PTQ-RECIPE-004", "did you mean 'round'?")
+    refuse("export --recover none,round", "PTQ-RECIPE-003", "none does not go with others")
+    refuse("export --recover ,", "PTQ-USAGE-001", "not a comma-separated list of names")
+    arrays = dict(np.load(folder / "calib.npz"))
+    np.savez(folder / "calib.npz", **{**arrays, "x": arrays["x"] + 1})
+    refuse("export --recover round", "PTQ-CALIB-003", "has changed since it was calibrated")
+    (folder / "calib.npz").unlink()
+    refuse("export --recover round", "PTQ-FILE-001", "calib.npz")
+    assert ptq("export").status == 0
+
+
+def test_the_recipe_of_a_run_remembers_and_reset_forgets(folder: Path, ptq: Any) -> None:
+    assert ptq("export --recover round --weight-bits 4").status == 0
+    first = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    told = json.loads(ptq("export --json").out)
+    assert told["recovery"]["kept"] is True
+    assert told["recovery"]["layers"]["fc"]["error_after"] <= told["recovery"]["layers"]["fc"]["error_before"]
+    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == first
+    assert json.loads(ptq("export --reset --json").out)["recovery"] is None
