@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import mapped
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.code_search import Codes, CodeGrid, search_codes
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.layer_rows import LayerRows, Part
 from ptq_cli.recovery.least_squares import Quadratic, fit_least_squares, quadratic_forms
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, constant_array

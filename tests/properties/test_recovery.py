@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.recovery.code_search import Codes, CodeGrid, search_codes
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.least_squares import Quadratic, fit_least_squares
 from ptq_cli.recovery.second_moments import SecondMoments, second_moments
 
