@@ -83,8 +83,8 @@ def load_onnx(path: Path) -> ir.Model:
     # With external data the checker reads the file itself.
     is_edited = is_dense
     if not files:
-        is_edited |= forget_negative_sizes(proto) | shorten_default_domain(proto)
-    is_edited |= give_outputs_types(proto)
+        edits = (forget_negative_sizes(proto), shorten_default_domain(proto), give_outputs_types(proto))
+        is_edited |= any(edits)
     try:
         onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)

@@ -1,7 +1,8 @@
-"""A nested graph's outputs are its own: what comes from the graph around it passes an Identity.
+"""A nested graph's outputs are its own: what comes from outside, or is there twice, passes an Identity.
 
 A branch of an If may only hand on a value from outside, or a constant. Passes that remove what computes
-nothing leave such an output without a node that gives it, and the checker refuses the model.
+nothing leave such an output without a node that gives it, and the checker refuses the model. Of two outputs
+that are one value ONNX Runtime gives the second no value.
 """
 
 import onnx_ir as ir
@@ -10,9 +11,9 @@ from ptq_cli.models.fresh_names import FreshNames
 
 
 def own_nested_outputs(model: ir.Model) -> int:
-    """Put an Identity before each output of a nested graph that the graph does not compute; return how many.
+    """Put an Identity before outputs that a nested graph does not compute, or has twice; return how many.
 
-    Ensures: each output of a nested graph is the output of one of its nodes. Names outside are left alone.
+    Ensures: each output of a nested graph is computed by a node of its own there. Names outside stay.
 
     Args:
         model: is changed in place.
@@ -22,9 +23,11 @@ def own_nested_outputs(model: ir.Model) -> int:
     for graph in model.graphs():
         if graph is model.graph:
             continue
+        given: set[ir.Value] = set()
         for index, output in enumerate(graph.outputs):
             producer = output.producer()
-            if producer is not None and producer.graph is graph:
+            if producer is not None and producer.graph is graph and output not in given:
+                given.add(output)
                 continue
             names = names or FreshNames.of(model.graph)
             node = ir.node("Identity", [output], name=names.claim(f"{output.name}/Identity"))

@@ -18,7 +18,8 @@ from ptq_cli.models.preparing.half import widen_half
 from ptq_cli.models.preparing.interface import Interface
 from ptq_cli.models.preparing.layer_names import name_graph
 from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
-from ptq_cli.models.preparing.passes.pass_registry import FUSING, PASSES
+from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
+from ptq_cli.models.preparing.passes.pass_registry import FUSING, REST
 from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
 from ptq_cli.models.preparing.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
@@ -111,12 +112,12 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
         if not is_traced:
             interface.name_sizes_apart(model.graph)
             model = infer_undeclared(model)
-        model = simplify(raise_opset(model, WRITTEN_OPSET, what))
+        model, branches = _with_known_branches(simplify(raise_opset(model, WRITTEN_OPSET, what)))
         simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
         model = passes.ShapeInferencePass()(model).model
         widened = widen_half(model)
         model = _with_operators_of_forms(model, what)
-        applied = run_passes(model, PASSES)
+        applied = {KNOWN_BRANCH.name: branches, **run_passes(model, REST)}
         model = _clean(model)
     is_declared = interface.restore(model)
     # Before it, each initializer had to be an input as well.
@@ -137,6 +138,15 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
         widened=widened,
         is_declared=is_declared,
     )
+
+
+def _with_known_branches(model: ir.Model) -> tuple[ir.Model, int]:
+    """Take branches of constant conditions; what such a branch computes may be the next condition."""
+    taken = 0
+    while count := run_passes(model, [KNOWN_BRANCH])[KNOWN_BRANCH.name]:
+        taken += count
+        model = simplify(model)
+    return model, taken
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:

@@ -5,6 +5,8 @@ rule that makes a Split of two Slices writes an attribute of opset 18 into any m
 whole graph at each node: with it 5,000 nodes took minutes, without it seconds.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -23,6 +25,8 @@ ROUNDS = 3
 """onnxscript's optimizer makes two of them, and its rewriter adds one."""
 NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
 """By operator: the attribute that it got, and with which opset."""
+HIDDEN = "ptq.hidden"
+"""A domain that nobody knows."""
 SMALL_CONSTANT = 8192
 """Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
 
@@ -48,9 +52,10 @@ def simplify(model: ir.Model) -> ir.Model:
     rules = RewriteRuleSet(_rules())
     for _ in range(ROUNDS):
         fold_lazily(model)
-        folded = fold_constants_ir(
-            model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
-        )
+        with _whole_branches(model):
+            folded = fold_constants_ir(
+                model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
+            )
         known = fold_known(model)
         applied = rules.apply_to_model(model)
         _keep_displaced_constants(model)
@@ -71,6 +76,19 @@ def simplify(model: ir.Model) -> ir.Model:
         model = last(model).model
     _without_newer_attributes(model)
     return model
+
+
+@contextlib.contextmanager
+def _whole_branches(model: ir.Model) -> Iterator[None]:
+    """Hide each If from onnxscript's folding, but not what is in it: ``known_branch`` takes its branch."""
+    hidden = [node for node in model.graph.all_nodes() if node.op_type == "If" and node.domain == ""]
+    for node in hidden:
+        node.domain = HIDDEN
+    try:
+        yield
+    finally:
+        for node in hidden:
+            node.domain = ""
 
 
 def _keep_displaced_constants(model: ir.Model) -> None:

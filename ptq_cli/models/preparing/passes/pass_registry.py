@@ -8,6 +8,7 @@ from ptq_cli.models.preparing.passes.gelu import GELU
 from ptq_cli.models.preparing.passes.gemm import GEMM_FACTORS
 from ptq_cli.models.preparing.passes.hard_sigmoid import HARD_SIGMOID
 from ptq_cli.models.preparing.passes.hard_swish import HARD_SWISH
+from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
 from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
 from ptq_cli.models.preparing.passes.matmul_factor import MATMUL_FACTOR
 from ptq_cli.models.preparing.passes.matmul_left import MATMUL_LEFT
@@ -20,7 +21,7 @@ from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
 PRODUCTS = (EINSUM, MATMUL_LEFT)
-PASSES: tuple[RewritePass, ...] = (
+REST: tuple[RewritePass, ...] = (
     CASTS,
     NAMED_AXES,
     *PRODUCTS,
@@ -30,3 +31,5 @@ PASSES: tuple[RewritePass, ...] = (
     HARD_SIGMOID,
     RECIPROCAL,
 )
+PASSES = (KNOWN_BRANCH, *REST)
+"""A branch that is taken is simplified before the rest of them runs."""

@@ -47,7 +47,10 @@ def run_passes(
     usable = [item for item in passes if at_any_opset or opset >= item.opset]
     for _ in range(MOST_ROUNDS):
         names = FreshNames.of(model.graph)
-        found = {item.name: sum(item.apply(graph, names) for graph in model.graphs()) for item in usable}
+        # A pass may take nested graphs away.
+        found = {
+            item.name: sum(item.apply(graph, names) for graph in list(model.graphs())) for item in usable
+        }
         if not any(found.values()):
             break
         for name, count in found.items():

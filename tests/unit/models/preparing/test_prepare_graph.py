@@ -185,3 +185,29 @@ def test_a_model_in_many_names_stays_the_same(tmp_path):
     once = ir.to_proto(prepare(model, "m.onnx")).SerializeToString()
     twice = ir.to_proto(prepare(prepare(model, "m.onnx"), "m.onnx")).SerializeToString()
     assert once == twice
+
+
+def test_what_only_a_removed_if_read_is_removed_with_it() -> None:
+    model = build(
+        """(float[N,4] x, bool c) => (float[N,4] y) {
+        a = Neg(x)
+        b = Abs(x)
+        unread = If(c) <then_branch = t () => (float[N,4] p) { p = Add(a, b) },
+                        else_branch = e () => (float[N,4] q) { q = Tanh(b) }>
+        y = Relu(b) }"""
+    )
+    left = list(prepare(model, "m.onnx").graph)
+    assert [node.op_type for node in left] == ["Abs", "Relu"]
+    assert len(left[0].outputs[0].uses()) == 1
+
+
+def test_outputs_of_a_branch_that_are_equal_are_two_values():
+    model = build(
+        """(float[N,4] x, bool c) => (float[N,4] y) {
+            a, b = If(c) <
+                then_branch = t () => (float[N,4] p, float[N,4] q) { p = Neg(x) q = Neg(x) },
+                else_branch = e () => (float[N,4] r, float[N,4] s) { r = Abs(x) s = Exp(x) }>
+            y = Add(a, b) }"""
+    )
+    inputs = {"x": noise(3, 4), "c": np.array(True)}
+    np.testing.assert_array_equal(run(prepare(model, "m.onnx"), inputs)[0], run(model, inputs)[0])

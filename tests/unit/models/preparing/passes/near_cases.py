@@ -18,6 +18,13 @@ from tests.unit.models.preparing.passes.cases import (
 )
 
 LEFT_ALONE = {
+    "if_of_a_computed_condition": Case(
+        name="known_branch",
+        graph="""(float[N,4] x, bool c) => (float[N,4] y) { y = If(c) <
+            then_branch = t () => (float[N,4] p) { p = Relu(x) },
+            else_branch = e () => (float[N,4] q) { q = Abs(x) }> }""",
+        left=("If",),
+    ),
     "gemm_of_two_inputs": Case(
         name="gemm_factors",
         graph="(float[N,4] x, float[4,3] w) => (float[] y) { y = Gemm<alpha=0.5>(x, w) }",

@@ -17,6 +17,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
 from tests.unit.models.loading.sources import operators
 from tests.unit.models.preparing.passes.axes_cases import AXES
+from tests.unit.models.preparing.passes.branch_cases import BRANCHES
 from tests.unit.models.preparing.passes.cases import REWRITTEN as FOLDED
 from tests.unit.models.preparing.passes.cases import Case
 from tests.unit.models.preparing.passes.near_cases import LEFT_ALONE
@@ -25,7 +26,7 @@ from tests.unit.plan.graphs import run, sample
 from tests.unit.qdq.printer import graph_text
 
 GRAPHS = Path(__file__).parents[4] / "golden" / "passes"
-REWRITTEN = FOLDED | PRODUCTS | AXES
+REWRITTEN = FOLDED | PRODUCTS | AXES | BRANCHES
 BY_NAME = {item.name: item for item in PASSES}
 
 
