@@ -8,7 +8,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.memory import most_resident_bytes, resident_bytes
+from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.models.graph_reading import every_value, nested_values
@@ -127,6 +127,7 @@ def _plan(
     batch: Batch,
     axes: Mapping[str, int],
 ) -> MemoryPlan:
+    give_back_freed_blocks()
     reached = most_resident_bytes()
     whole = _runs_whole(model, taps) or not samples_are_apart(model, batch)
     least = batch.size if whole else 1
