@@ -11,7 +11,7 @@ from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import Granularity, PerAxis
+from ptq_cli.core.granularity import Granularity, PerTensor
 from ptq_cli.recipe.schema import AmaxSettings
 
 
@@ -52,12 +52,13 @@ def choose_weight_ranges(
     Example:
         >>> weight = np.float32([[1.0, -2.0], [0.0, 0.5]])
         >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.granularity import PerAxis
         >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
         [2.0, 0.5]
     """
     require_known("amax method of weights", settings.weight_method, METHODS)
     of_values = METHODS[settings.weight_method].of_values
-    if not isinstance(granularity, PerAxis):
+    if isinstance(granularity, PerTensor):
         choice = of_values(weight, settings, format)
         return WeightRanges(np.asarray(choice.amax), _is_unsearched([choice]))
     axes = granularity.reduced_axes(weight.shape)  # raises where there is no such axis
@@ -65,8 +66,12 @@ def choose_weight_ranges(
         # Two looks at the weight are faster than a copy of it without signs.
         amax = np.maximum(np.max(weight, axes, initial=0.0), np.abs(np.min(weight, axes, initial=0.0)))
         return WeightRanges(amax.astype(np.float64))
-    choices = [of_values(channel, settings, format) for channel in np.moveaxis(weight, granularity.axis, 0)]
-    return WeightRanges(np.asarray([item.amax for item in choices], np.float64), _is_unsearched(choices))
+    shape = granularity.scale_shape(weight.shape)
+    kept = [index for index in range(weight.ndim) if index not in axes]
+    channels = np.moveaxis(weight, kept, range(len(kept)))
+    choices = [of_values(channels[index], settings, format) for index in np.ndindex(shape)]
+    found = np.asarray([item.amax for item in choices], np.float64).reshape(shape)
+    return WeightRanges(found, _is_unsearched(choices))
 
 
 def _is_unsearched(choices: Sequence[Choice]) -> bool:

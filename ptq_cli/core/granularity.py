@@ -69,4 +69,45 @@ class PerAxis:
         return self.axis % rank
 
 
-Granularity = PerTensor | PerAxis
+@dataclass(frozen=True)
+class PerAxes:
+    """One scale for each index along several axes; the scale has their sizes.
+
+    | tensor                                 | axes   | scale  | reduced over |
+    |----------------------------------------|--------|--------|--------------|
+    | LSTM (directions, 4 * hidden, inputs)  | (0, 1) | (D, C) | inputs       |
+
+    Raises:
+        AxisError: (each method) the tensor does not have one of the axes.
+
+    Example:
+        >>> both = PerAxes((0, 1))
+        >>> both.scale_shape((2, 8, 3)), both.reduced_axes((2, 8, 3)), both.broadcast_shape((2, 8, 3))
+        ((2, 8), (2,), (2, 8, 1))
+    """
+
+    axes: tuple[int, ...]
+
+    def scale_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the scale of a tensor of ``shape``: its sizes along the axes."""
+        return tuple(shape[axis] for axis in self._kept(shape))
+
+    def reduced_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes over which a statistic is reduced: all others."""
+        kept = self._kept(shape)
+        return tuple(index for index in range(len(shape)) if index not in kept)
+
+    def broadcast_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape that lets the scale broadcast against the tensor: 1 on every other axis."""
+        kept = self._kept(shape)
+        return tuple(size if index in kept else 1 for index, size in enumerate(shape))
+
+    def _kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        rank = len(shape)
+        for axis in self.axes:
+            if not -rank <= axis < rank:
+                raise AxisError(f"axis {axis} is outside a tensor of shape {shape}")
+        return tuple(sorted(axis % rank for axis in self.axes))
+
+
+Granularity = PerTensor | PerAxis | PerAxes

@@ -1,8 +1,12 @@
 """Names that nothing else in a graph has."""
 
+from collections import Counter
+from collections.abc import Container
 from typing import Self
 
 import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import every_value, labelled_graphs
 
 RESULT = ".output"
 """What a node's result is called behind the node's name."""
@@ -41,3 +45,38 @@ class FreshNames:
             name = f"{wanted}_{count}"
         self._taken.add(name)
         return name
+
+
+def tell_apart(graph: ir.Graph) -> None:
+    """Give nodes and values of nested graphs names of their own where two branches use the same ones.
+
+    Ensures: names of the main graph, and those that are there once, are as they were.
+
+    Example:
+        >>> import onnx
+        >>> text = '''<ir_version: 10, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
+        ...     [gate] y = If(c) <then_branch = t () => (float[n] r) { [act] r = Neg(x) },
+        ...                       else_branch = e () => (float[n] r) { [act] r = Abs(x) }> }'''
+        >>> model = ir.from_proto(onnx.parser.parse_model(text))
+        >>> tell_apart(model.graph)
+        >>> [(node.name, node.outputs[0].name) for node in model.graph.all_nodes()][1:]
+        [('gate/then_branch/act', 'gate/then_branch/r'), ('gate/else_branch/act', 'gate/else_branch/r')]
+    """
+    nodes = Counter(node.name for node in graph.all_nodes())
+    values = Counter(value.name for value in every_value(graph))
+    repeated = {name for name, count in [*nodes.items(), *values.items()] if name and count > 1}
+    if repeated:
+        _tell_apart(graph, repeated, FreshNames.of(graph))
+
+
+def _tell_apart(graph: ir.Graph, repeated: Container[str], names: FreshNames) -> None:
+    for owner in graph:
+        for label, inner in labelled_graphs(owner).items():
+            path = f"{owner.name}/{label}/"
+            for node in inner:
+                if node.name in repeated:
+                    node.name = names.claim(f"{path}{node.name}")
+            for value in [*inner.inputs, *(value for node in inner for value in node.outputs)]:
+                if value.name in repeated:
+                    value.name = names.claim(f"{path}{value.name}")
+            _tell_apart(inner, repeated, names)

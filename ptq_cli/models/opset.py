@@ -10,6 +10,7 @@ from onnx import version_converter
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.large_constants import put_back, set_aside
 from ptq_cli.models.older_operators import FIRST_RESIZE_WITH_MODES, set_resize_modes, spell_out_older
 
@@ -71,7 +72,7 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
     if before >= version:
         return model
     _require_one_sequence(model, before, what)
-    model = passes.InlinePass()(model).model  # A function has an opset of its own.
+    model = inline_functions(model)  # A function has an opset of its own.
     model = passes.RemoveInitializersFromInputsPass()(model).model
     model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
     spell_out_older(model, before)

@@ -4,18 +4,19 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
-    """Return the nodes that quantize or dequantize.
+    """Return the nodes that quantize or dequantize, and those that do it inside.
 
     Raises:
         NothingToQuantizeError: one of them does not belong to a pair that could be kept.
     """
-    found = [node for node in graph.all_nodes() if node.op_type in QUANTIZING]
-    alone = next((node for node in found if not is_paired(node)), None)
+    found = [node for node in graph.all_nodes() if node.op_type in (*QUANTIZING, DYNAMIC_LSTM)]
+    alone = next((node for node in found if node.op_type != DYNAMIC_LSTM and not is_paired(node)), None)
     if alone is not None:
         raise quantized_already(alone)
     return found
@@ -48,13 +49,42 @@ def is_paired(node: ir.Node) -> bool:
 
 
 def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
-    """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point; a missing one is 0."""
-    if list(dequantize.inputs[1:]) == list(quantize.inputs[1:]):
+    """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point; a missing one is 0.
+
+    Constants are compared by their values: other tools store one constant under two names.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n] x) => (float[n] y) <float s = {0.5}, float t = {0.5}, uint8 z = {0}> {
+        ...         q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, t) }'''
+        >>> has_parameters_of(*ir.from_onnx_text(text).graph)
+        True
+    """
+    scales = input_at(quantize, 1), input_at(dequantize, 1)
+    zeros = input_at(quantize, 2), input_at(dequantize, 2)
+    if not _same(*scales) or not (_same(*zeros) or (_is_zero(zeros[0]) and _is_zero(zeros[1]))):
+        return False
+    known = scales[0].const_value if scales[0] is not None else None
+    is_single = known is not None and known.size == 1
+    return is_single or all(
+        quantize.attributes.get_int(name, usual) == dequantize.attributes.get_int(name, usual)
+        for name, usual in (("axis", 1), ("block_size", 0))
+    )
+
+
+def _same(one: ir.Value | None, other: ir.Value | None) -> bool:
+    if one is other:
         return True
-    zeros = input_at(quantize, 2)
-    known = zeros.const_value if zeros is not None else None
-    is_zero = known is not None and not np.any(known.numpy())
-    return is_zero and input_at(dequantize, 2) is None and dequantize.inputs[1] is quantize.inputs[1]
+    if one is None or other is None or one.const_value is None or other.const_value is None:
+        return False
+    if one.const_value.dtype != other.const_value.dtype:
+        return False
+    # One number may be stored with an axis or without.
+    return np.array_equal(one.const_value.numpy().reshape(-1), other.const_value.numpy().reshape(-1))
+
+
+def _is_zero(zeros: ir.Value | None) -> bool:
+    return zeros is None or (zeros.const_value is not None and not np.any(zeros.const_value.numpy()))
 
 
 def dequantized_refusal(value: ir.Value) -> str:

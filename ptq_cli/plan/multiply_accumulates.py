@@ -194,7 +194,8 @@ def _matrix_product(left: int = 0) -> Counter:
 
 
 def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
-    # W is [directions, gates * hidden, width], R has the same layout: each step multiplies by both.
+    # W is [directions, gates * hidden, width], R has the same layout: each step multiplies by both. Those of
+    # DynamicQuantizeLSTM are transposed.
     weight, recurrence = sizes.input(1), sizes.input(2)
     return prod(sizes.input(0)[:2]) * (prod(weight) + prod(recurrence))
 
@@ -264,7 +265,7 @@ COUNTERS: Mapping[str, Counter] = {
     "RNN": _recurrent,
     "GRU": _recurrent,
     "LSTM": _recurrent,
-    "DynamicQuantizeLSTM": _refuse,
+    "DynamicQuantizeLSTM": _recurrent,
     "Attention": _attention,
     "PackedAttention": _refuse,
     "MultiHeadAttention": _refuse,

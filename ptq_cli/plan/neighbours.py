@@ -42,7 +42,7 @@ class Rules:
             return rule
         weight = input_at(node, rule.weight)
         is_weighted = rule.kind == "compute" and weight is not None and is_constant(weight)
-        return None if is_weighted else OpRule(kind="apart", note=reason)
+        return None if is_weighted or rule.kind == "stored" else OpRule(kind="apart", note=reason)
 
 
 def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:

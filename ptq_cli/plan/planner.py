@@ -19,6 +19,7 @@ from ptq_cli.plan.nested_layers import nested_refusals
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.storing import plan_stored
 from ptq_cli.plan.target.rules import ActivationRule, Target
 from ptq_cli.plan.tied_tables import tell_ties
 from ptq_cli.plan.ties import Groups
@@ -97,6 +98,8 @@ def _untrapped(
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":
                 computing.plan(node, rule)
+            elif rule is not None and rule.kind == "stored":
+                computing.weights += plan_stored(node, rule, requests, in_float)
         requests.ask_captured(graph)
         stored = {site.node for site in computing.weights if site.node not in looked_up}
         trapped = requests.trapped(graph, stored)

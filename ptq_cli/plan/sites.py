@@ -37,6 +37,11 @@ class WeightSite:
         as_pair: it stays a float constant with values on the grid, behind a QuantizeLinear and a
             DequantizeLinear.
         block_size: how many values along the axis share a scale, or None without blocks.
+        as_product: a Cast and a Mul by the scale make the floats, in place of a DequantizeLinear.
+        kernel: the operator on integers that takes the place of the node and reads them as they are; empty
+            if the node reads floats.
+        per_direction: each index of axis 0, a direction, has scales of its own along ``axis``.
+        block_axis: axis that blocks divide if nothing else is asked for; None if it follows from ``axis``.
     """
 
     tensor: str
@@ -46,6 +51,10 @@ class WeightSite:
     axis: int | None
     as_pair: bool = False
     block_size: int | None = None
+    as_product: bool = False
+    kernel: str = ""
+    per_direction: bool = False
+    block_axis: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,9 @@ def _takes_rows(node: ir.Node, index: int, graph: ir.Graph) -> bool:
 
 def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, WeightSite]) -> bool:
     site = sites.get(node.name)
-    if site is None or site.as_pair or site.tensor != table.name or site.axis not in (None, 0):
+    if site is None or site.as_pair or site.as_product or site.kernel:
+        return False
+    if site.tensor != table.name or site.axis not in (None, 0):
         return False
     return sum(value is table for value in node.inputs) == 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 
 from ptq_cli.recipe.locations import map_locations, relative_location
-from ptq_cli.recipe.schema import OverrideSettings, Recipe
+from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, WeightSettings
 
 
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
@@ -45,6 +45,17 @@ def overrides_to_tables(overrides: Sequence[OverrideSettings]) -> list[dict[str,
         [{'match': 'conv1', 'amax': 'max'}]
     """
     return [_without_null(dataclasses.asdict(item)) for item in overrides]
+
+
+def settings_to_table(settings: WeightSettings | ActivationSettings) -> dict[str, Any]:
+    """Return the settings of a quantizer as a table that holds what they set.
+
+    Example:
+        >>> settings_to_table(WeightSettings(bits=4)), settings_to_table(ActivationSettings())
+        ({'bits': 4}, {})
+    """
+    table: dict[str, Any] = _without_null(dataclasses.asdict(settings))
+    return table
 
 
 def _without_null(section: Any) -> Any:

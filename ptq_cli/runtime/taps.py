@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from ptq_cli.models.removed_graphs import remove_unused
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.runtime.nested_taps import handed_out
 
@@ -25,7 +25,7 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
     tapped = model.clone()
     values = handed_out(tapped, tensors)
     tapped.graph.outputs[:] = [_as_output(values[name]) for name in tensors]
-    RemoveUnusedNodesPass()(tapped)
+    remove_unused(tapped)
     return serialize(tapped)
 
 

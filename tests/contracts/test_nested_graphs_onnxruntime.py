@@ -7,11 +7,13 @@ statistics do not depend on how the data were divided.
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
 import ptq_cli
 from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels import find_kernels
@@ -158,6 +160,42 @@ def test_a_branch_that_was_never_taken_stays_float_and_says_so(tmp_path: Path) -
     quantized = (run_path / "model.int8.onnx").read_bytes()
     (one,), (other,) = run(model, batch), run(quantized, batch)
     assert sqnr_db(one, other) > 30
+
+
+def test_a_file_whose_branches_use_the_same_names_is_verified(tmp_path: Path) -> None:
+    path, _, _ = written(tmp_path, "If in Loop")
+    ptq_cli.calibrate(path, run=tmp_path / "run", data=str(tmp_path / "data.npz"), batch_size=16)
+    ptq_cli.export(run=tmp_path / "run")
+    model = onnx.load(tmp_path / "run" / "model.int8.onnx")
+    (body,) = (
+        attribute.g for node in model.graph.node if node.op_type == "Loop" for attribute in node.attribute
+    )
+    (gate,) = (node for node in body.node if node.op_type == "If")
+    for attribute in gate.attribute:
+        for index, node in enumerate(attribute.g.node):
+            node.name = f"node{index}"
+    onnx.save(model, tmp_path / "other.onnx")
+    proof = ptq_cli.verify(tmp_path / "other.onnx", random_inputs=True)
+    assert proof.verdict == "pass"
+    integer = [item.name for item in proof.operators if item.op == "MatMul" and item.placement == "integer"]
+    assert [name.split("/")[2] for name in integer if "gate" in name] == ["gate", "gate"]
+
+
+def test_an_analysis_measures_an_if_with_the_layers_inside(tmp_path: Path) -> None:
+    path, _, _ = written(tmp_path, "If")
+    data = str(tmp_path / "data.npz")
+    ptq_cli.calibrate(path, run=tmp_path / "run", data=data, batch_size=16)
+    ptq_cli.export(run=tmp_path / "run")
+    analysis = ptq_cli.analyze(run=tmp_path / "run", data=data).analysis
+    measured = {layer.name: layer for layer in analysis.layers if layer.sensitivity is not None}
+    assert list(measured) == ["stem", "gate"]
+    assert measured["gate"].sensitivity.sqnr_only_quantized_db < 60  # type: ignore[union-attr]
+    assert {"gate/then_branch/deep", "gate/else_branch/shallow"} <= {layer.name for layer in analysis.layers}
+    # Weights inside have rows of their own.
+    readers = {name for tensor in analysis.tensors for name in tensor.layers if tensor.kind == "weight"}
+    assert readers == {"stem", *CASES["If"][1]}
+    with pytest.raises(UnknownNameError, match="is inside 'gate', which is measured as one layer"):
+        ptq_cli.analyze(run=tmp_path / "run", data=data, layers=["gate/then_branch/deep"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,13 @@ FLAGS = {
 }
 
 
+def change_metadata(path: Path, changes: dict[str, str | None]) -> None:
+    model = onnx.load(path)
+    noted = {item.key: item.value for item in model.metadata_props} | changes
+    onnx.helper.set_model_props(model, {key: value for key, value in noted.items() if value is not None})
+    onnx.save(model, path)
+
+
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS.keys())
 def test_an_export_elsewhere_does_not_change_a_later_one(folder: Path, ptq: Any, flags: str) -> None:
     own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
@@ -52,8 +59,19 @@ def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: A
     assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"]["bits"] == 2
 
 
-def test_the_report_of_such_a_model_has_its_ranges_and_overrides(folder: Path, ptq: Any) -> None:
-    assert ptq("export --amax mse --weight-amax max --exclude fc -o other.onnx").status == 0
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--amax mse --weight-amax max --exclude fc",
+        "--weight-bits 4 --activation-symmetric",
+        "--reset",
+    ],
+)
+def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
+    folder: Path, ptq: Any, flags: str
+) -> None:
+    assert ptq("export --weight-bits 2 --amax max").status == 0
+    assert ptq(f"export --reset {flags} -o other.onnx").status == 0
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
     shutil.copytree(folder / "ptq-run", folder / "kept")
     assert ptq("quantize --recipe kept/report.toml --run again").status == 0
@@ -61,8 +79,11 @@ def test_the_report_of_such_a_model_has_its_ranges_and_overrides(folder: Path, p
     assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
 
 
-def test_the_report_of_such_a_model_says_that_the_recipe_has_other_quantizers(folder: Path, ptq: Any) -> None:
+def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_other_quantizers(
+    folder: Path, ptq: Any
+) -> None:
     assert ptq("export --weight-bits 4 -o other.onnx").status == 0
+    change_metadata(folder / "other.onnx", {"ptq.weights": None, "ptq.activations": None})
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
     assert json.loads((folder / "ptq-run/details.json").read_text())["notes"] == [
         "The model was exported with weights: scaled, 4 bits; activations: scaled, the recipe has "
@@ -77,16 +98,16 @@ def test_the_report_of_such_a_model_says_that_the_recipe_has_other_quantizers(fo
     [
         ("ptq.amax_overrides", "[{]"),
         ("ptq.amax_overrides", '[{"nothing": 1}]'),
+        ("ptq.weights", "[{]"),
+        ("ptq.weights", '{"bitz": 4}'),
+        ("ptq.activations", "[]"),
         ("ptq.amax_percentile", "all"),
         ("ptq.amax_method", "none"),
     ],
 )
 def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value: str) -> None:
-    path = folder / "ptq-run/model.int8.onnx"
-    model = onnx.load(path)
-    noted = {item.key: item.value for item in model.metadata_props} | {key: value}
-    onnx.helper.set_model_props(model, noted)
-    onnx.save(model, path)
+    usual = {"ptq.weights": "{}", "ptq.activations": "{}"}
+    change_metadata(folder / "ptq-run/model.int8.onnx", {**usual, key: value})
     refuse("evaluate --eval-data eval.npz", "PTQ-FILE-001", "'model.int8.onnx' has damaged metadata")
 
 

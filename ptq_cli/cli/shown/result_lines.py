@@ -142,6 +142,12 @@ def print_export(result: "ExportResult") -> None:
     if floats:
         runs = "runs" if len(floats) == 1 else "run"
         say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
+    stored = {site.node for site in result.plan.weights} - {layer.name for layer in floats}
+    stored -= {layer.name for layer in result.plan.layers if layer.quantized}
+    if stored:
+        runs = "runs" if len(stored) == 1 else "run"
+        what = f"{counted(len(stored), 'layer')} {runs} in float with integer weights"
+        say(f"note: {what}; ptq inspect says why")
     for reason, count in Counter(result.never_run.values()).items():
         stay = "stays" if count == 1 else "stay"
         say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")

@@ -11,6 +11,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
+from ptq_cli.models.inline_functions import inline_functions
+
 Size = int | ir.SymbolicDim
 
 
@@ -30,7 +32,7 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
         if node.op_identifier() in model.functions or _is_inferred(node, opset):
             for output in node.outputs:
                 output.shape = None
-    model = passes.InlinePass()(model).model
+    model = inline_functions(model)
     # One node that cannot be inferred, such as one that could never run, must not stop all others.
     return passes.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
 

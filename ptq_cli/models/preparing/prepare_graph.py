@@ -23,6 +23,7 @@ from ptq_cli.models.preparing.passes.pass_registry import FUSING, REST
 from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
 from ptq_cli.models.preparing.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
+from ptq_cli.models.removed_graphs import remove_unused
 
 NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""
@@ -183,8 +184,8 @@ def _without_notes(model: ir.Model) -> ir.Model:
 
 
 def _clean(model: ir.Model) -> ir.Model:
-    for step in (passes.IdentityEliminationPass(), passes.RemoveUnusedNodesPass()):
-        model = step(model).model
+    model = passes.IdentityEliminationPass()(model).model
+    remove_unused(model)
     own_nested_outputs(model)
     for last in (passes.OutputFixPass(), passes.TopologicalSortPass()):
         model = last(model).model

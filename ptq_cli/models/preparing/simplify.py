@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
 from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
@@ -47,8 +48,7 @@ def simplify(model: ir.Model) -> ir.Model:
     # Nothing may grow beyond the largest weight. What lies on disk is folded as it is read.
     sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
     largest = SMALL_CONSTANT if is_large(model) else max([SMALL_CONSTANT, *sizes])
-    for first in (passes.InlinePass(), passes.RemoveInitializersFromInputsPass()):
-        model = first(model).model
+    model = passes.RemoveInitializersFromInputsPass()(inline_functions(model)).model
     rules = RewriteRuleSet(_rules())
     for _ in range(ROUNDS):
         fold_lazily(model)

@@ -23,6 +23,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.qdq.metadata import (
+    ACTIVATIONS,
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
@@ -32,6 +33,7 @@ from ptq_cli.qdq.metadata import (
     STATISTICS_SHA256,
     TARGET,
     WEIGHT_AMAX,
+    WEIGHTS,
 )
 from ptq_cli.recipe.encode import overrides_to_tables
 from ptq_cli.recipe.locations import relative_location
@@ -118,7 +120,7 @@ def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Re
 
 
 def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calibration, name: str) -> Recipe:
-    """Return a recipe with the methods and overrides that a quantized model was exported with.
+    """Return a recipe with the methods, quantizers and overrides that a quantized model was exported with.
 
     ``export`` to a file of its own changes no recipe, so the file alone says them.
 
@@ -143,6 +145,7 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
         if overrides != overrides_to_tables(recipe.override):
             table = table_layer({"override": overrides}, Path(), f"'{name}'")
             recipe = replace(recipe, override=merge_layers([table]).override)
+        recipe = _with_quantizers_of(recipe, origin, name)
         found = replace(recipe, amax=replace(amax, **changes))
         check_amax_settings(found.amax)
     except (ValueError, RecursionError, PtqError) as error:
@@ -151,6 +154,24 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
             f"'{name}' has damaged metadata: {reason}", hint="run ptq export again"
         ) from error
     return found
+
+
+def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) -> Recipe:
+    """Return a recipe with a quantized model's own ``[weights]`` and ``[activations]``.
+
+    Edge case:
+        Files of earlier versions have no such settings: if they have other quantizers than their target's,
+        the recipe is left as it is.
+
+    Raises:
+        PtqError, ValueError: the metadata is damaged.
+    """
+    if WEIGHTS not in origin and QUANTIZERS in origin:
+        return recipe
+    sections = {"weights": WEIGHTS, "activations": ACTIVATIONS}
+    tables = {section: json.loads(origin.get(key, "{}")) for section, key in sections.items()}
+    found = merge_layers([table_layer(tables, Path(), f"'{name}'")])
+    return replace(recipe, weights=found.weights, activations=found.activations)
 
 
 def model_summary(model: str | None, run: RunDirectory, pair: Pair) -> ModelSummary:

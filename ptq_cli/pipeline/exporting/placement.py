@@ -150,8 +150,12 @@ def place(
         for site in plan.weights
     }
     families = {new: settings.weight_families[site] for site, new in sites.items()}
-    plain = ScaledWeights(target.weight_format.bits)
-    described = {site.node: describe_weights(item) for site, item in families.items() if item != plain}
+    ops = {node.name: node.op_type for node in model.graph}
+    described = {
+        site.node: describe_weights(item)
+        for site, item in families.items()
+        if item != ScaledWeights(target.weight_rule(ops[site.node]).bits)
+    }
     packed = target.weight.packed
     quantizers = {
         new: weight_quantizer(families[new], settings.weights[site], packed=packed)

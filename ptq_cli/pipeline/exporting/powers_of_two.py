@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.recipe.quantizer_settings import FixedPointActivations, FixedPointWeights
 
 
@@ -60,5 +62,11 @@ def _is_fixed(family: object) -> bool:
 
 
 def _scale_of(reader: ir.Node, index: int) -> ir.Value | None:
-    dequantize = dequantized_by(reader.inputs[index])
+    if reader.op_type == DYNAMIC_LSTM:
+        return reader.inputs[KERNEL_PARAMETERS[index]]
+    value = reader.inputs[index]
+    product = product_of(value.producer()) if value is not None else None
+    if product is not None:
+        return product.scale
+    dequantize = dequantized_by(value)
     return dequantize.inputs[1] if dequantize is not None else None

@@ -36,6 +36,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import (
+    ACTIVATIONS,
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
@@ -47,13 +48,14 @@ from ptq_cli.qdq.metadata import (
     TARGET,
     VERSION,
     WEIGHT_AMAX,
+    WEIGHTS,
 )
 from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
-from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml
+from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
 from ptq_cli.report.document.report_document import LayerEntry
 
 COUNTED_NODES = 4000
@@ -208,6 +210,7 @@ def make_export(
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
+    model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))
     model.metadata_props.update(_unusual(placement, exposed))
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
@@ -356,6 +359,14 @@ def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
         LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
         for layer in plan.layers
     )
+
+
+def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
+    """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
+    tables = {WEIGHTS: settings_to_table(recipe.weights), ACTIVATIONS: settings_to_table(recipe.activations)}
+    if is_plain and not any(tables.values()):
+        return {}
+    return {key: json.dumps(table) for key, table in tables.items()}
 
 
 def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:

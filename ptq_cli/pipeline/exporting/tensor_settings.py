@@ -132,8 +132,11 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     ]
     plain = activation_family(recipe.activations)
     changed += [source for source, found in activation_families.items() if found != plain]
-    general = weight_family(within_bits(recipe.weights, target.weight))
-    changed += [site.tensor for site, found in weight_families.items() if found != general]
+    general = {
+        site: weight_family(within_bits(recipe.weights, target.weight_rule(next(iter(meant.ops)))))
+        for site, meant in weights.items()
+    }
+    changed += [site.tensor for site, found in weight_families.items() if found != general[site]]
     return TensorSettings(
         activations=of_activations,
         weights=of_weights,
@@ -184,7 +187,7 @@ def _excluded(
         rule = target.op.get(op_type)
         if last is not None and not last.quantize:
             found[name] = f"kept in float: {described(last)}"
-        elif last is None and asks and rule is not None and rule.kind == "compute":
+        elif last is None and asks and rule is not None and rule.kind in ("compute", "stored"):
             found[name] = "kept in float: it is not one of the layers to include"
     return found
 

@@ -72,10 +72,7 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
     """
     match family:
         case ScaledWeights():
-            found = replace(site, format=replace(site.format, bits=family.bits))
-            if family.block_size is not None:
-                return _in_blocks(found, family.block_size, family.axis, shape)
-            return replace(found, axis=None) if family.granularity == TENSOR else found
+            return _scaled_site(site, family, shape)
         case FixedPointWeights() if family.alpha == PLAIN:
             axis = site.axis if family.integer is None else None
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
@@ -84,12 +81,23 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
         case StepWeights():
             return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
         case CenterWeights():
-            return replace(site, axis=None if family.granularity == TENSOR else site.axis)
+            return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
+
+
+def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
+    found = replace(site, format=replace(site.format, bits=family.bits))
+    if family.block_size is not None:
+        return _in_blocks(found, family.block_size, family.axis, shape)
+    if family.granularity == TENSOR:
+        return replace(found, axis=None)
+    # A DequantizeLinear has scales along one axis only.
+    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
 
 
 def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
     if axis is None:  # That of the input channels, whose products a kernel adds.
         axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+        axis = axis if site.block_axis is None else site.block_axis
     is_there = -len(shape) <= axis < len(shape)
     if not is_there or shape[axis] % size:
         wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
@@ -97,7 +105,7 @@ def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[in
             f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
             hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
         )
-    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False)
+    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
 
 
 @dataclass(frozen=True)

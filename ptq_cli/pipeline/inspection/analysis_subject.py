@@ -12,7 +12,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError, did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
@@ -98,7 +98,7 @@ def make_subject(
         pairs=twins.pairs,
         channel_axes=channel_axes(twins.float_model.graph),
         outputs=[value.name or "" for value in outputs],
-        layers=_chosen(staged, question),
+        layers=_chosen(staged, question, names_around(twins.float_model.graph)),
         yardstick=yardstick,
         constants=constants,
     )
@@ -153,11 +153,18 @@ def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yard
     )
 
 
-def _chosen(staged: StagedModel, question: Question) -> list[str]:
+def _chosen(staged: StagedModel, question: Question, around: Mapping[str, Sequence[str]]) -> list[str]:
     if not question.sensitivity:
         return []
     known = list(staged.layers)
     for pattern in (*question.layers, *question.skipped):
+        inside = next((name for name in around if matches(pattern, [name])), None)
+        if inside is not None and not any(matches(pattern, [name]) for name in known):
+            whole = around[inside][0]
+            raise UnknownNameError(
+                f"layer '{inside}' is inside '{whole}', which is measured as one layer",
+                hint=f"--layers {whole}",
+            )
         if not any(matches(pattern, [name]) for name in known):
             raise UnknownNameError(
                 f"there is no quantized layer '{pattern}'{nearest_match(pattern, known)}",
@@ -200,9 +207,21 @@ def channel_axes(graph: ir.Graph) -> dict[str, int]:
 
 
 def pieces_of(
-    dataset: Dataset, inputs: Sequence[TensorSpec], batch_size: int, staged: StagedModel
+    dataset: Dataset,
+    inputs: Sequence[TensorSpec],
+    batch_size: int,
+    staged: StagedModel,
+    *,
+    whole_batches: bool = False,
 ) -> Iterator[Batch]:
     """Yield the samples in pieces whose tensors between stages fit into memory; each is checked for NaN.
+
+    Args:
+        dataset: the samples.
+        inputs: of the model.
+        batch_size: of a batch, unless the model fixes it.
+        staged: is run to learn the sizes.
+        whole_batches: batches are not cut: a branch or a loop may look at all samples.
 
     Raises:
         NonFiniteDataError: an input holds NaN or Inf.
@@ -214,4 +233,4 @@ def pieces_of(
         return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
 
     for batch in checked(dataset.batches(fixed or batch_size)):
-        yield from (batch,) if fixed else cutter.cut(batch, sample_bytes)
+        yield from (batch,) if fixed or whole_batches else cutter.cut(batch, sample_bytes)

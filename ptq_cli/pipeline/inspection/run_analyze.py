@@ -11,6 +11,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import load_run
@@ -113,7 +114,13 @@ def run_analyze(
     settings, machine = opened.settings, opened.resolved.machine
     measured = measure(
         subject,
-        pieces_of(opened.dataset, opened.inputs, settings.batch_size, subject.staged),
+        pieces_of(
+            opened.dataset,
+            opened.inputs,
+            settings.batch_size,
+            subject.staged,
+            whole_batches=any(map(nested_graphs, opened.twins.float_model.graph)),
+        ),
         threads=machine.threads,
         total=opened.dataset.count,
         progress=progress,

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
 from ptq_cli.models.loading.source import ModelSource, SourceFile
@@ -32,6 +33,7 @@ from ptq_cli.qdq.proof.quantized_layers import (
 )
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
+from ptq_cli.qdq.read.stored_constants import product_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,8 @@ def run_inspect(request: Request) -> Inspection:
         return _inspect_float(source, resolved)
     # What is float in a model that ptq made was left so; in any other it would be quantized beside the pairs.
     noted = already.metadata_props
-    if FLOAT_SHA256 not in noted or QUANTIZERS in noted:  # A weight that is looked up is shown as one again.
+    is_looked_up = QUANTIZERS in noted and not _has_integers_without_pairs(already)
+    if FLOAT_SHA256 not in noted or is_looked_up:  # A weight that is looked up is shown as one again.
         with suppress(NothingToQuantizeError):
             return _inspect_float(source, resolved)
     target = target_of(already, resolved, named="target" in request.settings)
@@ -86,6 +89,11 @@ def run_inspect(request: Request) -> Inspection:
     plan = _with_exported_reasons(plan, already, source.file.path.name)
     shapes = resolved.recipe.model.input_shape
     return _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
+
+
+def _has_integers_without_pairs(model: ir.Model) -> bool:
+    """Return whether a graph has weights that a float graph would not show to be integers."""
+    return any(node.op_type == DYNAMIC_LSTM or product_of(node) is not None for node in model.graph)
 
 
 def _quantized_graph(source: ModelSource) -> ir.Model | None:

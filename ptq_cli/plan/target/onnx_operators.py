@@ -45,7 +45,12 @@ def operator_mistakes(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def _rule_mistakes(name: str, rule: OpRule, inputs: int) -> Iterator[tuple[str, str]]:
-    for key, numbers in (("activations", rule.activations), ("weight", [rule.weight]), ("bias", [rule.bias])):
+    for key, numbers in (
+        ("activations", rule.activations),
+        ("constants", rule.constants),
+        ("weight", [rule.weight]),
+        ("bias", [rule.bias]),
+    ):
         for number in numbers:
             if number is not None and number >= inputs:
                 mistake = f"'op.{name}.{key}' names input {number}, but {name} has {inputs} inputs"

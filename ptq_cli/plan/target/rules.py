@@ -3,16 +3,18 @@
 from dataclasses import dataclass, field
 
 from ptq_cli.core.formats import BY_NAME, IntegerFormat
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 
-KINDS = ("compute", "join", "same", "clamp", "apart")
+KINDS = ("compute", "join", "same", "clamp", "stored", "apart")
 OUTPUTS = ("always", "asked")
-STORED = ("integers", "pairs")
+STORED = ("integers", "pairs", "products")
 BIASES = ("int32", "float")
 CLAMPED_SUM = "clamped_sum"
 INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
 """Which operator each is a form of."""
 ONNXRUNTIME = "onnxruntime"
 RUNTIMES = ("", ONNXRUNTIME)
+KERNELS = ("", DYNAMIC_LSTM)
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class WeightRule:
         per_axis: one scale per output channel; otherwise one scale for the whole weight.
         packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) when it loads a model, so that two
             weights of 4 bits or fewer are stored in one byte; otherwise each takes a byte.
-        stored: ``"integers"``, behind a DequantizeLinear; or ``"pairs"``: floats with values on the grid,
-            behind a QuantizeLinear and a DequantizeLinear.
+        stored: ``"integers"``, behind a DequantizeLinear; ``"pairs"``: floats with values on the grid,
+            behind a QuantizeLinear and a DequantizeLinear; or ``"products"``: integers behind a Cast and a
+            Mul by the scale, which a runtime that keeps each DequantizeLinear computes when it loads the
+            model. Only operators of kind ``"stored"`` have products.
         blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21); these are
             computed in float.
         quantizes_floats: the runtime itself quantizes the float weight of an operator between quantized
@@ -99,10 +103,12 @@ class OpRule:
     Attributes:
         kind: ``"compute"`` requests quantized inputs; ``"join"`` is integer if all its inputs and its output
             are quantized; ``"same"`` moves values, so that input and output share parameters; ``"clamp"``
-            disappears into the operator before it; ``"apart"`` stays float, and is never put between two
-            quantized tensors, where the runtime would compute it in integers.
+            disappears into the operator before it; ``"stored"`` keeps its activations in float, and only its
+            weights are integers; ``"apart"`` stays float, and is never put between two quantized tensors,
+            where the runtime would compute it in integers.
         activations: which inputs are quantized. Default: all for a ``"join"``, the first for a ``"same"``.
         weight: index of the input that is the weight, if it is constant.
+        constants: which inputs of a ``"stored"`` are weights; all of them are integers, or none is.
         weight_axis: axis of the weight's output channels.
         transpose_attribute: name of an attribute that is 1 if the weight is stored transposed.
         bias: index of the input that is the bias.
@@ -122,7 +128,12 @@ class OpRule:
         integer_kernel: false if the weight is stored as integers but computed in float.
         result: a format for the operator's result, in place of the target's.
         weights: a format for the operator's weight, in place of the target's.
-        note: the reason to show if ``integer_kernel`` is false or ``kind`` is ``"apart"``.
+        kernel: ``"DynamicQuantizeLSTM"`` if the runtime has this operator, which computes the weights of an
+            LSTM in integers and finds the ranges of its activations at each run.
+        kernel_from: how many weights a direction has at least if ``kernel`` is used. Below that it is not
+            faster.
+        note: the reason to show if ``integer_kernel`` is false or ``kind`` is ``"apart"``, or if the weights
+            of a ``"stored"`` are computed in float.
         float_form: an equivalent operator that replaces this one if it stays float and one of
             ``float_form_before`` reads its result. Use it if the runtime merges this operator with them into
             a slower kernel, but not the equivalent one.
@@ -134,6 +145,7 @@ class OpRule:
     kind: str
     activations: list[int] = field(default_factory=list)
     weight: int | None = None
+    constants: list[int] = field(default_factory=list)
     weight_axis: int = 0
     transpose_attribute: str = ""
     bias: int | None = None
@@ -149,6 +161,8 @@ class OpRule:
     integer_kernel: bool = True
     result: ActivationRule | None = None
     weights: WeightRule | None = None
+    kernel: str = ""
+    kernel_from: int = 0
     note: str = ""
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)

@@ -13,7 +13,9 @@ from ptq_cli.core.formats import BY_NAME
 from ptq_cli.plan.target.rules import (
     BIASES,
     INTEGER_FORMS,
+    KERNELS,
     KINDS,
+    ONNXRUNTIME,
     OUTPUTS,
     RUNTIMES,
     STORED,
@@ -114,6 +116,7 @@ def _checks(target: Target) -> Said:
     yield from _weight("weight", target.weight)
     for op_type, rule in target.op.items():
         yield from _operator(f"op.{op_type}", rule, target.opset)
+        yield from _stored(f"op.{op_type}", op_type, rule, target)
     yield (
         any(rule.kind == "compute" for rule in target.op.values()),
         "no [op.…] has kind 'compute'",
@@ -130,7 +133,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         f"'{where}.activations' is missing",
         ("name the inputs that are quantized, such as [0]"),
     )
-    numbers = [*rule.activations, rule.weight or 0, rule.bias or 0]
+    numbers = [*rule.activations, *rule.constants, rule.weight or 0, rule.bias or 0]
     yield min(numbers) >= 0, f"'{where}' names an input below 0", "inputs are counted from 0"
     for key, kinds in (
         ("ties", ("join",)),
@@ -139,8 +142,11 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         ("weight", ("compute",)),
         ("bias", ("compute",)),
         ("merged_by", ("compute",)),
+        ("constants", ("stored",)),
+        ("kernel", ("stored",)),
+        ("kernel_from", ("stored",)),
     ):
-        is_set = getattr(rule, key) not in (None, False, [], "first")
+        is_set = getattr(rule, key) not in (None, False, [], "first", "", 0)
         message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"
         yield not is_set or rule.kind in kinds, message, f"remove '{key}'"
     form = INTEGER_FORMS.get(rule.integer_form, "")
@@ -148,12 +154,34 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
     fits = not form or (rule.kind == "join" and where == f"op.{form}")
     message = f"'{where}.integer_form' is '{rule.integer_form}', which is a form of {form} as a 'join' alone"
     yield fits, message, "remove 'integer_form'"
-    needs_note = rule.kind == "apart" or not rule.integer_kernel
+    needs_note = rule.kind in ("apart", "stored") or not rule.integer_kernel
     yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
     if rule.result is not None:
         yield from _activation(f"{where}.result", rule.result, opset)
     if rule.weights is not None:
         yield from _weight(f"{where}.weights", rule.weights)
+
+
+def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Said:
+    """Check what an operator says of weights that are integers although its activations are not."""
+    yield (
+        rule.kind != "stored" or bool(rule.constants),
+        f"'{where}.constants' is missing",
+        "name the inputs that are weights, such as [1, 2]",
+    )
+    yield from _one_of(f"{where}.kernel", rule.kernel, KERNELS)
+    has_kernel = op_type == "LSTM" and target.runtime == ONNXRUNTIME
+    yield (
+        not rule.kernel or has_kernel,
+        f"'{where}.kernel' is {rule.kernel}, which ONNX Runtime has for LSTM only",
+        "remove 'kernel', or set runtime = 'onnxruntime' if ONNX Runtime executes the model",
+    )
+    products = target.weight_rule(op_type).stored == "products"
+    yield (
+        not products or rule.kind == "stored",
+        f"'{where}' has weights with stored = 'products', which belongs to kind 'stored'",
+        "write stored = 'integers'",
+    )
 
 
 def _activation(where: str, rule: ActivationRule, opset: int) -> Said:

@@ -29,7 +29,7 @@ from ptq_cli.plan.refusals import (
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of, has_scale_of_products
-from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, is_stored_as_product, stored_integers
 
 
 def float_reason(node: ir.Node, target: Target) -> str:
@@ -53,7 +53,7 @@ def float_reason(node: ir.Node, target: Target) -> str:
         return rule.note
     if rule.integer_form:
         return f"there is no integer {node.op_type}; ptq writes one between quantized tensors as Add and Mul"
-    checks = {"compute": _compute, "join": _join, "same": _same, "clamp": _clamp}
+    checks = {"compute": _compute, "join": _join, "same": _same, "clamp": _clamp, "stored": _stored}
     return next(filter(None, checks[rule.kind](node, rule, target)), "")
 
 
@@ -80,6 +80,17 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
         yield output
     elif output and (follower := _merging(node, rule, target)):
         yield f"merged into {follower.op_type} '{follower.name}' after it, in float: {output}"
+
+
+def _stored(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
+    for index in rule.constants:
+        value = input_at(node, index)
+        producer = value.producer() if value is not None else None
+        if value is not None and is_constant(value):
+            yield f"its weight '{value.name}' is a float constant"
+        elif value is not None and not is_pair_node(producer) and not is_stored_as_product(value):
+            yield f"its weight '{value.name}' is computed at run time"
+    yield rule.note
 
 
 def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float: bool) -> str:

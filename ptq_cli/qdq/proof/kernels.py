@@ -39,11 +39,13 @@ INTEGER_KERNELS = {
     "Add": ("QLinearAdd",),
     "Mul": ("QLinearMul",),
     "Concat": ("QLinearConcat",),
+    "LSTM": ("DynamicQuantizeLSTM",),
 }
 FLOAT_KERNELS = {
     "Conv": ("Conv", "FusedConv"),
     "Gemm": ("Gemm", "FusedGemm"),
     "MatMul": ("MatMul", "FusedMatMul"),
+    "LSTM": ("LSTM",),
 }
 ORIGIN = re.compile(r"node(\d+)\.")
 
@@ -67,7 +69,8 @@ class KernelCounts:
     """How many kernels of each compute operator ONNX Runtime runs as integers and as floats.
 
     Attributes:
-        integer, floating: by ``Conv``, ``Gemm`` and ``MatMul``. A MatMul with a bias may run as a Gemm.
+        integer, floating: by operator, such as ``Conv``, ``Gemm``, ``MatMul`` and ``LSTM``. A MatMul with a
+            bias may run as a Gemm.
     """
 
     integer: dict[str, int]

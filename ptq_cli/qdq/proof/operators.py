@@ -17,13 +17,15 @@ from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
 from ptq_cli.qdq.proof.kernels import Kernel
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import is_unpacking, stored_integers
+from ptq_cli.qdq.read.stored_constants import is_stored_as_product, is_unpacking, stored_integers
 
 OUT_OF_PLACE = "ONNX Runtime leaves it in float, and no rule of the target explains why"
 SIGNED = (
     "its activations are int8: ONNX Runtime converts some of them to uint8 on x86, and has no kernel if an "
     "operator's inputs and result then differ"
 )
+RETURN_FLOATS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+"""Operators on integers whose result is float: what moves it does not move integers."""
 ONCE = "computed once, when the model is loaded"
 
 
@@ -73,7 +75,7 @@ def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Ker
     placement, reason = _by_rules(node, target) if kernel is None else _by_kernel(node, target, kernel)
     name = node.name or ""
     count = 0 if reason == ONCE else work.counts[name]
-    touched = any(is_pair_node(value.producer()) for value in node.inputs if value is not None)
+    touched = any(_is_restored(value) for value in node.inputs if value is not None)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
     return OperatorProof(
         name=name,
@@ -110,7 +112,7 @@ def _is_integer_form(node: ir.Node, target: Target) -> bool:
         current = source.producer()
         if current is not None and current.op_type == QUANTIZE:
             return True
-    return current is not None
+    return current is not None and (current is node or current.op_type not in RETURN_FLOATS)
 
 
 def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
@@ -127,7 +129,13 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
     return "float", reason or (SIGNED if _reads_signed(node, target) else OUT_OF_PLACE)
 
 
+def _is_restored(value: ir.Value) -> bool:
+    return is_pair_node(value.producer()) or is_stored_as_product(value)
+
+
 def _is_stored(value: ir.Value) -> bool:
+    if is_stored_as_product(value):
+        return True
     dequantize = dequantized_by(value)
     return stored_integers(dequantize) is not None if dequantize is not None else is_constant(value)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import constant_size, parameter_size
@@ -14,7 +15,10 @@ from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacking, stored_integers
+from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacking, product_of, stored_integers
+
+DYNAMIC_FORMAT = "uint8"
+"""What DynamicQuantizeLSTM makes of its activations at each run."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,15 @@ class Formats:
 def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
     """Return what each layer would read, by its name."""
     weights = {site.node: site.format.name for site in plan.weights}
+    in_kernel = {site.node for site in plan.weights if site.kernel}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     formats = {}
     for node in model.graph.all_nodes():
         name = node.name or ""
         sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
         found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
-        formats[name] = Formats(", ".join(found), weights.get(name, ""))
+        activations = DYNAMIC_FORMAT if name in in_kernel else ", ".join(found)
+        formats[name] = Formats(activations, weights.get(name, ""))
     return formats
 
 
@@ -53,6 +59,9 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
     for node in model.graph.all_nodes():
         activations, weight = set(), ""
         for value in node.inputs:
+            product = product_of(value.producer()) if value is not None else None
+            if product is not None and product.stored.dtype is not None:
+                weight = product.stored.dtype.name.lower()
             dequantize = dequantized_by(value)
             if dequantize is None or is_pair_node(node):
                 continue
@@ -61,8 +70,15 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
                 activations.add(dtype.name.lower())
             elif dtype != ir.DataType.INT32:
                 weight = (stored.dtype or dtype).name.lower()
+        if node.op_type == DYNAMIC_LSTM:
+            activations, weight = {DYNAMIC_FORMAT}, _kernel_format(node)
         formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
     return formats
+
+
+def _kernel_format(node: ir.Node) -> str:
+    integers = _made_of(input_at(node, 1))
+    return integers.dtype.name.lower() if integers is not None and integers.dtype is not None else ""
 
 
 def quantized_plan(model: ir.Model, target: Target) -> Plan:
@@ -121,6 +137,9 @@ def _parameters(node: ir.Node) -> int:
 
 def _constants(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
     """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
+    if node.op_type == DYNAMIC_LSTM:
+        yield from _of_dynamic_lstm(node)
+        return
     for value in node.inputs:
         if value is not None and is_integer_operator(node.op_type):
             yield value, _integer_size(value)
@@ -129,6 +148,14 @@ def _constants(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
             yield value, parameter_size(value)
         elif value is not None and (stored := _made_of(value)) is not None:
             yield stored, constant_size(stored)
+
+
+def _of_dynamic_lstm(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+    """Yield the constants of an LSTM on integers; those behind the inputs of LSTM are scales."""
+    for index, value in enumerate(node.inputs[: min(KERNEL_PARAMETERS.values())]):
+        stored = _made_of(value)
+        if stored is not None:
+            yield stored, constant_size(stored) if index in KERNEL_PARAMETERS else parameter_size(stored)
 
 
 def _integer_size(value: ir.Value) -> int:
@@ -143,6 +170,10 @@ def _made_of(value: ir.Value | None) -> ir.Value | None:
     """Return the constant with an element for each of a restored tensor's; None if that is computed."""
     while value is not None and value.const_value is None:
         producer = value.producer()
+        product = product_of(producer)
+        if product is not None:
+            value = product.integers
+            continue
         if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE, DEQUANTIZE):
             return None
         # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
@@ -128,21 +129,41 @@ def _centre(dtype: ir.DataType) -> int:
 
 
 def _weights(model: ir.Model, target: Target) -> Iterator[str]:
+    yield from _kernel_weights(model, target)
     for node, rule, dequantize in _weighted(model, target):
         grid = grid_of(dequantize)
-        value = input_at(node, rule.weight)
+        value = dequantize.outputs[0]
         integers = stored_integers(dequantize)
-        if value is None or value.shape is None or grid.block_size:
+        if value.shape is None or grid.block_size:
             continue
         axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
         if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
             found = f"'{dequantize.name}': scales are along axis {grid.axis}"
             yield f"{found}, but {node.op_type} expects axis {axis}"
-        limit = 2 ** (bits - 1)
-        stored = integers.const_value if integers is not None else None
-        array = stored.numpy() if stored is not None else np.zeros(1)
-        if bits < 8 and array.size and np.abs(array.astype(np.int64)).max() > limit:
-            yield f"'{dequantize.name}': integers beyond ±{limit}, for which 16-bit sums can overflow"
+        if _is_beyond(integers, bits):
+            yield f"'{dequantize.name}': {_too_large(bits)}"
+
+
+def _kernel_weights(model: ir.Model, target: Target) -> Iterator[str]:
+    """Yield LSTMs on integers whose weights have more bits than the kernels of a target can add."""
+    for node in model.graph.all_nodes():
+        for index in KERNEL_PARAMETERS if node.op_type == DYNAMIC_LSTM else ():
+            integers = input_at(node, index)
+            # Products of unsigned weights are added in 32 bits everywhere.
+            is_signed = integers is not None and integers.dtype == ir.DataType.INT8
+            if is_signed and _is_beyond(integers, target.weight.bits):
+                yield f"'{node.name}': {_too_large(target.weight.bits)}"
+
+
+def _too_large(bits: int) -> str:
+    return f"integers beyond ±{2 ** (bits - 1)}, for which 16-bit sums can overflow"
+
+
+def _is_beyond(integers: ir.Value | None, bits: int) -> bool:
+    stored = integers.const_value if integers is not None else None
+    array = stored.numpy() if stored is not None else np.zeros(1)
+    limit = 2 ** (bits - 1)
+    return bits < 8 and array.size > 0 and bool(np.abs(array.astype(np.int64)).max() > limit)
 
 
 def _biases(model: ir.Model, target: Target) -> Iterator[str]:
@@ -170,14 +191,15 @@ def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
-    """Yield each compute operator with a weight that is stored as integers, and its DequantizeLinear."""
+    """Yield each operator with a weight that is stored as integers, and its DequantizeLinear."""
     for node in model.graph.all_nodes():
         rule = rule_of(node, target)
-        dequantize = dequantized_by(input_at(node, rule.weight)) if rule is not None else None
-        if rule is None or dequantize is None:
-            continue
-        if stored_integers(dequantize) is not None or is_constant_pair(dequantize):
-            yield node, rule, dequantize
+        for index in (rule.weight, *rule.constants) if rule is not None else ():
+            dequantize = dequantized_by(input_at(node, index))
+            if rule is None or dequantize is None:
+                continue
+            if stored_integers(dequantize) is not None or is_constant_pair(dequantize):
+                yield node, rule, dequantize
 
 
 RULES = (

@@ -1,16 +1,19 @@
 """What a quantized constant was and what it is now, computed by ONNX Runtime from the file as it stands."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.stored import mapped, serialize
 from ptq_cli.qdq.read.graph_parts import part_of
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.runtime.session import Session
 
@@ -56,6 +59,8 @@ class ConstantValues:
         if block_size:
             spread = np.repeat(parameters, block_size, axis=axis)
             return spread.take(range(self.values.shape[axis]), axis=axis)
+        if parameters.ndim > 1:  # Of each direction and channel of a recurrent layer.
+            return parameters[..., np.newaxis]
         shape = [1] * self.values.ndim
         shape[axis] = -1
         return parameters.reshape(shape)
@@ -67,30 +72,97 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     Raises:
         RuntimeFailedError: ONNX Runtime cannot compute them.
     """
-    dequantize = next((node for node in constant.sources if node.op_type == DEQUANTIZE), None)
-    part = part_of(twins.quantized_model, constant.sources, (), [constant.value])
-    if dequantize is not None:
-        # What it reads may be an initializer, which is no output: a Cast is.
-        integers = part.graph.node(dequantize.name or "").inputs[0]
-        cast = ir.node("Cast", [integers], {"to": ir.DataType.INT32})
-        part.graph.append(cast)
-        part.graph.outputs.append(cast.outputs[0])
-    found = Session(serialize(part), threads=1, optimize=False).run({})
+    if constant.node.op_type == DYNAMIC_LSTM:
+        return _of_kernel(twins, constant)
+    restoring = next((node for node in constant.sources if _restores(node)), None)
+    integers = _integers_of(restoring)
+    found = _computed(twins, constant.sources, constant.value, integers)
     values = found[0].astype(np.float32)
     with mapped(constant.floats) as array:
         floats = array.astype(np.float32)
     if floats.shape != values.shape:  # Gemm lets a bias of one element stand for a vector.
         floats = np.broadcast_to(floats.reshape(-1), values.shape)
     dtype = _stored_type(constant)
-    if dequantize is None:
+    if restoring is None:
         return ConstantValues(floats=floats, values=values, dtype=f"{dtype} in a table")
     return ConstantValues(
-        floats=floats, values=values, dtype=dtype, integers=found[1], grid=grid_of(dequantize)
+        floats=floats, values=values, dtype=dtype, integers=found[1], grid=_grid_of(restoring)
     )
+
+
+def _restores(node: ir.Node) -> bool:
+    return node.op_type == DEQUANTIZE or product_of(node) is not None
+
+
+def _integers_of(node: ir.Node | None) -> ir.Value | None:
+    product = product_of(node)
+    if product is not None:
+        return product.integers
+    return node.inputs[0] if node is not None else None
+
+
+def _grid_of(node: ir.Node) -> Grid:
+    product = product_of(node)
+    if product is None:
+        return grid_of(node)
+    scale = product.scale.const_value
+    array = scale.numpy() if scale is not None else None
+    # It has the weight's axes, the last of size 1.
+    if array is not None:
+        array = array[..., 0] if array.ndim else array
+    return _symmetric_grid(array, product.stored.dtype)
+
+
+def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
+    """Return the grid of a recurrent layer's weight, [directions, channels, inputs]; its zero point is 0.
+
+    Shapes:
+        scale: (D, C); (1, C) or (1,) if the directions share it; or ().
+    """
+    own = scale[0] if scale is not None and scale.ndim and len(scale) == 1 else scale
+    zeros = None if own is None else np.zeros(own.shape, np.int64)
+    return Grid(scale=own, zero_point=zeros, dtype=dtype or ir.DataType.INT8, axis=1, block_size=0)
+
+
+def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
+    """Return a weight that DynamicQuantizeLSTM reads as integers, [directions, inputs, channels]."""
+    scale = constant.node.inputs[KERNEL_PARAMETERS[constant.input_index]]
+    with mapped(constant.floats) as array:
+        floats = array.astype(np.float32)
+    if scale is None or scale.const_value is None:
+        raise ValueError("a weight that ptq wrote has a constant scale")
+    array = scale.const_value.numpy()
+    # One for each direction is the same for all: the operator has no other form of one scale.
+    grid = _symmetric_grid(array[:1] if array.ndim == 1 else array, constant.stored.dtype)
+    found = _computed(twins, constant.sources, constant.value, constant.value)[-1]
+    integers = np.ascontiguousarray(found.swapaxes(1, 2))
+    made = ConstantValues(
+        floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
+    )
+    steps = made.spread(np.asarray(grid.scale)).astype(np.float32)
+    return replace(made, values=integers.astype(np.float32) * steps)
+
+
+def _computed(
+    twins: TwinGraphs, sources: Sequence[ir.Node], value: ir.Value, integers: ir.Value | None
+) -> list[Array]:
+    """Return what ONNX Runtime computes of a constant: its values, then its integers as int32."""
+    if not sources:
+        with mapped(value) as array:
+            return [array.astype(np.int32)]
+    part = part_of(twins.quantized_model, sources, (), [value])
+    if integers is not None:
+        # What is read may be an initializer, which cannot be an output: a Cast can.
+        names = {item.name: item for node in part.graph for item in (*node.inputs, *node.outputs) if item}
+        cast = ir.node("Cast", [names[integers.name]], {"to": ir.DataType.INT32})
+        part.graph.append(cast)
+        part.graph.outputs.append(cast.outputs[0])
+    return Session(serialize(part), threads=1, optimize=False).run({})
 
 
 def _stored_type(constant: QuantizedConstant) -> str:
     """Return the type of the integers that the file holds, or that it makes of floats as it is loaded."""
-    first = constant.sources[0]
-    dtype = grid_of(first).dtype if first.op_type == QUANTIZE else constant.stored.dtype
+    first = constant.sources[0] if constant.sources else None
+    made = first is not None and first.op_type == QUANTIZE
+    dtype = grid_of(first).dtype if first is not None and made else constant.stored.dtype
     return dtype.name.lower() if dtype is not None else ""

@@ -11,6 +11,9 @@ INTEGER_OPERATORS = (
 )
 """Beside all whose names begin with ``QLinear``."""
 
+RECURRENT = ("GRU", "LSTM", "RNN")
+"""Their weights may be stored as integers although they compute in float: the file is smaller."""
+
 
 def is_integer_operator(op_type: str) -> bool:
     """Return whether an operator computes in integers by its name, whatever stands around it.

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.read.channel_spaces import stored_convs
 
@@ -15,8 +17,21 @@ def without_padding(model: ir.Model) -> ir.Model:
 
     Edge case:
         Where there were some, the shapes of computed tensors are unknown afterwards.
+
+    Raises:
+        InvalidOnnxError: the file says that something was padded which it does not hold.
     """
-    said = json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}"))
+    try:
+        return _without(model, json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}")))
+    # The metadata is anybody's text: names, types and numbers may be wrong.
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise InvalidOnnxError(
+            f"what the quantized model says of its padded channels is wrong: {first_line(error)}",
+            hint="run ptq export again, and pass the model that it wrote",
+        ) from error
+
+
+def _without(model: ir.Model, said: dict[str, Any]) -> ir.Model:
     nodes = {node.name: node for node in model.graph}
     convs = {conv.node.name: conv for conv in stored_convs(model.graph).values()}
     for name, (outputs, inputs) in said.get("convs", {}).items():

@@ -6,6 +6,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
+from ptq_cli.models.fresh_names import tell_apart
+from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.pair_operators import is_pair_node
@@ -41,18 +43,20 @@ def open_quantized(path: Path) -> ir.Model:
 
 
 def named(model: ir.Model) -> ir.Model:
-    """Return the model with constants as initializers, functions inlined, and names and shapes for all.
+    """Return the model with constants as initializers, functions inlined, and own names and shapes for all.
 
     Files of other tools hold shapes and types of few tensors, and rules ask for both.
     """
     with quiet_exporter():
+        model = inline_functions(model)
         for step in (
-            passes.InlinePass(),
             passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            passes.LiftSubgraphInitializersToMainGraphPass(),
             passes.NameFixPass(),
             passes.ShapeInferencePass(check_type=False, strict_mode=False),
         ):
             model = step(model).model
+    tell_apart(model.graph)
     return model
 
 

@@ -1,5 +1,7 @@
 """Which constant stands behind a DequantizeLinear, past what unpacks it from how it is stored."""
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
@@ -7,11 +9,15 @@ from ptq_cli.plan.graph_questions import is_constant
 
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
+FACTORS = 2
 
 
 def stored_integers(node: ir.Node) -> ir.Value | None:
     """Return the constant that a DequantizeLinear reads, past what unpacks it; None if it is computed."""
-    value = node.inputs[0]
+    return _unpacked_from(node.inputs[0])
+
+
+def _unpacked_from(value: ir.Value | None) -> ir.Value | None:
     while value is not None and value.const_value is None:
         producer = value.producer()
         if producer is None or producer.op_type not in UNPACKING:
@@ -31,10 +37,48 @@ def is_constant_pair(dequantize: ir.Node) -> bool:
 
 def is_unpacking(node: ir.Node) -> bool:
     """Return whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
+    if product_of(node) is not None:
+        return True
     if node.op_type not in UNPACKING or not all(map(is_unpacked, node.inputs)):
         return False
     readers = [use.node for output in node.outputs for use in output.uses()]
     return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A constant that is stored as integers, and restored as their product with a scale.
+
+    Attributes:
+        integers: what a Cast makes floats of.
+        stored: the constant that the file holds, past what unpacks it.
+        scale: what the floats are multiplied by.
+    """
+
+    integers: ir.Value
+    stored: ir.Value
+    scale: ir.Value
+
+
+def product_of(node: ir.Node | None) -> Product | None:
+    """Return what a Mul makes floats of, if it restores a constant; None for any other operator."""
+    if node is None or node.op_type != "Mul" or len(node.inputs) != FACTORS:
+        return None
+    floats, scale = node.inputs
+    cast = floats.producer() if floats is not None else None
+    integers = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
+    if integers is None or scale is None or not is_constant(scale) or not is_unpacked(integers):
+        return None
+    stored = _unpacked_from(integers)
+    dtype = stored.dtype if stored is not None else None
+    if stored is None or dtype is None or not dtype.is_integer():
+        return None
+    return Product(integers, stored, scale)
+
+
+def is_stored_as_product(value: ir.Value | None) -> bool:
+    """Return whether a value is restored from integers by a Cast and a Mul."""
+    return value is not None and product_of(value.producer()) is not None
 
 
 def is_unpacked(value: ir.Value | None) -> bool:

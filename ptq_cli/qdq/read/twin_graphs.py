@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
@@ -53,7 +54,7 @@ class QuantizedConstant:
         node: the node of the quantized model that reads it.
         input_index: as which input.
         value: what the node reads, computed from constants alone.
-        sources: the nodes that compute it, in order.
+        sources: the nodes that compute it, in order; none if an operator reads the integers of the file.
     """
 
     floats: ir.Value
@@ -70,7 +71,7 @@ class QuantizedConstant:
     @property
     def stored(self) -> ir.Value:
         """What the file holds of it: integers, or the floats that it makes integers of as it is loaded."""
-        stored = self.sources[0].inputs[0]
+        stored = self.sources[0].inputs[0] if self.sources else self.value
         assert stored is not None  # noqa: S101 - what computes a constant reads one
         return stored
 
@@ -147,7 +148,10 @@ class TwinGraphs:
                 continue
             # An integer form may have more inputs than the operator that it stands for.
             for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
-                if floats is None or value is None or not is_constant(floats) or is_constant(value):
+                if floats is None or value is None or not is_constant(floats):
+                    continue
+                is_integer = node.op_type == DYNAMIC_LSTM and index in KERNEL_PARAMETERS
+                if is_constant(value) and not is_integer:
                     continue
                 if self._is_constant(value):
                     yield QuantizedConstant(

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import scales_in_place
@@ -20,6 +21,12 @@ from ptq_cli.qdq.write.pair_nodes import (
     make_dequantize,
     make_quantize,
     put_in_front,
+)
+from ptq_cli.qdq.write.recurrent_weights import (
+    add_product,
+    in_kernel_layout,
+    kernel_parameters,
+    read_by_kernel,
 )
 from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
 from ptq_cli.qdq.write.weight_decisions import constant
@@ -32,7 +39,8 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
     """Store the weights and biases of a plan as integers.
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
-    DequantizeLinear of integers, or a Gather from a codebook; layers that share a constant and its scale
+    DequantizeLinear of integers, a product of integers and a scale, or a Gather from a codebook, or became an
+    operator that reads the integers; layers that share a constant and its scale
     share what is stored; a float constant that nobody reads any more is gone.
     """
     store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
@@ -41,6 +49,8 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
         store.weight(nodes[site.node], site, parameters)
     for bias in plan.biases:
         store.bias(nodes[bias.node], bias, parameters)
+    if any(site.kernel for site in plan.weights):
+        model.graph.opset_imports.setdefault(MICROSOFT, 1)
     initializers = model.graph.initializers
     for name in plan.constants:
         if not initializers[name].uses() and not initializers[name].is_graph_output():
@@ -61,9 +71,18 @@ class _Store:
         found, stored = parameters.weights.get(site), parameters.stored[site]
         # One reader has nobody to share with, and a digest of a large weight takes its time.
         digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        computed = site.as_pair or stored.table is not None or stored.bits == HALF_BYTE
+        computed = site.as_pair or site.as_product or stored.table is not None or stored.bits == HALF_BYTE
         # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
-        key = (site.tensor, site.axis, digest, site.block_size, node.graph if computed else None)
+        key = (site.tensor, site.axis, digest, site.block_size, site.kernel, node.graph if computed else None)
+        if found is not None and (site.kernel or site.as_product):
+            if key not in self._stored:
+                add = self._kernel_weight if site.kernel else self._product
+                self._stored[key] = add(node, site, stored, found)
+            if site.kernel:
+                read_by_kernel(node, site, self._stored[key])
+            else:
+                node.replace_input_with(site.input_index, self._stored[key][0])
+            return
         if key not in self._stored:
             constants: dict[str, Array] = {}
             if found is not None and site.block_size is not None:
@@ -87,6 +106,21 @@ class _Store:
         else:
             place = (node, site.input_index, site.tensor)
             self._read(*place, self._stored[key], site.axis, site.block_size)
+
+    def _kernel_weight(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        integers = self._integers.add(node, site.tensor, in_kernel_layout(stored))
+        directions = stored.integers.shape[0]
+        return (integers, *self._add(site.tensor, kernel_parameters(found, directions)))
+
+    def _product(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        integers = self._integers.add(node, site.tensor, stored, as_int8=False)
+        shape = found.granularity.broadcast_shape(stored.integers.shape)
+        (scale,) = self._add(site.tensor, {"scale": found.scale.reshape(shape)})
+        return (add_product(self._names, node, site.tensor, (integers, scale)),)
 
     def _quantize(
         self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.granularity import PerTensor
 from ptq_cli.qdq.write.magnitudes import Magnitudes
 
 MOST_RATIO = 64.0
@@ -83,6 +83,7 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.granularity import PerAxis
         >>> from ptq_cli.qdq.write.magnitudes import magnitudes_of
         >>> weight = np.ones((2, 100), np.float32)
         >>> weight[1, 5] = 500.0
@@ -100,9 +101,12 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
     found = np.flatnonzero(ratios > MOST_RATIO)
     if found.size:
         worst = int(np.argmax(ratios))
-        axis = granularity.axis if isinstance(granularity, PerAxis) else None
-        return Outlier(axis, worst, float(ratios[worst]), int(found.size))
-    return None if isinstance(granularity, PerAxis) else _large_channel(weight)
+        if isinstance(granularity, PerTensor):
+            return Outlier(None, worst, float(ratios.flat[worst]), int(found.size))
+        kept = [index for index in range(weight.ndim) if index not in granularity.reduced_axes(weight.shape)]
+        channel = int(np.unravel_index(worst, ratios.shape)[-1])
+        return Outlier(kept[-1], channel, float(ratios.flat[worst]), int(found.size))
+    return _large_channel(weight) if isinstance(granularity, PerTensor) else None
 
 
 def _ratios(magnitudes: Magnitudes, end: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

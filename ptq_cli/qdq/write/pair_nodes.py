@@ -80,6 +80,11 @@ def make_add(one: ir.Value, other: ir.Value, name: str) -> ir.Node:
     return _typed(ir.node("Add", [one, other], name=name), one.dtype, one.shape)
 
 
+def make_mul(one: ir.Value, other: ir.Value, name: str) -> ir.Node:
+    """Return a Mul of ``one`` by ``other``, which broadcasts."""
+    return _typed(ir.node("Mul", [one, other], name=name), one.dtype, one.shape)
+
+
 def _typed(node: ir.Node, dtype: ir.DataType | None, shape: ir.Shape | None) -> ir.Node:
     output = node.outputs[0]
     output.name, output.shape = f"{node.name}{RESULT}", shape

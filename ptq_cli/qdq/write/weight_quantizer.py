@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
-from ptq_cli.core.granularity import Granularity, PerAxis, PerTensor
+from ptq_cli.core.granularity import Granularity, PerAxes, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recipe.schema import AmaxSettings
@@ -114,7 +114,7 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
     """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
 
     Shapes:
-        weight: any; C ranges along the site's axis, or one.
+        weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
@@ -150,4 +150,6 @@ def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:
 
 def granularity_of(site: WeightSite) -> Granularity:
     """Return how much of a weight shares a scale."""
-    return PerTensor() if site.axis is None else PerAxis(site.axis)
+    if site.axis is None:
+        return PerTensor()
+    return PerAxes((0, site.axis)) if site.per_direction else PerAxis(site.axis)

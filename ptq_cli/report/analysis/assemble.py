@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.qdq.read.constant_values import ConstantValues, constant_values
+from ptq_cli.qdq.read.integer_operators import RECURRENT
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.report.analysis.analysis_document import LayerAnalysis, MetricSummary, Order
 from ptq_cli.report.analysis.causes import (
@@ -200,11 +201,11 @@ def layer_rows(
     rows = []
     for layer in layers:
         output, sensitivity = made.get(layer.name, ""), sensitivities.get(layer.name)
-        not_fused = "" if layer.integer or layer.name not in subject.staged.layers else layer.reason
+        is_fused = layer.integer or layer.op in RECURRENT or layer.name not in subject.staged.layers
         found = _not_finite(layer.name, measured.judged.get(layer.name), measured) or layer_finding(
             layer.name,
             _findings_around(layer, output, tensors),
-            not_fused=not_fused,
+            not_fused="" if is_fused else layer.reason,
             gain_db=_gain_db(sensitivity, metric),
         )
         noise, alone = measured.noises.get(output), measured.quantizations.get(output)
@@ -292,4 +293,6 @@ def _output_channels(node: ir.Node, rank: int) -> int | None:
     """Return the axis of a weight's output channels."""
     is_transposed = node.attributes.get_int("transB", 0)
     axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if is_transposed else 1}
+    if node.op_type in RECURRENT:
+        return 1
     return axes.get(node.op_type) if rank > 1 else None

@@ -20,7 +20,7 @@ from tests.unit.plan.graphs import build, run, sample, serialized, sqnr_db
 
 CALIBRATED, UNSEEN = range(16), 99
 """Seeds of the batches."""
-INTEGER = ("QLinear", "QGemm", "MatMulInteger")
+INTEGER = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantizeLSTM")
 """How the names of ONNX Runtime's integer kernels begin."""
 
 

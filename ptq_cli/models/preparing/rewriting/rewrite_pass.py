@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.removed_graphs import remove_unused
 
 MOST_ROUNDS = 10
 """One fold makes room for the next: Conv, Add, BatchNormalization, Mul. No real chain is longer."""
@@ -55,7 +56,7 @@ def run_passes(
             break
         for name, count in found.items():
             times[name] += count
-        common.RemoveUnusedNodesPass()(model)
+        remove_unused(model)
     # A pass gives a constant to the graph that it rewrites; here all of them are the main graph's.
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     return times

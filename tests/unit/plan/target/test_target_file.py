@@ -79,7 +79,7 @@ def test_a_table_is_read(own):
             'kind = "compute"',
             'kind = "integer"',
             RecipeValueError,
-            r"'op\.Conv\.kind' is 'integer', expected one of 'compute', 'join', 'same', 'clamp', 'apart'",
+            r"'op\.Conv\.kind' is 'integer', expected one of 'compute', 'join', 'same', 'clamp', 'stored'",
         ),
         (
             "weight = 1",
@@ -103,6 +103,11 @@ def test_a_target_without_scales_per_channel_gets_none(target):
     assert [site.axis for site in plan.weights] == [None]
 
 
+KERNEL = """[op.LSTM]
+kind = "stored"
+constants = [1, 2]
+note = "why"
+kernel = "DynamicQuantizeLSTM\""""
 FILE = TABLE.replace('name = "own"', 'name = "mine"')
 
 
@@ -118,6 +123,11 @@ FILE = TABLE.replace('name = "own"', 'name = "mine"')
         ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' belongs to kind 'join'"),
         ("weight = 1", "weight = -1", RecipeValueError, "names an input below 0"),
         ("weight = 1", "integer_kernel = false", RecipeValueError, "'op.Conv.note' is missing"),
+        ("weight = 1", "constants = [1]", RecipeValueError, "'op.Conv.constants' belongs to kind 'stored'"),
+        ("[op.", f"{KERNEL.replace('constants', '#')}\n[op.", RecipeValueError, "LSTM.constants' is missing"),
+        ("[op.", f"{KERNEL}\n[op.", RecipeValueError, "which ONNX Runtime has for LSTM only"),
+        ("[op.", f"{KERNEL.replace('LSTM', 'GRU')}\n[op.", RecipeValueError, "'op.GRU.kernel' is 'Dynamic"),
+        ('format = "int8"', 'format = "int8"\nstored = "products"', RecipeValueError, "to kind 'stored'"),
         ("opset = 13", 'opset = 13\nextends = "ort-cqu"', UnknownNameError, "did you mean 'ort-cpu'"),
         ("opset = 13", "opset = [", RecipeSyntaxError, "is not valid TOML"),
         ("opset = 13", "opset = 13\n[bias]\nformat = 'int16'", RecipeValueError, "'bias.format' is 'int16'"),

@@ -19,6 +19,16 @@ def test_a_right_graph_has_no_fault():
     assert list(structure_faults(build(PAIR))) == []
 
 
+@pytest.mark.parametrize("second", ["float t = {0.5}", "float[1] t = {0.5}"])
+def test_equal_constants_of_two_names_are_no_fault(second):
+    text = PAIR.replace("float t = {0.25}", f"{second}, uint8 u = {{3}}").replace(
+        "d = DequantizeLinear(q, s, z)", "d = DequantizeLinear(q, t, u)"
+    )
+    assert list(structure_faults(build(text))) == []
+    other = text.replace("uint8 u = {3}", "uint8 u = {4}")
+    assert list(structure_faults(build(other))) == ["'d' does not have the parameters of 'q'"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [

@@ -7,6 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.proof.target_faults import target_faults
@@ -101,3 +102,14 @@ def test_a_model_without_padding_is_left_alone():
     model = quantized(build(BLOCK))
     before = graph_text(model)
     assert graph_text(without_padding(model)) == before
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["{", "[]", '{"convs": {"gone": [1, 2]}}', '{"convs": {"c": "x"}}', '{"pads": ["c", 7]}', "[" * 9999],
+)
+def test_metadata_that_do_not_fit_the_graph_are_refused(said: str):
+    model = quantized(build(BLOCK))
+    model.metadata_props[PADDED_CHANNELS] = said
+    with pytest.raises(InvalidOnnxError, match="padded channels"):
+        without_padding(model)
