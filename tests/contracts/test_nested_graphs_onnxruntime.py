@@ -66,7 +66,23 @@ TWO_DEEP = """(float[N,8] x) => (float[N,8] y)
             then_branch = t1 () => (float[N,8] a) { [early] a = MatMul(st, w) },
             else_branch = e1 () => (float[N,8] d) { [late] d = MatMul(st, u) }>
         t = Tanh(p) }> }"""
+RECURRENT = """(float[N,8] x, float[N] g) => (float[4,N] y)
+    <float[1,256,8] w, float[1,256,64] r, float[64,4] u, float zero = {0}, int64[1] first = {0}> {
+    mean = ReduceMean<keepdims = 0>(g)
+    c = Greater(mean, zero)
+    [gate] y = If(c) <
+        then_branch = t () => (float[4,N] p) {
+            steps = Unsqueeze(x, first)
+            all, last = LSTM<hidden_size = 64>(steps, w, r)
+            h = Squeeze(last, first)
+            [head] m = MatMul(h, u)
+            p = Transpose(m) },
+        else_branch = e () => (float[4,N] q) {
+            wide = Concat<axis = 1>(x, x, x, x, x, x, x, x)
+            [other] n = MatMul(wide, u)
+            q = Transpose(n) }> }"""
 CASES = {
+    "LSTM in If": (RECURRENT, ["gate/then_branch/head", "gate/else_branch/other"]),
     "If": (IF, ["gate/then_branch/deep", "gate/else_branch/shallow"]),
     "Loop": (LOOP, ["loop/body/cell"]),
     "Loop whose sizes grow": (GROWING, ["loop/body/cell"]),

@@ -150,7 +150,7 @@ def place(
         for site in plan.weights
     }
     families = {new: settings.weight_families[site] for site, new in sites.items()}
-    ops = {node.name: node.op_type for node in model.graph}
+    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
     described = {
         site.node: describe_weights(item)
         for site, item in families.items()

@@ -93,7 +93,9 @@ def run_inspect(request: Request) -> Inspection:
 
 def _has_integers_without_pairs(model: ir.Model) -> bool:
     """Return whether a graph has weights that a float graph would not show to be integers."""
-    return any(node.op_type == DYNAMIC_LSTM or product_of(node) is not None for node in model.graph)
+    return any(
+        node.op_type == DYNAMIC_LSTM or product_of(node) is not None for node in model.graph.all_nodes()
+    )
 
 
 def _quantized_graph(source: ModelSource) -> ir.Model | None:
