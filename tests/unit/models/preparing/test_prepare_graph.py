@@ -211,5 +211,3 @@ def test_outputs_of_a_branch_that_are_equal_are_two_values():
     )
     inputs = {"x": noise(3, 4), "c": np.array(True)}
     np.testing.assert_array_equal(run(prepare(model, "m.onnx"), inputs)[0], run(model, inputs)[0])
-
-
