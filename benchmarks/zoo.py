@@ -34,10 +34,10 @@ import onnxruntime
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-SAMPLES, SECONDS = 64, 12.0
+SAMPLES, SECONDS = 48, 10.0
 LONGEST_NETWORK = 600
 """Seconds after which a network is given up."""
-COLUMNS = ("network", "quantized by", "task", "SQNR", "file", "speed", "integer work")
+COLUMNS = ("network", "quantized by", "task", "SQNR", "worst channel", "file", "speed", "integer work")
 
 
 def main() -> None:
@@ -116,7 +116,7 @@ def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
 
     Example:
         >>> print(*rows("a", "took more than 600 s"))
-        | a |  | took more than 600 s |  |  |  |  |
+        | a |  | took more than 600 s |  |  |  |  |  |
     """
     if isinstance(found, str):
         yield _line(network, "", found)
@@ -127,12 +127,13 @@ def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
         if isinstance(result, str):
             yield _line("", name, result)
             continue
-        share, note = result["integer_share"], result["note"]
+        share, note, worst = result["integer_share"], result["note"], result["worst_channel_db"]
         yield _line(
             "",
             f"{name} ({note})" if note else name,
             result["task"],
             f"{result['sqnr_db']:.1f} dB",
+            "" if worst is None else f"{worst:.1f} dB",
             f"{result['size']:.1%}",
             f"{result['speed']:.2f}",
             "" if share is None else f"{share:.1%}",

@@ -26,10 +26,11 @@ from ptq_cli.core.errors import first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.metrics.sqnr import Sqnr
+from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
 from ptq_cli.runtime.session import Session
 
 Feed = dict[str, Array]
-LONGEST_REASON = 300
+LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Quantized:
     Attributes:
         task: the metric of its task, in words.
         sqnr_db: of the worst output.
+        worst_channel_db: SQNR of the worst channel of all outputs; None if no output has channels.
         size: of the file, as a share of the float file's.
         integer_share: of the multiply-accumulates; None if it cannot be counted.
         note: what was left out to make it.
@@ -47,6 +49,7 @@ class Quantized:
 
     task: str
     sqnr_db: float
+    worst_channel_db: float | None
     size: float
     integer_share: float | None
     note: str
@@ -102,10 +105,12 @@ class Judge:
     def compare(self, file: Path, note: str) -> Quantized:
         """Run a quantized network on all samples, and compare it with the float one."""
         outputs = self._outputs(file)
-        pairs = zip(zip(*self._expected, strict=True), zip(*outputs, strict=True), strict=True)
+        pairs = list(zip(zip(*self._expected, strict=True), zip(*outputs, strict=True), strict=True))
+        channels = [value for pair in pairs if (value := _worst_channel_db(*pair)) is not None]
         return Quantized(
             task=self.tell_task(outputs),
             sqnr_db=min(_sqnr_db(*pair) for pair in pairs),
+            worst_channel_db=min(channels, default=None),
             size=file.stat().st_size / self.network.stat().st_size,
             integer_share=_integer_share(file, self._evaluation),
             note=note,
@@ -207,6 +212,15 @@ def _sqnr_db(wanted: Iterable[Array], found: Iterable[Array]) -> float:
     for exact, noisy in zip(wanted, found, strict=True):
         sqnr.update(exact.reshape(1, -1), noisy.reshape(1, -1))
     return sqnr.compute()
+
+
+def _worst_channel_db(wanted: Sequence[Array], found: Sequence[Array]) -> float | None:
+    if not WorstChannelSqnr.accepts(wanted[0], 1):
+        return None
+    worst = WorstChannelSqnr()
+    for exact, noisy in zip(wanted, found, strict=True):
+        worst.update(exact, noisy)
+    return worst.compute()
 
 
 def _integer_share(file: Path, data: Path) -> float | None:

@@ -206,6 +206,7 @@ def limit_memory() -> None:
 
 def main(template: Path, folder: Path, first: int, last: int) -> None:
     """Try the inputs of these seeds."""
+    claim_process()
     if not template.exists():
         write_template(template)
     root = folder.resolve()
@@ -218,7 +219,6 @@ def main(template: Path, folder: Path, first: int, last: int) -> None:
     os.chdir(work)
     limit_memory()
     pristine = snapshot(root)
-    claim_process()
     for seed in range(first, last):
         print(json.dumps(try_seed(seed, root, work, pristine)), flush=True)
 
