@@ -22,7 +22,7 @@ FILE_OR_NAME = {"location": True, "or_name": True}
 """A file, or a name that ptq knows, which is not a path."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """``[model]``: which model, and how to build it.
 

@@ -17,7 +17,7 @@ RUNTIMES = ("", ONNXRUNTIME)
 KERNELS = ("", DYNAMIC_LSTM)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ActivationRule:
     """``[activation]``: the integer format of activations.
 

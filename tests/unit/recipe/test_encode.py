@@ -64,7 +64,7 @@ def test_file_is_found_again_from_another_folder(tmp_path, monkeypatch):
 
 
 def test_folder_can_move_with_its_files(tmp_path):
-    recipe = Recipe(model=ModelSettings(f"{tmp_path}/a/m.pt", f"{tmp_path}/a/model.py:build"))
+    recipe = Recipe(model=ModelSettings(path=f"{tmp_path}/a/m.pt", arch=f"{tmp_path}/a/model.py:build"))
     run = tmp_path / "a" / "run"
     run.mkdir(parents=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe, run))
