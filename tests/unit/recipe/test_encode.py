@@ -24,7 +24,10 @@ from ptq_cli.recipe.schema import (
 
 FULL = Recipe(
     model=ModelSettings(
-        "/models/a/m.pt", "/models/a/model.py:build", True, {"x": [1, 3, 8, 8], 'odd "name".é': [2]}
+        path="/models/a/m.pt",
+        arch="/models/a/model.py:build",
+        trust_pickle=True,
+        input_shape={"x": [1, 3, 8, 8], 'odd "name".é': [2]},
     ),
     image=ImageSettings(
         mode="BGR",
