@@ -12,12 +12,18 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.graph_reading import nested_values
+from ptq_cli.pipeline.calibration.collect import collect
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.taps import tap
 from tests.unit.plan.graphs import build, run, serialized, sqnr_db
 
 IF = """(float[N,8,8,8] x, float[N] g) => (float[N,8,8,8] y)
@@ -151,6 +157,23 @@ def test_every_step_is_counted(tmp_path: Path) -> None:
     ptq_cli.calibrate(path, run=tmp_path / "run", data=str(tmp_path / "data.npz"), batch_size=16)
     found = load_calibration(tmp_path / "run" / "calibration.safetensors").statistics
     assert {name: item.count for name, item in found.items()} == {"st": 4 * 64 * 8}
+
+
+def test_nan_inside_a_branch_is_refused_with_the_tensor(tmp_path: Path) -> None:
+    model = build(
+        """(float[N,8] x, bool c) => (float[N,4] y) <float[8,4] w> {
+        [gate] y = If(c) <then_branch = t () => (float[N,4] p) { l = Log(x) [deep] p = MatMul(l, w) },
+                          else_branch = e () => (float[N,4] q) { [other] q = MatMul(x, w) }> }"""
+    )
+    plan = make_plan(model, load_target("ort-cpu"))
+    inner = nested_values(model.graph)
+    forward = Session(tap(model, ["l"]), threads=1)
+    batch = Batch({"x": np.full((2, 8), -1.0, np.float32), "c": np.array(True)}, None, ("a", "b"))
+    with pytest.raises(
+        NonFiniteActivationError, match="'l' is nan in an If, Loop or Scan for the batch of 'a'"
+    ):
+        collect(forward.run, [batch], inputs=[], taps=["l"], method="max", threads=1, nested=inner)
+    assert {"l", "x"} <= set(plan.measured)
 
 
 def test_a_branch_that_was_never_taken_stays_float_and_says_so(tmp_path: Path) -> None:

@@ -198,13 +198,13 @@ def _non_finite(name: str, array: Array, piece: Piece, *, is_nested: bool) -> No
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
     value, place = array[tuple(bad)], [int(index) for index in bad]
     where = f"the batch of '{batch.names[0]}'"
-    if is_nested:
-        where, place = f"{where}, in a nested graph", []
-    elif array.ndim > 0 and array.shape[0] == batch.size:
+    if array.ndim > 0 and array.shape[0] == batch.size and not is_nested:
         where = f"sample '{batch.names[place[0]]}'"
         place[0] += piece.start
+    # Values of a nested graph come on one axis, so that their place says nothing.
+    at = "in an If, Loop or Scan" if is_nested else f"at {place}"
     return NonFiniteActivationError(
-        f"tensor '{name}' is {value}{f' at {place}' if not is_nested else ''} for {where}",
+        f"tensor '{name}' is {value} {at} for {where}",
         hint="a weight of the float model is not finite, or it overflows or divides by zero there; fix the "
         "model, leave the sample out, or count such values with --allow-nonfinite",
     )
