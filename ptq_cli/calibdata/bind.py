@@ -1,14 +1,16 @@
 """Match the data's arrays with the model's inputs by name, rank, shape and dtype, before anything runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
-from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError, did_you_mean
+from ptq_cli.calibdata.input_names import match_names, positional_label, require_names, sole_notes
+from ptq_cli.calibdata.scalar_inputs import scalar_of
+from ptq_cli.core.errors import DataShapeError, DataTypeError
 from ptq_cli.core.tensors import TensorSpec, format_shape
 
 
@@ -22,13 +24,13 @@ class BoundDataset(Dataset):
     def __init__(self, dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> None:
         self.source = dataset.source
         self.count = dataset.count
+        found = {spec.name: dataset.specs[names[spec.name]] for spec in inputs}
         self.specs = {
-            spec.name: TensorSpec(
-                spec.name, dataset.specs[names[spec.name]].dtype, dataset.specs[names[spec.name]].shape
-            )
+            spec.name: TensorSpec(spec.name, found[spec.name].dtype, found[spec.name].shape, spec.batch_axis)
             for spec in inputs
         }
-        self.has_labels = dataset.has_labels
+        self._label = positional_label(dataset, names)
+        self.has_labels = dataset.has_labels or self._label is not None
         self.class_names = dataset.class_names
         self._dataset = dataset
         self._inputs = tuple(inputs)
@@ -53,14 +55,20 @@ class BoundDataset(Dataset):
         return super().batches(batch_size, selection)
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        axes = {spec.name: spec.samples_axis for spec in self._inputs if spec.samples_axis != 0}
         for batch in self._dataset.batches(batch_size, selection):
             where = f"sample '{batch.names[0]}' of '{self.source}'"
-            _require_names(batch.inputs, self._names, where)
+            require_names([name for name in batch.inputs if name != self._label], self._names, where)
             inputs = {name: batch.inputs[key] for name, key in self._names.items()}
             for wanted in self._inputs:
+                if not wanted.shape:
+                    inputs[wanted.name] = scalar_of(inputs[wanted.name], wanted, where)
                 array = inputs[wanted.name]
                 _require_fit(TensorSpec(wanted.name, array.dtype, array.shape), wanted, where)
-            yield Batch(inputs, batch.labels, batch.names)
+            labels = batch.labels
+            if self._label is not None:
+                labels = as_labels(batch.inputs[self._label], batch.size, f"the last array of {where}")
+            yield Batch(inputs, labels, batch.names, axes)
 
     def _require_batch_size(self, batch_size: int, fixed: int) -> None:
         if batch_size != fixed:
@@ -105,16 +113,45 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
         [['input']]
     """
     names = match_names(dataset, [spec.name for spec in inputs])
-    dataset = dataset.only(names.values())
+    label = positional_label(dataset, names)
+    dataset = dataset.only([*names.values(), *([label] if label is not None else [])])
+    for wanted in inputs:
+        found = dataset.specs[names[wanted.name]]
+        if wanted.shape or len(found.shape) > 1:
+            _require_fit(found, wanted, f"'{dataset.source}'", sizes=False)
+    dataset = dataset.along(
+        {names[spec.name]: axis_in_data(dataset, names[spec.name], spec) for spec in inputs}
+    )
     fixed_batch_size(inputs)
     for wanted in inputs:
         found = dataset.specs[names[wanted.name]]
-        _require_fit(found, wanted, f"'{dataset.source}'")
+        if wanted.shape:
+            _require_fit(found, wanted, f"'{dataset.source}'")
     return BoundDataset(dataset, inputs, names)
+
+
+def axis_in_data(dataset: Dataset, name: str, spec: TensorSpec) -> int | None:
+    """Return the axis of the samples in the data: of a scalar, each sample may have a value, or all one."""
+    if spec.shape:
+        return spec.samples_axis
+    return None if dataset.is_single(name) else 0
+
+
+def is_step(inputs: Sequence[TensorSpec]) -> bool:
+    """Tell whether no input has an axis for samples, so that each item of the data is run as it is.
+
+    Example:
+        >>> is_step([TensorSpec("state", np.dtype("f4"), (2, None), None)])
+        True
+    """
+    return bool(inputs) and all(spec.samples_axis is None for spec in inputs)
 
 
 def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     """Return the batch size that the model's inputs fix, or None if any is allowed.
+
+    Edge case:
+        1 if no input has an axis for samples: a run is then one step.
 
     Raises:
         DataShapeError: two inputs fix different ones.
@@ -124,7 +161,11 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
         >>> fixed_batch_size([TensorSpec("x", np.dtype("float32"), (1, 3, 224, 224))])
         1
     """
-    fixed = {spec.name: spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None}
+    axes = {spec.name: spec.samples_axis for spec in inputs}
+    if is_step(inputs):
+        return 1
+    sizes = {spec.name: spec.shape[axis] for spec in inputs if (axis := axes[spec.name]) is not None}
+    fixed = {name: size for name, size in sizes.items() if size is not None}
     if not fixed:
         return None
     first, size = next(iter(fixed.items()))
@@ -132,78 +173,21 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
         if other != size:
             raise DataShapeError(
                 f"the model's inputs fix different batch sizes: '{first}' {size}, '{name}' {other}",
-                hint="export the model with a dynamic batch axis",
+                hint=f"name the axis of the samples with --batch-axis {name}=1, or none with "
+                f"--batch-axis {name}=none; otherwise export the model with a dynamic batch axis",
             )
     return size
 
 
-def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
-    """Return which of the data's arrays belongs to each of a model's inputs.
-
-    Args:
-        dataset: the data; its only array fits a model with one input, whatever its name.
-        wanted: names of the model's inputs.
-
-    Edge case:
-        An array that is not an input is ignored where the data allows more arrays than the model takes.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
-    """
-    if list(dataset.specs) == [ANONYMOUS]:
-        if len(wanted) != 1:
-            raise DataNameError(
-                f"the one array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
-                f"{_quoted(wanted)}",
-                hint="save an .npz with one array for each input, by its name",
-            )
-        return {wanted[0]: ANONYMOUS}
-    names = {name: name for name in wanted}
-    if len(wanted) == 1 and wanted[0] not in dataset.specs:
-        sole = next(iter(dataset.specs)) if len(dataset.specs) == 1 else wanted[0]
-        names = {wanted[0]: sole if dataset.default_input is None else dataset.default_input}
-    if not (dataset.extras_allowed and all(key in dataset.specs for key in names.values())):
-        _require_names(dataset.specs, names, f"'{dataset.source}'")
-    return names
-
-
-def sole_notes(dataset: Dataset, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield a note if an array is taken for an input of another name, because there is one of each.
-
-    Args:
-        dataset: the data.
-        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
-    """
-    for name, found in names.items():
-        if found not in (name, ANONYMOUS, dataset.default_input):
-            yield f"the array '{found}' of '{Path(dataset.source).name}' is used for the input '{name}'"
-
-
-def _require_names(found: Mapping[str, object], wanted: Mapping[str, str], where: str) -> None:
-    keys = list(wanted.values())
-    unknown = [name for name in found if name not in keys]
-    for key in keys:
-        if key not in found:
-            raise DataNameError(
-                f"no array for input '{key}' in {where}, found {_quoted(found) or 'none'}"
-                f"{did_you_mean(key, unknown)}",
-                hint=_renaming(key, unknown),
-            )
-    if unknown:
-        raise DataNameError(
-            f"array '{unknown[0]}' of {where} is not an input of the model{did_you_mean(unknown[0], keys)}",
-            hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label', or with "
-            f"--rename {unknown[0]}=label",
-        )
-
-
-def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
+def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bool = True) -> None:
     shapes = f"found {format_shape(found.shape)}, expected {format_shape(wanted.shape)}, in {where}"
     if len(found.shape) != len(wanted.shape):
         raise DataShapeError(
             f"the rank of input '{wanted.name}' differs: {shapes}",
             hint="the first axis is the sample; reshape the array",
         )
+    if not sizes:
+        return
     for axis, (size, fixed) in enumerate(zip(found.shape, wanted.shape, strict=True)):
         if size is not None and fixed is not None and size != fixed:
             raise DataShapeError(
@@ -218,19 +202,9 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str) -> None:
         )
 
 
-def _renaming(key: str, unknown: Sequence[str]) -> str:
-    if not unknown:
-        return "name each array as the model names its input"
-    return f"name each array as the model names its input, or pass --rename {unknown[0]}={key}"
-
-
 def _hint_of(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind == "O":
         return "the model takes text: convert the text to numbers in the data, outside the model"
     if dtype.isbuiltin == 1:
         return f"save array.astype('{dtype}')"
     return f"array files cannot hold {dtype}: export the model with inputs in float32"
-
-
-def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

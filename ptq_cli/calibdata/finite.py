@@ -32,7 +32,8 @@ def require_finite(batch: Batch) -> None:
         if finite.all():
             continue
         first = np.unravel_index(int(np.argmin(finite)), array.shape)
-        sample, *inside = (int(index) for index in first)
+        inside, axis = [int(index) for index in first], batch.axes.get(name, 0)
+        sample = inside.pop(axis) if axis is not None else 0
         raise NonFiniteDataError(
             f"input '{name}' holds {array[first]} at {inside} of sample '{batch.names[sample]}'",
             hint="fix the sample, remove it, or pass --allow-nonfinite",

@@ -167,6 +167,12 @@ class DataTypeError(PtqError):
     code = "PTQ-DATA-004"
 
 
+class BatchAxisError(PtqError):
+    """``--batch-axis`` names neither an input nor an output of the model, or an axis that is not there."""
+
+    code = "PTQ-DATA-009"
+
+
 class EmptyDataError(PtqError):
     """The data set has no samples, or no data was given to a command that needs it."""
 

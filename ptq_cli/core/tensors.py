@@ -1,5 +1,6 @@
 """The name, dtype and shape that an array must have to be a model's input."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ class TensorSpec:
         name: the value's name in the graph.
         dtype: numpy dtype.
         shape: one entry per axis; None where any size is allowed.
+        batch_axis: the axis of the samples; None if the whole tensor belongs to a batch.
 
     Example:
         >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
@@ -25,9 +27,64 @@ class TensorSpec:
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
+    batch_axis: int | None = 0
+
+    @property
+    def samples_axis(self) -> int | None:
+        """The axis of the samples, counted from 0; None for a scalar, which has none.
+
+        Example:
+            >>> TensorSpec("x", np.dtype("f4"), (2, None), -1).samples_axis
+            1
+            >>> TensorSpec("sr", np.dtype("i8"), ()).samples_axis
+        """
+        if not self.shape or self.batch_axis is None:
+            return None
+        return self.batch_axis % len(self.shape)
+
+    def of_samples(self, count: int) -> tuple[int | None, ...]:
+        """Return the shape for so many samples.
+
+        Example:
+            >>> TensorSpec("x", np.dtype("f4"), (2, None, 3), 1).of_samples(5)
+            (2, 5, 3)
+        """
+        axis = self.samples_axis
+        return tuple(count if index == axis else size for index, size in enumerate(self.shape))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{format_shape(self.shape)}"
+
+
+def sizes_of(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], samples: int
+) -> dict[str, tuple[int, ...]]:
+    """Return shapes of inputs with another number of samples.
+
+    Args:
+        specs: the inputs, which say where the samples are.
+        shapes: by name.
+        samples: how many there are to be.
+
+    Example:
+        >>> sizes_of([TensorSpec("x", np.dtype("f4"), (2, None), 1)], {"x": (2, 8)}, 1)
+        {'x': (2, 1)}
+    """
+    axes = {spec.name: spec.samples_axis for spec in specs}
+    return {
+        name: tuple(samples if index == axes.get(name, 0) else size for index, size in enumerate(shape))
+        for name, shape in shapes.items()
+    }
+
+
+def along(axis: int, start: int, end: int) -> tuple[slice, ...]:
+    """Return the index of a range of an axis.
+
+    Example:
+        >>> np.arange(6).reshape(2, 3)[along(1, 0, 2)].tolist()
+        [[0, 1], [3, 4]]
+    """
+    return (*[slice(None)] * axis, slice(start, end))
 
 
 def is_array(output: object) -> bool:

@@ -135,6 +135,12 @@ def check_recipe(recipe: Recipe) -> Recipe:
                 raise RecipeValueError(f"'{name}.{metric}' is NaN, expected a number", hint="give a limit")
     for name, value in recipe.model.inputs.items():
         _check_constant(name, value)
+    for name, axis in recipe.data.batch_axis.items():
+        if axis != "none" and (isinstance(axis, str) or axis < 0):
+            raise RecipeValueError(
+                f"'data.batch_axis.{name}' is {axis!r}, expected an axis from 0, or 'none'",
+                hint="for example: --batch-axis state=1",
+            )
     for name, shape in recipe.model.input_shape.items():
         if not shape or min(shape) < 1:
             raise RecipeValueError(

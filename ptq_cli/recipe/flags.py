@@ -21,6 +21,7 @@ class Settings(TypedDict, total=False):
     input: dict[str, Any]
     input_shape: dict[str, list[int]]
     rename: dict[str, str]
+    batch_axis: dict[str, int | str]
     data: str
     method: str
     batch_size: int
@@ -87,6 +88,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "input": ("model.inputs",),
     "input_shape": ("model.input_shape",),
     "rename": ("data.rename",),
+    "batch_axis": ("data.batch_axis",),
     "data": ("calibration.data",),
     "method": ("calibration.method",),
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),

@@ -157,9 +157,11 @@ class Session:
             RuntimeFailedError: ONNX Runtime failed; the message carries what it said.
         """
         try:
-            return list(self._session.run(list(outputs) if outputs is not None else None, dict(inputs)))
+            found = self._session.run(list(outputs) if outputs is not None else None, dict(inputs))
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise _failed(error) from error
+        # A tensor of rank 0 comes as a number, which cannot be fed again.
+        return [np.asarray(array) if isinstance(array, np.generic) else array for array in found]
 
     def run_into(self, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
         """Run one batch, and write all the outputs into arrays.

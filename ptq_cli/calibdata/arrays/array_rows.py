@@ -6,6 +6,7 @@ would grow with the file. A stream works for compressed members too.
 
 import contextlib
 import copy
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -17,9 +18,11 @@ import numpy as np
 from ptq_cli.calibdata.arrays.npy_header import ArrayHeader, Readable
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset, indexed_names
-from ptq_cli.calibdata.dataset.labels import as_labels
+from ptq_cli.calibdata.dataset.labels import as_labels, require_label_shape
+from ptq_cli.calibdata.dataset.moved_axes import no_axis, unequal_hint
+from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.calibdata.dataset.selection import Selection
-from ptq_cli.core.errors import DataFormatError, InputFileError
+from ptq_cli.core.errors import DataFormatError, DataShapeError, InputFileError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.core.tensors import Array
 
@@ -28,19 +31,33 @@ _CHUNK_BYTES = 1 << 16
 
 
 class ArrayDataset(Dataset):
-    """One or several arrays of a file; the first axis of each is the sample."""
+    """One or several arrays of a file; the first axis of each is the sample, unless ``along`` says otherwise.
+
+    An array whose samples are on another axis, or that belongs to all samples, is read as a whole.
+
+    Raises:
+        DataShapeError: when it is read: the arrays disagree on the number of samples.
+        LabelError: when it is read: the labels are not one per sample.
+    """
 
     def __init__(
         self, source: str, headers: Mapping[str, ArrayHeader], label: str | None, samples: int | None
     ) -> None:
-        total = next(iter(headers.values())).count
         self.source = source
-        self.count: int = total if samples is None else min(samples, total)
         self.specs = {name: header.spec(name) for name, header in headers.items() if name != label}
         self.has_labels = label is not None
         self.class_names = ()
         self._headers = dict(headers)
         self._label = label
+        self._samples = samples
+        self._axes: dict[str, int | None] = {
+            name: None for name, spec in self.specs.items() if not spec.shape
+        }
+        if label is not None:
+            # How many there must be is known with the axes of the samples.
+            header = headers[label]
+            require_label_shape(header.dtype, header.shape, header.count, f"array '{label}' of '{source}'")
+        self.count = self._count()
 
     def only(self, names: Collection[str]) -> Self:
         """Return the same rows of these arrays, and the labels; the others are not read."""
@@ -49,7 +66,35 @@ class ArrayDataset(Dataset):
             name: header for name, header in self._headers.items() if name in names or name == self._label
         }
         narrowed.specs = {name: spec for name, spec in self.specs.items() if name in names}
+        narrowed.count = narrowed._count()
         return narrowed
+
+    def along(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same arrays with their samples on these axes.
+
+        Edge case:
+            A single value belongs to all samples, and needs no axis.
+
+        Raises:
+            DataShapeError: an array does not have the axis, or arrays differ in the number of samples.
+            LabelError: the labels are not one per sample.
+        """
+        moved = copy.copy(self)
+        moved._axes = {**self._axes, **axes}
+        for name, axis in axes.items():
+            shape = self._headers[name].shape
+            if axis is not None and not shape:
+                moved._axes[name] = None
+            elif axis is not None and axis >= len(shape):
+                raise no_axis(name, axis, self.specs[name], self.source)
+        moved.specs = {name: self._headers[name].spec(name, moved._axes.get(name, 0)) for name in self.specs}
+        moved.count = moved._count()
+        moved._require_one_count()
+        return moved
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value, whatever its rank."""
+        return math.prod(self._headers[name].shape) == 1
 
     def digest(self) -> str:
         """SHA-256 of the file's bytes."""
@@ -69,27 +114,80 @@ class ArrayDataset(Dataset):
     def _where(self, name: str) -> str:
         """How messages call an array."""
 
+    def _counts(self) -> dict[str, int]:
+        axes = {name: self._axes.get(name, 0) for name in self.specs}
+        return {name: self._headers[name].shape[axis] for name, axis in axes.items() if axis is not None}
+
+    def _count(self) -> int | None:
+        """Return the number of samples; 1 if no array has an axis for them, None if they differ."""
+        counts = set(self._counts().values()) or {1}
+        if len(counts) > 1:
+            return None
+        (total,) = counts
+        return total if self._samples is None else min(self._samples, total)
+
+    def _require_one_count(self) -> int:
+        counts = self._counts()
+        if self.count is None:
+            first, count = next(iter(counts.items()))
+            other = next(name for name, found in counts.items() if found != count)
+            raise DataShapeError(
+                f"arrays of '{self.source}' differ in the number of samples: "
+                f"'{first}' has {count}, '{other}' has {counts[other]}",
+                hint=unequal_hint(other),
+            )
+        if self._label is not None:
+            header = self._headers[self._label]
+            total = next(iter(counts.values()), 1)
+            require_label_shape(header.dtype, header.shape, total, self._where(self._label))
+        return self.count
+
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+        count = self._require_one_count()
         with contextlib.ExitStack() as stack:
             streams, at = self._open(stack), 0
-            for number, start in enumerate(range(0, self.count, batch_size)):
+            whole = {
+                name: read_whole(streams.pop(name), self._headers[name], self._where(name))
+                for name, axis in self._axes.items()
+                if axis != 0 and name in streams
+            }
+            for number, start in enumerate(range(0, count, batch_size)):
                 if number not in selection:
                     continue
-                rows = min(batch_size, self.count - start)
+                rows = min(batch_size, count - start)
                 arrays = {
                     name: self._rows(stream, name, start - at, rows) for name, stream in streams.items()
+                }
+                arrays |= {
+                    name: np.ascontiguousarray(part_of(array, self._axes[name], start, start + rows))
+                    for name, array in whole.items()
                 }
                 at = start + rows
                 labels: Array | None = None
                 if self._label is not None:
                     labels = as_labels(arrays.pop(self._label), rows, self._where(self._label))
-                yield Batch(arrays, labels, indexed_names(Path(self.source).name, start, rows))
+                names = indexed_names(Path(self.source).name, start, rows)
+                yield Batch(arrays, labels, names, {name: self._axes[name] for name in whole})
 
     def _rows(self, stream: IO[bytes], name: str, passed: int, rows: int) -> Array:
         """Skip ``passed`` rows without reading them, and read the next ones."""
         header = self._headers[name]
         stream.seek(passed * header.row_bytes, os.SEEK_CUR)
         return read_rows(stream, header, rows, self._where(name))
+
+
+def read_whole(stream: Readable, header: ArrayHeader, where: str) -> Array:
+    """Read all values of an array, in native byte order.
+
+    Raises:
+        DataFormatError: the stream ends early, or the array does not fit in memory.
+
+    Example:
+        >>> import io
+        >>> read_whole(io.BytesIO(bytes([3])), ArrayHeader(np.dtype("u1"), (), 0), "it")
+        array(3, dtype=uint8)
+    """
+    return read_rows(stream, header, header.count, where).reshape(header.shape)
 
 
 def read_rows(stream: Readable, header: ArrayHeader, rows: int, where: str) -> Array:

@@ -57,8 +57,8 @@ class ArrayHeader:
 
     @property
     def count(self) -> int:
-        """Number of samples."""
-        return self.shape[0]
+        """Number of samples; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
 
     @property
     def row_bytes(self) -> int:
@@ -70,18 +70,22 @@ class ArrayHeader:
         """Bytes of the whole stream."""
         return self.start + self.count * self.row_bytes
 
-    def spec(self, name: str) -> TensorSpec:
-        """The array as it is in batches: native byte order, any number of samples."""
-        return TensorSpec(name, self.dtype.newbyteorder("="), (None, *self.shape[1:]))
+    def spec(self, name: str, axis: int | None = 0) -> TensorSpec:
+        """The array as it is in batches: native byte order, any number of samples on their axis."""
+        sizes = tuple(None if index == axis else size for index, size in enumerate(self.shape))
+        return TensorSpec(name, self.dtype.newbyteorder("="), sizes, axis)
 
 
-def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> ArrayHeader:
+def read_header(
+    stream: Readable, where: str, *, one_sample: bool = False, scalars: bool = False
+) -> ArrayHeader:
     """Read the header; the stream is then at the first value.
 
     Args:
         stream: at the start of an ``.npy``.
         where: how messages call it, such as ``"array 'x' of 'calib.npz'"``; they begin with it.
         one_sample: the array is a single sample; the result has an axis of size 1 before its own.
+        scalars: a single value without axes is allowed.
 
     Raises:
         DataFormatError: not an ``.npy``, a damaged header, Python objects, a dtype that is not a number, or
@@ -103,7 +107,7 @@ def read_header(stream: Readable, where: str, *, one_sample: bool = False) -> Ar
     if one_sample:
         fortran_order = fortran_order and len(shape) > 1
         shape = (1, *shape)
-    if not shape:
+    if not shape and not scalars:
         raise DataShapeError(
             f"{where} is a single value, expected an axis for the samples",
             hint="save an array whose first axis is the sample",

@@ -13,8 +13,8 @@ from typing import IO
 
 from ptq_cli.calibdata.arrays.array_rows import ArrayDataset
 from ptq_cli.calibdata.arrays.npy_header import ArrayHeader, read_header, require_size
-from ptq_cli.calibdata.dataset.labels import find_label, require_label_shape
-from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, InputFileError
+from ptq_cli.calibdata.dataset.labels import find_label
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 from ptq_cli.core.tensors import Array
 
 _SUFFIX = ".npy"
@@ -30,8 +30,6 @@ class NpzDataset(ArrayDataset):
 
     Raises:
         DataFormatError: the archive or a member is damaged, or a member is not an array of numbers.
-        DataShapeError: the arrays disagree on the number of samples, or one has no axis for them.
-        LabelError: the labels are not numbers, or not one per sample.
         EmptyDataError: there are no arrays, or no samples.
 
     Example:
@@ -50,7 +48,8 @@ class NpzDataset(ArrayDataset):
             for name, member in _members(archive, source).items():
                 _, headers[name] = _open_member(archive, member, source, name, stack)
         label = find_label(headers, f"data '{source}'")
-        _require_one_count(headers, label, source)
+        if all(name == label for name in headers):
+            raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
         super().__init__(source, headers, label, samples)
 
     def _open(self, stack: contextlib.ExitStack) -> dict[str, IO[bytes]]:
@@ -120,23 +119,6 @@ def _open_member(
         )
     with _zip_errors(where):
         stream = stack.enter_context(archive.open(member))
-        header = read_header(stream, where)
+        header = read_header(stream, where, scalars=True)
     require_size(header, member.file_size, where)
     return stream, header
-
-
-def _require_one_count(headers: dict[str, ArrayHeader], label: str | None, source: str) -> None:
-    counts = {name: header.count for name, header in headers.items() if name != label}
-    if not counts:
-        raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
-    first, count = next(iter(counts.items()))
-    for name, other in counts.items():
-        if other != count:
-            raise DataShapeError(
-                f"arrays of '{source}' differ in the number of samples: "
-                f"'{first}' has {count}, '{name}' has {other}",
-                hint="the first axis of every array is the sample",
-            )
-    if label is not None:
-        header = headers[label]
-        require_label_shape(header.dtype, header.shape, count, f"array '{label}' of '{source}'")

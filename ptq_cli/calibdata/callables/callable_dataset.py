@@ -1,11 +1,13 @@
 """A user's callable that yields batches: ``file.py:callable`` or ``package.module:callable``."""
 
+import copy
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from ptq_cli.calibdata.callables.yielded import as_batch
+from ptq_cli.calibdata.callables.yielded import Arrays, as_arrays, as_batch
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
@@ -13,7 +15,7 @@ from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
 from ptq_cli.core.files import sha256_file, sha256_text
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import Array, TensorSpec
 
 
 class CallableDataset(Dataset):
@@ -43,12 +45,35 @@ class CallableDataset(Dataset):
         self._samples = samples
         self._callable = load_entry_point(source, Path.cwd(), "data")
         self._peeked: Iterator[Any] | None = None
-        first = self._peek()
-        self.specs = {
-            name: TensorSpec(name, array.dtype, (None, *array.shape[1:]))
-            for name, array in first.inputs.items()
-        }
-        self.has_labels = first.labels is not None
+        self._axes: Mapping[str, int | None] = {}
+        self._first, labels = self._peek()
+        self.specs = self._specs()
+        self.has_labels = labels is not None
+
+    def along(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same batches with the samples of their arrays on these axes.
+
+        Edge case:
+            An array without an axis of samples belongs to its batch: batches are joined only if it is the
+            same in both. If no array has one, each value that is yielded is run as it is, and counts as one
+            sample.
+        """
+        moved = copy.copy(self)
+        moved._axes = {**self._axes, **axes}
+        moved.specs = moved._specs()
+        return moved
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array of the first batch has a single value, whatever its rank."""
+        return self._first[name].size == 1
+
+    def _specs(self) -> dict[str, TensorSpec]:
+        specs = {}
+        for name, array in self._first.items():
+            axis = self._axes.get(name, 0) if array.ndim else None
+            sizes = tuple(None if index == axis else size for index, size in enumerate(array.shape))
+            specs[name] = TensorSpec(name, array.dtype, sizes, axis)
+        return specs
 
     def digest(self) -> str:
         """SHA-256 of the callable's name and the text of its file; what the file reads is not covered."""
@@ -92,16 +117,14 @@ class CallableDataset(Dataset):
             yield batch
             left = None if left is None else left - batch.size
 
-    def _peek(self) -> Batch:
+    def _peek(self) -> tuple[Arrays, Array | None]:
         iterable = self._call()
         # Reading the first batch uses up only an iterator; a list, which may be large, is not kept.
         self._peeked = iterable if isinstance(iterable, Iterator) else None
-        batches = self._batches(iterable)
-        first = next(batches, None)
-        batches.close()
-        if first is None:
-            raise EmptyDataError(f"data '{self.source}' yields no batches", hint="yield at least one batch")
-        return first
+        with closing(self._values(iterable)) as values:
+            for value in values:
+                return as_arrays(value, self._where(0))
+        raise EmptyDataError(f"data '{self.source}' yields no batches", hint="yield at least one batch")
 
     def _call(self) -> Iterable[Any]:
         try:
@@ -120,11 +143,11 @@ class CallableDataset(Dataset):
         short = f"{Path(self.source.rpartition(':')[0]).name}:{self.source.rpartition(':')[2]}"
         start = 0
         for number, value in enumerate(self._values(iterable)):
-            batch = as_batch(value, self._where(number), short, start)
+            batch = as_batch(value, self._where(number), short, start, self._axes)
             yield batch
             start += batch.size
 
-    def _values(self, iterable: Iterable[Any]) -> Iterator[Any]:
+    def _values(self, iterable: Iterable[Any]) -> Generator[Any, None, None]:
         number = 0
         try:
             # Only the user's code runs between the yields, so it raised the exception.

@@ -1,7 +1,7 @@
 """The interface of every source of samples."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -11,6 +11,10 @@ from ptq_cli.core.tensors import TensorSpec
 
 ANONYMOUS = ""
 """Name of the array of a source with a single unnamed array: images, ``.npy``."""
+
+
+POSITION = "#"
+"""Begins the name of an array that has none, among several; its place follows: ``#0``."""
 
 
 class Dataset(ABC):
@@ -44,6 +48,26 @@ class Dataset(ABC):
         """
         del names
         return self
+
+    def along(self, axes: Mapping[str, int | None]) -> "Dataset":
+        """Return the same data with the samples of its arrays on these axes.
+
+        Args:
+            axes: by the array's name; None for an array that belongs to all samples together.
+
+        Edge case:
+            Where each sample is stored by itself, the arrays of a batch are joined along the axis.
+
+        Raises:
+            DataShapeError: an array does not have the axis, or arrays differ in the number of samples.
+        """
+        from ptq_cli.calibdata.dataset.moved_axes import move_axes
+
+        return move_axes(self, axes)
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value for all samples, whatever its rank."""
+        return not self.specs[name].shape
 
     @abstractmethod
     def digest(self) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, along
 
 
 def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
@@ -71,9 +71,20 @@ class _Begun:
 
 
 def _signature(batch: Batch) -> tuple[object, ...]:
-    arrays = sorted((name, array.dtype.str, array.shape[1:]) for name, array in batch.inputs.items())
+    arrays = sorted(
+        (name, array.dtype.str, _apart(array, batch.axes.get(name, 0)))
+        for name, array in batch.inputs.items()
+    )
     labels = batch.labels
     return (*arrays, None if labels is None else (labels.dtype.str, labels.shape[1:]))
+
+
+def _apart(array: Array, axis: int | None) -> tuple[object, ...]:
+    """Return what arrays of two batches must have in common to be joined."""
+    if axis is None:
+        # It belongs to all samples of a batch, so it must be the same for both.
+        return (array.shape, array.tobytes())
+    return array.shape[:axis] + array.shape[axis + 1 :]
 
 
 def _join(parts: Sequence[Batch]) -> Batch:
@@ -83,8 +94,20 @@ def _join(parts: Sequence[Batch]) -> Batch:
     labels: Array | None = None
     if first.labels is not None:
         labels = np.concatenate([part.labels for part in parts if part.labels is not None])
-    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in first.inputs}
-    return Batch(inputs, labels, tuple(name for part in parts for name in part.names))
+    inputs = {
+        name: joined([part.inputs[name] for part in parts], first.axes.get(name, 0)) for name in first.inputs
+    }
+    return Batch(inputs, labels, tuple(name for part in parts for name in part.names), first.axes)
+
+
+def joined(arrays: Sequence[Array], axis: int | None) -> Array:
+    """Return the samples of several arrays in one; without an axis of samples they are all the same.
+
+    Example:
+        >>> joined([np.zeros((2, 1)), np.zeros((2, 3))], 1).shape
+        (2, 4)
+    """
+    return arrays[0] if axis is None else np.concatenate(arrays, axis)
 
 
 def cut(batch: Batch, start: int, end: int) -> Batch:
@@ -97,11 +120,24 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
     if start == 0 and end == batch.size:
         return batch
     labels = None if batch.labels is None else batch.labels[start:end]
-    return Batch(
-        {name: array[start:end] for name, array in batch.inputs.items()}, labels, batch.names[start:end]
-    )
+    inputs = {
+        name: part_of(array, batch.axes.get(name, 0), start, end) for name, array in batch.inputs.items()
+    }
+    return Batch(inputs, labels, batch.names[start:end], batch.axes)
+
+
+def part_of(array: Array, axis: int | None, start: int, end: int) -> Array:
+    """Return a range of an array's samples, as a view; the array itself if it has no axis of samples.
+
+    Example:
+        >>> part_of(np.zeros((2, 5)), 1, 0, 3).shape, part_of(np.zeros((2, 5)), None, 0, 1).shape
+        ((2, 3), (2, 5))
+    """
+    return array if axis is None else array[along(axis, start, end)]
 
 
 def _copy(batch: Batch) -> Batch:
     labels = None if batch.labels is None else batch.labels.copy()
-    return Batch({name: array.copy() for name, array in batch.inputs.items()}, labels, batch.names)
+    return Batch(
+        {name: array.copy() for name, array in batch.inputs.items()}, labels, batch.names, batch.axes
+    )

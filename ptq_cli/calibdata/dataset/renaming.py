@@ -33,6 +33,15 @@ class RenamedDataset(Dataset):
         kept = {found: name for found, name in self._names.items() if name in names or found == self._label}
         return type(self)(self._dataset.only(kept), kept)
 
+    def along(self, axes: Mapping[str, int | None]) -> "RenamedDataset":
+        """Return the same data with the samples of its arrays on these axes."""
+        own = {found: axes[name] for found, name in self._names.items() if name in axes}
+        return RenamedDataset(self._dataset.along(own), self._names)
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value."""
+        return any(self._dataset.is_single(found) for found, own in self._names.items() if own == name)
+
     def digest(self) -> str:
         """The digest of the data; it does not depend on the names."""
         return self._dataset.digest()
@@ -48,7 +57,8 @@ class RenamedDataset(Dataset):
                 for found, array in batch.inputs.items()
                 if found != self._label and (found in self._names or found not in self._dataset.specs)
             }
-            yield Batch(inputs, labels, batch.names)
+            axes = {self._names.get(found, found): axis for found, axis in batch.axes.items()}
+            yield Batch(inputs, labels, batch.names, axes)
 
 
 def rename_arrays(dataset: Dataset, rename: Mapping[str, str], left_out: Collection[str] = ()) -> Dataset:

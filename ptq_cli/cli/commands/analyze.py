@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import BATCH_SIZE, NAMES
+from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
@@ -79,7 +79,7 @@ Examples:
     metavar="N",
     help="Number of rows to show.",
 )
-@take(BATCH_SIZE, NAMES, THREADS, RUN, RECIPES, GLOBALS)
+@take(BATCH_SIZE, RENAME, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     quantized_model: Path | None,
     run: Path,

@@ -41,15 +41,21 @@ MODEL_SOURCE = (
     INPUT,
     INPUT_SHAPE,
 )
-NAMES = (
-    option(
-        DATA,
-        "--rename",
-        multiple=True,
-        metavar="NAME=INPUT",
-        help="Use the array NAME of the data as this input of the model, or as its label. Can be repeated.",
-    ),
+RENAME = option(
+    DATA,
+    "--rename",
+    multiple=True,
+    metavar="NAME=INPUT",
+    help="Use the array NAME of the data as this input of the model, or as its label. Can be repeated.",
 )
+BATCH_AXIS = option(
+    DATA,
+    "--batch-axis",
+    multiple=True,
+    metavar="NAME=AXIS|none",
+    help="Axis of the samples of an input or output; none for whole steps. Can be repeated.  [default: 0]",
+)
+NAMES = (RENAME, BATCH_AXIS)
 IMAGE = (
     option(
         DATA,

@@ -129,6 +129,32 @@ def parse_renames(texts: tuple[str, ...]) -> dict[str, str]:
     return names
 
 
+def parse_batch_axes(texts: tuple[str, ...]) -> dict[str, int | str]:
+    """Parse ``state=1`` texts; ``none`` alone is for all inputs.
+
+    Raises:
+        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
+
+    Example:
+        >>> parse_batch_axes(("state=1", "table=none")), parse_batch_axes(("none",))
+        ({'state': 1, 'table': 'none'}, {'*': 'none'})
+    """
+    axes: dict[str, int | str] = {}
+    for text in texts:
+        name, _, axis = text.rpartition("=") if text != "none" else ("*", "", text)
+        if not name or not (axis == "none" or axis.isdecimal()):
+            raise UsageError(
+                f"--batch-axis '{text}' is not of the form NAME=AXIS", hint="--batch-axis state=1"
+            )
+        found: int | str = axis if axis == "none" else int(axis)
+        if axes.setdefault(name, found) != found:
+            raise UsageError(
+                f"--batch-axis names two axes of '{name}': {axes[name]} and {found}",
+                hint="give one axis for each input",
+            )
+    return axes
+
+
 def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
     """Parse ``head.*:weights.bits=4,weights.block_size=32`` texts.
 

@@ -11,6 +11,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import (
     parse_axes,
+    parse_batch_axes,
     parse_overrides,
     parse_renames,
     parse_shapes,
@@ -106,6 +107,8 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["input_shape"] = parse_shapes(settings["input_shape"])
     if "rename" in settings:
         settings["rename"] = parse_renames(settings["rename"])
+    if "batch_axis" in settings:
+        settings["batch_axis"] = parse_batch_axes(settings["batch_axis"])
     if "activation_axis" in settings:
         settings["activation_axis"] = parse_axes(settings["activation_axis"])
     for name in ("include", "include_op", "exclude", "exclude_op"):

@@ -37,7 +37,7 @@ GATE_MISSED = 3
 
 def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
-    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
     part = f" of {result.shards}" if result.shards else ""
     say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     if result.parity is not None:

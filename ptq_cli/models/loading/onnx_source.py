@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
+from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.large_constants import large_constants_aside
 from ptq_cli.models.loading.declared_types import (
@@ -20,7 +21,7 @@ from ptq_cli.models.loading.declared_types import (
     shorten_default_domain,
 )
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
-from ptq_cli.models.loading.source import Example, SourceFile
+from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
 from ptq_cli.models.message_text import require_text
 from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
@@ -44,7 +45,7 @@ class OnnxSource:
         """Name, dtype and shape of each input."""
         return input_specs(self.model)
 
-    def to_onnx(self, example: Example) -> ir.Model:  # noqa: ARG002 - it is ONNX already
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it is ONNX already
         """Return the model."""
         return self.model
 
@@ -157,10 +158,9 @@ def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
-    """Return the specs of the graph's inputs that are not initializers."""
-    return tuple(
-        value_spec(value) for value in model.graph.inputs if value.name not in model.graph.initializers
-    )
+    """Return the specs of the graph's inputs that are not initializers, with the axes of their samples."""
+    values = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
+    return with_axes([value_spec(value) for value in values], noted_axes(model))
 
 
 def value_spec(value: ir.Value) -> TensorSpec:

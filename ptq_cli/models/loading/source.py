@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import onnx_ir as ir
@@ -12,6 +13,10 @@ from ptq_cli.models.loading.detect import ModelKind
 
 Example = Mapping[str, Array]
 """A few samples by input name; the first axis of each array is the batch."""
+
+
+Axes = Mapping[str, int | None]
+NO_AXES: Axes = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,13 @@ class ModelSource(Protocol):
     def fixed(self) -> Mapping[str, Array]:
         """Arrays of the inputs that are fixed to a constant, by name; they are not among the inputs."""
 
-    def to_onnx(self, example: Example) -> ir.Model:
-        """Return the model as ONNX, with a dynamic batch axis where the model allows it."""
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+        """Return the model as ONNX, with a dynamic batch axis where the model allows it.
+
+        Args:
+            example: samples.
+            axes: where the inputs have them, by name; on the first axis if one is not named.
+        """
 
     def run(self, example: Example) -> list[Array] | None:
         """Return what the source's own framework computes, or None where ONNX is the source."""

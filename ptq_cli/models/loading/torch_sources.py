@@ -17,10 +17,12 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.fixed_inputs import fixed_value
 from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.signature import restore_signature
-from ptq_cli.models.loading.source import Example, SourceFile
+from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.loading.torch_values import (
     as_argument,
+    batch_axes,
     fix_exported,
+    one_sample,
     refused_input,
     require_parameters,
     to_arrays,
@@ -82,7 +84,7 @@ class ModuleSource:
             for name, value in self.values.items()
         }
 
-    def to_onnx(self, example: Example) -> ir.Model:
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
         """Export with a dynamic batch axis, or with a fixed one where the model does not allow it.
 
         Raises:
@@ -91,17 +93,21 @@ class ModuleSource:
         arguments = to_tensors(example)
         # torch.export takes a size of 1 for a constant.
         several = {
-            name: torch.cat([tensor, tensor]) if _has_one(tensor) else tensor
-            for name, tensor in arguments.items()
+            name: torch.cat([tensor, tensor], axis)
+            if axis is not None and tensor.shape[axis] == 1
+            else tensor
+            for (name, tensor), axis in zip(
+                arguments.items(), batch_axes(arguments, axes).values(), strict=True
+            )
         }
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
-                return self._to_onnx(several, dynamic=True)
+                return self._to_onnx(several, batch_axes(several, axes))
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in arguments.items()}
+            single = one_sample(arguments, axes)
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
-                return self._to_onnx(single, dynamic=False)
+                return self._to_onnx(single, None)
         except Exception as error:
             raise export_error(error, self.module, self.file.path.name) from error
 
@@ -117,18 +123,18 @@ class ModuleSource:
         except Exception as error:
             raise refused_input(error, self.module, example, self.file.path.name) from error
 
-    def _to_onnx(self, arguments: dict[str, torch.Tensor], *, dynamic: bool) -> ir.Model:
+    def _to_onnx(self, arguments: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
         batch = torch.export.Dim("batch")  # One object: every input has the same batch.
         constants = self._constants()
         shapes: dict[str, Any] = {
-            name: {0: batch} if tensor.ndim else {} for name, tensor in arguments.items()
+            name: {axis: batch} if axis is not None else {} for name, axis in (axes or {}).items()
         }
         shapes |= dict.fromkeys(constants)
         program = torch.export.export(
             self.module,
             (),
             {**arguments, **constants},
-            dynamic_shapes=shapes if dynamic else None,
+            dynamic_shapes=shapes if axes is not None else None,
             strict=False,
         )
         tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
@@ -177,7 +183,11 @@ class ProgramSource:
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
         return tuple(_placeholder_spec(str(name), nodes[str(name)]) for name in names)
 
-    def to_onnx(self, example: Example) -> ir.Model:  # noqa: ARG002 - the archive knows its own shapes
+    def to_onnx(
+        self,
+        example: Example,  # noqa: ARG002 - the archive knows its own shapes
+        axes: Axes = NO_AXES,  # noqa: ARG002
+    ) -> ir.Model:
         """Export; the archive says itself which axes are dynamic.
 
         Raises:
@@ -243,7 +253,7 @@ class TorchScriptSource:
             for item in self._arguments()
         ]
 
-    def to_onnx(self, example: Example) -> ir.Model:
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
         """Export with the TorchScript exporter, which alone reads TorchScript.
 
         Raises:
@@ -251,9 +261,12 @@ class TorchScriptSource:
         """
         tensors = to_tensors(example)
         try:
-            return self._export(tensors, {name: {0: "batch"} for name in self.input_names})
+            found = batch_axes(tensors, axes)
+            return self._export(
+                tensors, {name: {axis: "batch"} for name, axis in found.items() if axis is not None}
+            )
         except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in tensors.items()}
+            single = one_sample(tensors, axes)
         try:
             return self._export(single, {})
         except Exception as error:
@@ -296,10 +309,6 @@ def _program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str
         raise RuntimeError("torch.onnx.export returned nothing")
     restore_signature(exported.model, program, inputs)
     return exported.model
-
-
-def _has_one(tensor: torch.Tensor) -> bool:
-    return tensor.ndim > 0 and tensor.shape[0] == 1
 
 
 def _placeholder_spec(name: str, node: torch.fx.Node) -> TensorSpec:

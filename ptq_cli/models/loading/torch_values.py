@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.fixed_inputs import fix_inputs, note_fixed, unknown_input
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.loading.export_failure import failing_layer
-from ptq_cli.models.loading.source import Example
+from ptq_cli.models.loading.source import Axes, Example
 
 
 def to_tensors(example: Example) -> dict[str, torch.Tensor]:
@@ -42,6 +42,30 @@ def to_arrays(value: object) -> list[Array]:
     leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
     tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
     return [(tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for tensor in tensors]
+
+
+def batch_axes(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, int | None]:
+    """Return the axis of the samples of each tensor; a scalar has none.
+
+    Example:
+        >>> batch_axes({"x": torch.ones(2, 3), "sr": torch.tensor(8)}, {"x": 1})
+        {'x': 1, 'sr': None}
+    """
+    return {name: axes.get(name, 0) if tensor.ndim else None for name, tensor in tensors.items()}
+
+
+def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, torch.Tensor]:
+    """Return the first sample of each tensor, with its axis.
+
+    Example:
+        >>> one_sample({"x": torch.ones(2, 3)}, {"x": 1})["x"].shape
+        torch.Size([2, 1])
+    """
+    found = batch_axes(tensors, axes)
+    return {
+        name: tensor if (axis := found[name]) is None else tensor.narrow(axis, 0, 1)
+        for name, tensor in tensors.items()
+    }
 
 
 def as_argument(value: Any, *, tensor: bool) -> Any:

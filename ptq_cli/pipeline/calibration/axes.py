@@ -8,6 +8,7 @@ from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.collectors.channel_collector import require_axis
 from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
 from ptq_cli.models.graph_reading import every_value, nested_values
+from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.plan.sites import Plan
 
 Names = tuple[str, ...]
@@ -95,7 +96,12 @@ def _checked(value: ir.Value, axis: int, model: ir.Model) -> int:
         return axis  # The first batch will tell.
     name, sizes = value.name or "", list(value.shape)
     found = require_axis(axis, tuple(size if isinstance(size, int) else None for size in sizes), name)
-    batch = {item.shape[0] for item in model.graph.inputs if item.shape is not None and len(item.shape)}
+    axes = {spec.name: spec.samples_axis for spec in input_specs(model)}
+    batch = {
+        item.shape[place]
+        for item in model.graph.inputs
+        if item.shape is not None and (place := axes.get(item.name or "")) is not None
+    }
     size = sizes[found]
     if isinstance(size, ir.SymbolicDim) and size.value is not None and size in batch:
         raise ActivationAxisError(

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names, sole_notes
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.calibdata.finite import require_finite
+from ptq_cli.calibdata.input_names import match_names, sole_notes
 from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
@@ -80,6 +81,7 @@ def open_subject(
         dataset,
         threads=threads,
         shapes=recipe.model.input_shape,
+        axes=recipe.data.batch_axis,
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )

@@ -37,6 +37,7 @@ DEPENDS_ON = (
     "model.inputs",
     "model.input_shape",
     RENAME,
+    "data.batch_axis",
     "image.mode",
     "image.resize",
     "image.crop",

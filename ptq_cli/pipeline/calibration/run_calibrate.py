@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.selection import WHOLE, Selection, Shard, parse_shard
 from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.artifact.share import Share
@@ -41,6 +42,7 @@ class CalibrationResult:
         run: where the files are.
         source: the data, as it was named.
         samples: how many samples were seen.
+        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
         method: the collector.
         tensors: how many tensors were measured.
         parity: largest relative difference of the float ONNX model to its source, or None if it was not
@@ -67,6 +69,7 @@ class CalibrationResult:
     faint: tuple[str, ...] = ()
     compared_with: str = "PyTorch's"
     notes: tuple[str, ...] = ()
+    unit: str = "sample"
 
 
 @dataclass(frozen=True)
@@ -306,5 +309,6 @@ def assemble(
         faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
         compared_with=model.compared_with,
         notes=(*model.notes, *subject.notes),
+        unit="step" if is_step(model.inputs) else "sample",
     )
     return Calibrated(result, model.stored, calibration, files)

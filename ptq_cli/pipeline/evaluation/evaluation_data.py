@@ -10,13 +10,15 @@ from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.core.errors import GateError, UsageError, did_you_mean
+from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples
+from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples, noted_output_axes
 from ptq_cli.pipeline.evaluation.run_gate import read_baseline
 from ptq_cli.recipe.schema import GateSettings, Recipe
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.evaluation.evaluator import Judged, judged_metrics
+from ptq_cli.report.evaluation.sample_axes import Axis
 from ptq_cli.report.gate.limits import check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
@@ -32,6 +34,7 @@ class EvaluationSet:
         fixed_batch: the model's own.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
         outputs: names of the model's outputs.
+        noted_axes: the axis of the samples of each output, if the model's metadata have axes.
         metrics: what is measured on each model.
         baseline: the earlier report that regressions are from.
         notes: what a user should know of the data.
@@ -42,6 +45,7 @@ class EvaluationSet:
     fixed_batch: int | None
     leads_with_samples: bool
     outputs: tuple[str, ...]
+    noted_axes: tuple[Axis, ...] | None
     metrics: tuple[Judged, ...]
     baseline: Report | None
     notes: tuple[str, ...] = ()
@@ -75,7 +79,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     if not specs and has_classes(bound, batch_size):
         specs = (MetricSpec(name="top1", metric="top1"),)
     if specs:
-        require_labels(dataset, f"metric '{specs[0].name}'")
+        require_labels(bound, f"metric '{specs[0].name}'")
     _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
     metrics = judged_metrics(specs, outputs, class_counts(model))
     return EvaluationSet(
@@ -84,6 +88,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         fixed_batch=fixed_batch,
         leads_with_samples=leads_with_samples(model),
         outputs=outputs,
+        noted_axes=noted_output_axes(model),
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
         notes=bound.notes,
@@ -117,10 +122,11 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterabl
 def class_counts(model: ir.Model) -> Mapping[str, int]:
     """Return the size of the second axis of each output, if it is known."""
     shapes = {value.name or "": value.shape for value in model.graph.outputs}
+    axes = noted_axes(model)
     return {
         name: shape[1]
         for name, shape in shapes.items()
-        if shape is not None and len(shape) >= 2 and isinstance(shape[1], int)
+        if shape is not None and len(shape) >= 2 and isinstance(shape[1], int) and axes.get(name, 0) == 0
     }
 
 

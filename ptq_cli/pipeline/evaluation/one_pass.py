@@ -102,10 +102,12 @@ def evaluate_pass(
 
 
 def _samples_first(runs: Runs, evaluation_set: EvaluationSet) -> Runs:
-    if evaluation_set.leads_with_samples:
-        return runs
-    outputs = len(evaluation_set.outputs)
-    axes = output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
+    axes = evaluation_set.noted_axes
+    if axes is None:
+        if evaluation_set.leads_with_samples:
+            return runs
+        outputs = len(evaluation_set.outputs)
+        axes = output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
     return Runs(
         samples_first(runs.of_float, axes),
         tuple(samples_first(run, axes) for run in runs.quantized),

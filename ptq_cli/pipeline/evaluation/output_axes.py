@@ -7,8 +7,9 @@ import onnx_ir as ir
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.report.evaluation.run_models import Run
-from ptq_cli.report.evaluation.sample_axes import Axis, axes_for_one_sample, axes_that_grow
+from ptq_cli.report.evaluation.sample_axes import NO_AXIS, Axis, axes_for_one_sample, axes_that_grow
 
 
 def leads_with_samples(model: ir.Model) -> bool:
@@ -16,6 +17,15 @@ def leads_with_samples(model: ir.Model) -> bool:
     inputs, outputs = model.graph.inputs, model.graph.outputs
     batch = {_first_size(value) for value in inputs} - {None}
     return all(_first_size(value) in batch for value in outputs)
+
+
+def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
+    """Return the axis of the samples of each output that the metadata have; None if they have none."""
+    axes = noted_axes(model)
+    if not axes:
+        return None
+    found = [axes.get(value.name or "", 0) for value in model.graph.outputs]
+    return tuple(NO_AXIS if axis is None else axis for axis in found)
 
 
 def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:

@@ -39,7 +39,8 @@ def made_up_batches(
 ) -> list[dict[str, Array]]:
     """Return seeded batches: Gaussian floats, and 0 or 1 for integers and booleans.
 
-    Sizes that the model leaves open are ``batch`` for the first axis, or as ``bind_shapes`` assumes them.
+    Sizes that the model leaves open are ``batch`` for the axis of the samples, or as ``bind_shapes`` assumes
+    them.
 
     Args:
         model: the model, with symbolic sizes.
@@ -61,8 +62,9 @@ def made_up_batches(
         arrays: dict[str, Array] = {}
         for spec in input_specs(model):
             sizes = [size or 0 for size in bound[spec.name]]
-            if spec.name not in given and spec.shape and spec.shape[0] is None:
-                sizes[0] = batch
+            axis = spec.samples_axis
+            if spec.name not in given and axis is not None and spec.shape[axis] is None:
+                sizes[axis] = batch
             is_float = spec.dtype.kind == "f"
             values = random.standard_normal(sizes) if is_float else random.integers(0, LARGEST_INDEX, sizes)
             arrays[spec.name] = np.asarray(values).astype(spec.dtype)

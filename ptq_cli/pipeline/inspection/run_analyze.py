@@ -10,7 +10,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import read_model
@@ -198,7 +198,7 @@ def _assembled(
     tensors = _tensors(opened, measured)
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
-    sizes = {name: (batch, *shape[1:]) for name, shape in measured.sizes.items()}
+    sizes = sizes_of(opened.inputs, measured.sizes, batch)
     work = multiply_accumulates(opened.twins.float_model, sizes).of_one(batch).counts
     inside = opened.twins.containers
     placed = tuple(

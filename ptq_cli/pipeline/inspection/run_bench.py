@@ -6,10 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.batch import Batch as Samples
+from ptq_cli.calibdata.dataset.rebatch import joined, part_of
 from ptq_cli.core.errors import (
     ModelFormatError,
     ModelInputError,
@@ -19,6 +20,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.models.batch_axes import note_axes
 from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
@@ -102,6 +104,8 @@ def run_bench(
         progress(Progress(f"reading {path.name}", 0, None))
     graphs = [_load(path) for path in paths]
     timed = _with_fixed(graphs, paths, resolved.recipe.model.inputs)
+    for graph, path in zip(graphs, paths, strict=True):
+        note_axes(graph, resolved.recipe.data.batch_axis, path.name)
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
     _fix_sizes(graphs[0], specs)
     batch = _batch_size(options.batch, own_batch_size(specs))
@@ -114,6 +118,7 @@ def run_bench(
             threads=resolved.machine.threads,
             seconds=options.seconds,
             runs=options.runs,
+            samples=batch,
             progress=progress,
         )
     except RuntimeFailedError as error:
@@ -263,14 +268,23 @@ def _batches_of(
 ) -> list[Batch]:
     """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
     dataset = reading.open(data, batch * BATCHES)
-    found = [item.inputs for item in islice(bind_inputs(dataset, specs).batches(batch), BATCHES)]
-    sizes = [next(iter(item.values())).shape[0] for item in found]
-    whole = [item for item, size in zip(found, sizes, strict=True) if size == batch]
+    found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))
+    whole: list[Batch] = [item.inputs for item in found if item.size == batch]
     if not whole and repeat and found:
-        return [{name: np.resize(array, (batch, *array.shape[1:])) for name, array in found[0].items()}]
+        return [_repeated(found[0], batch)]
     if not whole:
+        samples = sum(item.size for item in found)
         raise RecipeValueError(
-            f"--batch is {batch}, and '{dataset.source}' has {sum(sizes)} samples",
-            hint=f"--batch {sum(sizes)}",
+            f"--batch is {batch}, and '{dataset.source}' has {samples} samples", hint=f"--batch {samples}"
         )
-    return list(whole)
+    return whole
+
+
+def _repeated(few: Samples, batch: int) -> Batch:
+    """Return a batch of samples that are used again and again."""
+    times = -(-batch // few.size)
+    axes = {name: few.axes.get(name, 0) for name in few.inputs}
+    return {
+        name: part_of(joined([array] * times, axes[name]), axes[name], 0, batch)
+        for name, array in few.inputs.items()
+    }

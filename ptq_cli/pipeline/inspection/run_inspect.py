@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
@@ -129,6 +129,7 @@ def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:
         dataset,
         threads=resolved.machine.threads,
         shapes=shapes,
+        axes=recipe.data.batch_axis,
         allow_nan=settings.allow_nonfinite,
     )
     graph = model.model
@@ -151,7 +152,8 @@ def _inspection(
     inputs = input_specs(model)
     batch = own_batch_size(inputs)
     # Of one sample: a model that fixes another batch size is counted for that.
-    sizes = {name: tuple(shape) if batch else (1, *shape[1:]) for name, shape in shapes.items()}
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    sizes = given if batch else sizes_of(inputs, given, 1)
     return Inspection(
         file=file,
         inputs=inputs,

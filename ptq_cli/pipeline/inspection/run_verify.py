@@ -1,6 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +8,11 @@ import onnx_ir as ir
 import onnxruntime
 
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.models.batch_axes import note_axes
 from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
@@ -100,6 +103,7 @@ def run_verify(
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
     fix_inputs(graph, resolved.recipe.model.inputs, path.name)
+    note_axes(graph, resolved.recipe.data.batch_axis, path.name)
     target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
     is_run = target.runtime == ONNXRUNTIME
@@ -146,12 +150,16 @@ def _maker(graph: ir.Model) -> str:
 
 @dataclass(frozen=True)
 class _Samples:
-    """What the outputs are compared on: no batches where there are no data; and shapes that were given."""
+    """What the outputs are compared on: no batches where there are no data; and shapes that were given.
+
+    ``count`` is the number of samples in all, where they are not made up.
+    """
 
     data: str
     batches: tuple[Batch, ...]
     fixed: int | None
     shapes: Mapping[str, tuple[int, ...]]
+    count: int | None = None
 
 
 def _samples(
@@ -177,8 +185,10 @@ def _samples(
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
             dataset = bind_inputs(reading_of(recipe).open(data, count), inputs)
-            batches = tuple(item.inputs for item in dataset.batches(batch))
-            return _Samples(data, batches, fixed, shapes), tuple(faults)
+            batches = tuple(dataset.batches(batch))
+            total = sum(item.size for item in batches)
+            arrays = tuple(item.inputs for item in batches)
+            return _Samples(data, arrays, fixed, shapes, total), tuple(faults)
         except PtqError as error:
             if required:
                 raise
@@ -191,7 +201,8 @@ def _samples(
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
     """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
-    sizes, batch = _sizes(samples), samples.fixed or 1
+    inputs = input_specs(graph)
+    sizes, batch = _sizes(samples, inputs), samples.fixed or 1
     work = multiply_accumulates(graph, sizes)
     # What a nested graph computes is of the step, not of the run.
     nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
@@ -200,18 +211,19 @@ def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:
     if not samples.batches or not tensors:
         return work.of_one(batch)
     first = samples.batches[0]
-    sample = {name: array[: sizes[name][0]] if array.ndim else array for name, array in first.items()}
+    axes = {spec.name: spec.samples_axis for spec in inputs}
+    sample = {name: part_of(array, axes[name], 0, batch) for name, array in first.items()}
     return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample)).of_one(batch)
 
 
-def _sizes(samples: _Samples) -> dict[str, tuple[int, ...]]:
+def _sizes(samples: _Samples, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of one sample, for which the work is counted."""
     shapes = dict(samples.shapes)
     if samples.batches:
         shapes = {name: array.shape for name, array in samples.batches[0].items()}
     if samples.fixed is not None:
         return shapes
-    return {name: (1, *shape[1:]) if shape else () for name, shape in shapes.items()}
+    return sizes_of(inputs, shapes, 1)
 
 
 def _compare(
@@ -223,7 +235,7 @@ def _compare(
     differences, count = compare_optimized(
         serialize(graph), samples.batches, scales, threads=threads, progress=progress
     )
-    return OutputComparison(samples.data, count, differences)
+    return OutputComparison(samples.data, samples.count or count, differences)
 
 
 def _compare_kernels(

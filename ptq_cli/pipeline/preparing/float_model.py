@@ -10,8 +10,11 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, match_names
+from ptq_cli.calibdata.bind import axis_in_data, bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.rebatch import cut, joined, part_of
+from ptq_cli.calibdata.input_names import match_names, positional_label
+from ptq_cli.calibdata.scalar_inputs import scalar_of
 from ptq_cli.core.errors import (
     DataShapeError,
     ModelInputError,
@@ -20,12 +23,21 @@ from ptq_cli.core.errors import (
     did_you_mean,
 )
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
+from ptq_cli.models.batch_axes import (
+    Wanted,
+    found_axes,
+    input_axes,
+    measured_axes,
+    note_axes,
+    require_axes,
+    with_axes,
+)
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.source import Example, ModelSource, SourceFile
+from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import (
     HALF_TOLERANCE,
@@ -36,7 +48,7 @@ from ptq_cli.models.parity import (
 )
 from ptq_cli.models.preparing.declared_shapes import forget_contradicted
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
-from ptq_cli.models.stored import StoredModel, is_large, read_model, store_model
+from ptq_cli.models.stored import StoredModel, is_large, read_model, serialize, store_model
 from ptq_cli.pipeline.run.output_checks import require_data_output
 from ptq_cli.recipe.schema import ModelSettings
 from ptq_cli.runtime.foreign_types import know_foreign_types
@@ -106,6 +118,7 @@ def make_float_model(
     *,
     threads: int,
     shapes: Shapes = MappingProxyType({}),
+    axes: Wanted = MappingProxyType({}),
     allow_nan: bool = False,
     always_compare: bool = False,
     output: Path | None = None,
@@ -117,6 +130,7 @@ def make_float_model(
         dataset: its first samples are the example, if there is one.
         threads: that run it.
         shapes: of inputs, by name, where there is no data.
+        axes: of the samples of inputs and outputs that do not have them first, as the recipe has them.
         allow_nan: its outputs may hold NaN.
         always_compare: run an ONNX file too that was prepared without new operators.
         output: where the graph will be written. One that is too large for one file waits there; without an
@@ -131,17 +145,21 @@ def make_float_model(
         OutputFileError: it is too large for one file, and the other one cannot be written.
     """
     what = source.file.path.name
-    example, expected = _run_source(source, _example(source, shapes, dataset))
-    exported = source.to_onnx(example)
+    if source.file.kind is ModelKind.ONNX:
+        require_axes(source.to_onnx({}), axes, what)
+    known = input_axes(axes, source.input_names)
+    example, expected = _run_source(source, _example(source, shapes, dataset, known), known)
+    exported = source.to_onnx(example, known)
     require_known_opset(opset_of(exported), what)
     know_foreign_types(exported)
     is_onnx = source.file.kind is ModelKind.ONNX
     prepared = prepare_model(exported, what, is_traced=not is_onnx)
     forget_contradicted(prepared.model, _shapes(example))
+    note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
     stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)
     if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
-        example = {name: array[:1] for name, array in example.items()}
+        example = _one_sample(example, known)
         expected = source.run(example) if expected is not None else None
     if is_onnx and (always_compare or prepared.is_changed or source.fixed):
         expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
@@ -208,25 +226,51 @@ def _comparable(
     return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
 
 
-def _run_source(source: ModelSource, example: Example) -> tuple[Example, list[Array] | None]:
+def _output_axes(model: ir.Model, wanted: Wanted, example: Example, threads: int) -> dict[str, int | None]:
+    """Return the axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
+    if not wanted:
+        return {}
+    found = found_axes(model, wanted)
+    known = {*found, *wanted}
+    if all(value.name in known for value in model.graph.outputs) or is_large(model):
+        return found
+    axes = input_axes(wanted, list(example))
+    session = Session(serialize(model), threads=threads)
+    try:
+        runs = [session.run(inputs) for inputs in (_one_sample(example, axes), example)]
+    except RuntimeFailedError:
+        return found  # It takes batches of one size alone.
+    one, two = (dict(zip(session.outputs, arrays, strict=True)) for arrays in runs)
+    return {**measured_axes(one, two), **found}
+
+
+def _one_sample(example: Example, axes: Axes) -> Example:
+    return {
+        name: part_of(array, axes.get(name, 0) if array.ndim else None, 0, 1)
+        for name, array in example.items()
+    }
+
+
+def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
     """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
     try:
         return example, source.run(example)
     except ModelInputError:
-        single = {name: array[:1] for name, array in example.items()}
+        single = _one_sample(example, axes)
         with contextlib.suppress(ModelInputError):
             return single, source.run(single)
         raise
 
 
-def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None) -> Example:
+def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
     names = source.input_names
     if shapes:
         _require_names(shapes, names)
     if dataset is not None:
-        if source.example_specs:
-            bind_inputs(dataset, source.example_specs)
-        example = _first_samples(dataset, names)
+        specs = with_axes(source.example_specs, axes)
+        if specs:
+            bind_inputs(dataset, specs)
+        example = _first_samples(dataset, names, axes, specs)
         _require_same_shapes(example, shapes, dataset.source)
         return example
     if shapes:
@@ -267,13 +311,29 @@ def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
             )
 
 
-def _first_samples(dataset: Dataset, names: Sequence[str]) -> Example:
+def _first_samples(
+    dataset: Dataset, names: Sequence[str], axes: Axes, specs: Sequence[TensorSpec]
+) -> Example:
     keys = match_names(dataset, names)
-    batch = next(dataset.only(keys.values()).batches(EXAMPLE_SAMPLES))
+    label = positional_label(dataset, keys)
+    narrowed = dataset.only([*keys.values(), *([label] if label is not None else [])])
+    known = {spec.name: axis_in_data(narrowed, keys[spec.name], spec) for spec in specs} or axes
+    narrowed = narrowed.along({keys[name]: known.get(name, 0) for name in names})
+    batch = next(narrowed.batches(EXAMPLE_SAMPLES))
+    scalars = {spec.name: spec for spec in specs if not spec.shape}
+    if any(batch.inputs[keys[name]].ndim for name in scalars):
+        batch = cut(batch, 0, 1)  # Another sample may have another value.
     example = {name: batch.inputs[key] for name, key in keys.items()}
+    example = {
+        name: scalar_of(array, scalars[name], f"'{dataset.source}'") if name in scalars else array
+        for name, array in example.items()
+    }
     if batch.size >= EXAMPLE_SAMPLES:
         return example
-    return {name: np.concatenate([array] * EXAMPLE_SAMPLES) for name, array in example.items()}
+    return {
+        name: joined([array] * EXAMPLE_SAMPLES, axes.get(name, 0) if array.ndim else None)
+        for name, array in example.items()
+    }
 
 
 def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:

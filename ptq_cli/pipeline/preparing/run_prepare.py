@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import match_names, sole_notes
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.input_names import match_names, sole_notes
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import SourceFile
@@ -79,6 +79,7 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         dataset,
         threads=resolved.machine.threads,
         shapes=recipe.model.input_shape,
+        axes=recipe.data.batch_axis,
         allow_nan=settings.allow_nonfinite,
         always_compare=True,
         output=output,

@@ -36,7 +36,8 @@ def floats_of(held: Held, pair: ActivationPair | None) -> Array:
     """Return a tensor's real values; those that were never floats have a pair."""
     if held.floats is not None:
         return held.floats
-    return dequantize(held.integers, pair.parameters)  # type: ignore[arg-type, union-attr]
+    # A number is made of a tensor of rank 0, which cannot be fed.
+    return np.asarray(dequantize(held.integers, pair.parameters))  # type: ignore[arg-type, union-attr]
 
 
 def integers_of(held: Held, pair: ActivationPair) -> Array:

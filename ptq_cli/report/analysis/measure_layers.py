@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.arithmetic import dequantize
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
@@ -18,6 +19,7 @@ from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums
 from ptq_cli.report.evaluation.evaluator import Evaluator
 from ptq_cli.report.evaluation.model_outputs import Place, first_nonfinite
 from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
+from ptq_cli.report.evaluation.sample_axes import Axis, turned
 
 STAGE = "analyze"
 
@@ -77,6 +79,7 @@ class LayerSubject:
         layers: whose sensitivity is wanted.
         yardstick: what variants are judged by.
         constants: outputs that no stage computes, by name.
+        output_axes: the axis of the samples of each output; none if all have them first.
     """
 
     staged: StagedModel
@@ -86,6 +89,11 @@ class LayerSubject:
     layers: Sequence[str]
     yardstick: Yardstick
     constants: Mapping[str, Array] = field(default_factory=dict)
+    output_axes: Sequence[Axis] = ()
+
+    def axis_of(self, output: int) -> Axis:
+        """Return the axis of the samples of an output."""
+        return self.output_axes[output] if self.output_axes else 0
 
 
 def measure(
@@ -189,17 +197,18 @@ class _Run:
 
     def _outputs(self, tensors: Tensors) -> list[Array]:
         staged, constants = self.subject.staged, self.subject.constants
-        return [
+        found = [
             constants[name] if name in constants else staged.floats(name, tensors[name])
             for name in self.subject.outputs
         ]
+        return turned(found, self.subject.output_axes) if self.subject.output_axes else found
 
     def _analyze(self, piece: Batch, first: int) -> None:
         place, index = Place(piece, first), self.subject.yardstick.output
         wanted = self._outputs(self.floats)[index]
         self.float_output.update(wanted, wanted, place)
         self.output.update(wanted, self._outputs(self.quantized)[index], place)
-        self.sizes = self.sizes or {name: (1, *array.shape[1:]) for name, array in piece.inputs.items()}
+        self.sizes = self.sizes or {name: array.shape for name, array in cut(piece, 0, 1).inputs.items()}
         tensors = [self._tensor(name, place) for name in self.noises]
         work: list[Callable[[], None]] = []
         for layer in self.subject.layers:
@@ -210,13 +219,15 @@ class _Run:
             future.result()
 
     def _variant(self, layer: str, quantized: bool, wanted: Array, place: Place) -> Callable[[], None]:
-        judged = self.judged[layer]
+        judged, index = self.judged[layer], self.subject.yardstick.output
         judge, base = (
             (judged.only_quantized, self.floats) if quantized else (judged.left_float, self.quantized)
         )
 
         def run() -> None:
-            found = self.subject.staged.changed(layer, base, quantized=quantized)
+            (found,) = turned(
+                [self.subject.staged.changed(layer, base, quantized=quantized)], [self.subject.axis_of(index)]
+            )
             judge.update(wanted, found, place)
 
         return run

@@ -85,6 +85,7 @@ def measure_latency(
     threads: int,
     seconds: float = 10.0,
     runs: int | None = None,
+    samples: int | None = None,
     progress: ProgressCallback = silent,
 ) -> LatencyComparison:
     """Let models take turns at the same inputs, and return their latencies and ratios.
@@ -95,6 +96,7 @@ def measure_latency(
         threads: of one operator, at least 1.
         seconds: about how long to measure.
         runs: how many runs of each model to count, instead of ``seconds``.
+        samples: of a batch; None for the length of the inputs' first axis.
         progress: is called after each turn.
 
     Units:
@@ -120,7 +122,7 @@ def measure_latency(
         return [opened[index] for index in range(len(models))]
 
     rounds = take_rounds(open_sessions, len(models), inputs, seconds=seconds, runs=runs, progress=progress)
-    batch = batch_size(inputs[0])
+    batch = samples or batch_size(inputs[0])
     return LatencyComparison(
         models=tuple(_summarize(rounds, index, batch) for index in range(len(models))),
         ratios=tuple(latency_ratio(rounds, index) for index in range(1, len(models))),

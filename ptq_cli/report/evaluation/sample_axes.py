@@ -73,7 +73,21 @@ def samples_first(run: Run, axes: Sequence[Axis]) -> Run:
     """
     if all(axis in (0, None) for axis in axes):
         return run
-    return lambda inputs: [_turned(*pair) for pair in zip(run(inputs), axes, strict=True)]
+    return lambda inputs: turned(run(inputs), axes)
+
+
+def turned(outputs: Sequence[Array], axes: Sequence[Axis]) -> list[Array]:
+    """Return outputs with their samples on axis 0.
+
+    Args:
+        outputs: of one batch.
+        axes: of each output, where the samples are.
+
+    Example:
+        >>> turned([np.ones((5, 2))], [1])[0].shape
+        (2, 5)
+    """
+    return [_turned(*pair) for pair in zip(outputs, axes, strict=True)]
 
 
 def _turned(output: Array, axis: Axis) -> Array:

@@ -81,7 +81,7 @@ def test_fortran_order_names_the_array(save_npz):
 
 def test_arrays_must_agree_on_the_samples(save_npz):
     with pytest.raises(DataShapeError, match="differ in the number of samples: 'a' has 4, 'b' has 5"):
-        NpzDataset(save_npz(a=np.zeros((4, 1)), b=np.zeros((5, 1))))
+        next(NpzDataset(save_npz(a=np.zeros((4, 1)), b=np.zeros((5, 1)))).batches(1))
 
 
 LABELS = {
@@ -93,7 +93,7 @@ LABELS = {
 @pytest.mark.parametrize(("label", "message"), LABELS.values(), ids=LABELS.keys())
 def test_labels_of_a_wrong_kind(save_npz, label, message):
     with pytest.raises(LabelError, match=message):
-        NpzDataset(save_npz(x=np.zeros((4, 1)), label=label))
+        next(NpzDataset(save_npz(x=np.zeros((4, 1)), label=label)).batches(1))
 
 
 def test_two_label_arrays(save_npz):

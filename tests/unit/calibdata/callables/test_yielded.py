@@ -1,5 +1,8 @@
+from collections import namedtuple
+
 import numpy as np
 import pytest
+import torch
 
 from ptq_cli.calibdata.callables.yielded import as_batch
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
@@ -59,7 +62,7 @@ def test_arrays_become_contiguous_and_native():
 NO_ARRAYS = {
     "list": (
         [1, 2],
-        "batch 2 of 'data.py:f' is a list, expected a dict of arrays by input name, or one array",
+        "batch 2 of 'data.py:f' is a list, expected a dict of arrays by input name, a tuple of arrays",
     ),
     "none": (None, "batch 2 of 'data.py:f' is a NoneType"),
     "text_in_dict": ({"x": "hello"}, "array 'x' of batch 2 of 'data.py:f' is a str"),
@@ -76,10 +79,38 @@ def test_what_is_no_array_is_named(value, message):
         batch_from(value)
 
 
-def test_pair_of_images_and_labels_gets_the_remedy():
-    with pytest.raises(DataFormatError, match="is a tuple") as error:
-        batch_from((np.ones((2, 3)), np.zeros(2, int)))
-    assert error.value.hint == "yield {'input name': images, 'label': labels}"
+Named = namedtuple("Named", ["x", "label"])
+X, Y = np.ones((2, 3)), np.zeros(2, int)
+FORMS = {
+    "pair": ((X, Y), ["#0", "#1"], False),
+    "list of three": ([X, X, Y], ["#0", "#1", "#2"], False),
+    "one in a tuple": ((X,), [""], False),
+    "named tuple": (Named(X, Y), ["x"], True),
+    "dict and label": (({"x": X}, Y), ["x"], True),
+    "tuple and label": (((X, X), Y), ["#0", "#1"], True),
+    "a scalar beside": ({"x": X, "sr": 8}, ["x", "sr"], False),
+    "tensors": ((torch.ones(2, 3, requires_grad=True), torch.zeros(2)), ["#0", "#1"], False),
+}
+
+
+@pytest.mark.parametrize(("value", "names", "labelled"), FORMS.values(), ids=FORMS)
+def test_forms_of_a_batch(value, names, labelled):
+    batch = batch_from(value)
+    assert (list(batch.inputs), batch.labels is not None, batch.size) == (names, labelled, 2)
+
+
+def test_samples_on_another_axis_and_whole_arrays():
+    value = {"x": np.ones((2, 3)), "state": np.ones((4, 2, 5)), "table": np.ones((7, 3))}
+    batch = as_batch(value, "batch 0", "data", 0, {"state": 1, "table": None})
+    assert batch.size == 2 and batch.axes == {"state": 1, "table": None}
+    step = as_batch(value, "batch 0", "data", 0, dict.fromkeys(value))
+    assert step.size == 1 and step.names == ("data[0]",)
+    with pytest.raises(
+        DataShapeError, match="differ in the number of samples: 'x' has 2, 'state' has 4"
+    ) as error:
+        batch_from(value)
+    for setting in ("--batch-axis state=1", "--batch-axis state=none", "--input"):
+        assert setting in error.value.hint
 
 
 def test_single_value_has_no_samples():

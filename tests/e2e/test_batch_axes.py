@@ -1,0 +1,211 @@
+"""Samples that are not on the first axis, scalars of each batch, and whole steps."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+import ptq_cli
+from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.core.errors import BatchAxisError, DataShapeError, PtqError
+
+torch.set_num_threads(1)
+VOICE = """<ir_version: 10, opset_import: ["": 17]>
+voice (float[N, 16] input, float[2, N, 8] state, int64 sr) => (float[N, 3] output, float[2, N, 8] stateN)
+    <int64[1] first = {0}, float one = {1.0}> {
+    rate = Cast <to = 1> (sr)
+    gain = Div(rate, rate)
+    scaled = Mul(input, gain)
+    h = MatMul(scaled, wx)
+    both = Add(state, h)
+    new = MatMul(both, wh)
+    stateN = Tanh(new)
+    last = Gather <axis = 0> (stateN, first)
+    flat = Squeeze(last, first)
+    output = MatMul(flat, wo)
+}
+"""
+RANDOM = np.random.default_rng(0)
+COUNT = 11
+Ptq = Callable[..., Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    model = onnx.parser.parse_model(VOICE)
+    for name, shape in {"wx": (16, 8), "wh": (8, 8), "wo": (8, 3)}.items():
+        weight = RANDOM.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    onnx.save(model, "voice.onnx")
+    np.savez("calib.npz", **arrays())
+    return tmp_path
+
+
+def arrays(count: int = COUNT) -> dict[str, np.ndarray]:
+    return {
+        "input": RANDOM.standard_normal((count, 16)).astype(np.float32),
+        "state": RANDOM.standard_normal((2, count, 8)).astype(np.float32),
+        "sr": np.array(16000),
+        "label": RANDOM.integers(0, 3, count),
+    }
+
+
+def statistics(run: str) -> bytes:
+    return Path(run, "calibration.safetensors").read_bytes()
+
+
+def test_every_verb(folder: Path, ptq: Ptq) -> None:
+    words = "--data calib.npz --batch-axis state=1 --batch-size 4"
+    assert ptq("prepare voice.onnx -o float.onnx --data calib.npz --batch-axis state=1").status == 0
+    told = ptq(f"quantize voice.onnx {words} --eval-data calib.npz --evaluate --metric top1")
+    assert told.status == 0 and "calibrated" in told.out and f"on {COUNT} samples" in told.out
+    metadata = {item.key: item.value for item in onnx.load("ptq-run/model.int8.onnx").metadata_props}
+    assert json.loads(metadata["ptq.batch_axis"]) == {"state": 1, "stateN": 1}
+    report = json.loads(Path("ptq-run/report.json").read_text())
+    names = {(item["name"], item["output"]) for item in report["metrics"]}
+    # Cosine is of each sample, so the samples of the second output were found, too.
+    assert ("cosine[stateN]", "stateN") in names and report["evaluation"]["samples"] == COUNT
+    for command in (
+        "analyze",
+        "verify",
+        "verify --random-inputs",
+        "bench --runs 3",
+        "bench --batch 5 --runs 3",
+    ):
+        assert ptq(command).status == 0, command
+    inspected = json.loads(ptq("inspect voice.onnx --batch-axis state=1 --json").out)
+    assert inspected["inputs"][1]["name"] == "state"
+    assert ptq("verify --data calib.npz --json").status == 0
+
+
+def test_batches_and_shards_do_not_change_the_statistics(folder: Path) -> None:
+    for size in (3, 32):
+        ptq_cli.calibrate(
+            "voice.onnx", data="calib.npz", batch_axis={"state": 1}, batch_size=size, run=f"run-{size}"
+        )
+    ranges = [
+        {name: (item.low, item.high) for name, item in load_calibration(file).statistics.items()}
+        for file in (Path("run-3/calibration.safetensors"), Path("run-32/calibration.safetensors"))
+    ]
+    assert ranges[0].keys() == ranges[1].keys()
+    for name, pair in ranges[0].items():
+        assert np.allclose(pair, ranges[1][name], rtol=1e-5), name
+    parts = [f"part-{number}" for number in (1, 2)]
+    for number, part in enumerate(parts, start=1):
+        ptq_cli.calibrate(
+            "voice.onnx",
+            data="calib.npz",
+            batch_axis={"state": 1},
+            batch_size=3,
+            shard=f"{number}/2",
+            run=part,
+        )
+    ptq_cli.merge(*parts, run="merged")
+    assert statistics("merged") == statistics("run-3")
+
+
+def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
+    data = arrays() | {"sr": np.full(COUNT, 16000, np.int64)}
+    np.savez("same.npz", **data)
+    result = ptq_cli.calibrate("voice.onnx", data="same.npz", batch_axis={"state": 1})
+    assert result.samples == COUNT
+    np.savez("other.npz", **(data | {"sr": np.arange(1, COUNT + 1)}))
+    with pytest.raises(
+        DataShapeError, match="'sr' is a single value, but the values of a batch differ"
+    ) as error:
+        ptq_cli.calibrate("voice.onnx", data="other.npz", batch_axis={"state": 1})
+    assert "--batch-size 1" in error.value.hint and "--input sr=VALUE" in error.value.hint
+    one = ptq_cli.calibrate("voice.onnx", data="other.npz", batch_axis={"state": 1}, batch_size=1)
+    assert one.samples == COUNT
+
+
+def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
+    with pytest.raises(
+        PtqError, match="differ in the number of samples: 'input' has 11, 'state' has 2"
+    ) as error:
+        ptq_cli.calibrate("voice.onnx", data="calib.npz")
+    assert "--batch-axis state=1" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        (
+            {"stat": 1},
+            r"names 'stat', which is neither an input nor an output of 'voice.onnx' \(did you mean 'state'",
+        ),
+        ({"state": 3}, "state=3: 'state' of 'voice.onnx' has 3 axes"),
+    ],
+)
+def test_an_axis_that_is_not_there(folder: Path, axes: dict[str, int], message: str) -> None:
+    with pytest.raises(BatchAxisError, match=message):
+        ptq_cli.calibrate("voice.onnx", data="calib.npz", batch_axis=axes)
+
+
+STEPS = """
+import numpy as np
+
+def steps():
+    random = np.random.default_rng(0)
+    state = np.zeros((2, 1, 8), np.float32)
+    for count in (1, 1, 3, 1):
+        x = random.standard_normal((count, 16)).astype(np.float32)
+        yield {"input": x, "state": np.repeat(state, count, 1) + x[:, :8], "sr": np.int64(8000)}
+"""
+
+
+def test_whole_steps_are_run_as_they_are(folder: Path, ptq: Ptq) -> None:
+    Path("data.py").write_text(STEPS)
+    told = ptq(
+        "quantize voice.onnx --data data.py:steps --batch-axis none --evaluate --eval-data data.py:steps"
+    )
+    assert told.status == 0 and "on 4 steps" in told.out
+    assert json.loads(Path("ptq-run/report.json").read_text())["evaluation"]["samples"] == 4
+    assert ptq("analyze").status == 0
+    assert (
+        ptq_cli.calibrate("voice.onnx", data="data.py:steps", batch_axis={"*": "none"}, samples=2).samples
+        == 2
+    )
+
+
+class Step(torch.nn.Module):
+    """One step of a recurrent model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the output and the next state."""
+        new = torch.tanh(self.fc(x) + state)
+        return new[0], new
+
+
+def test_pytorch_is_exported_with_the_axis_dynamic(folder: Path) -> None:
+    Path("arch.py").write_text(
+        "import torch\n"
+        "class Step(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(4, 4)\n"
+        "    def forward(self, x, state):\n"
+        "        new = torch.tanh(self.fc(x) + state)\n"
+        "        return new[0], new\n"
+    )
+    torch.save(Step().state_dict(), "m.pt")
+    np.savez(
+        "steps.npz",
+        x=RANDOM.standard_normal((6, 4)).astype(np.float32),
+        state=RANDOM.standard_normal((2, 6, 4)).astype(np.float32),
+    )
+    ptq_cli.calibrate("m.pt", arch="arch.py:Step", data="steps.npz", batch_axis={"state": 1})
+    graph = onnx.load("ptq-run/model.float.onnx").graph
+    sizes = {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.input}
+    assert sizes["state"][1] == sizes["x"][0] and isinstance(sizes["x"][0], str)
