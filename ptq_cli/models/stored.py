@@ -23,6 +23,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.message_text import require_text
 from ptq_cli.models.opset import name_default_domain
+from ptq_cli.models.possible_sizes import require_possible_sizes
 
 LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
@@ -128,6 +129,7 @@ def read_model(path: Path) -> StoredModel:
     Raises:
         ModelFormatError: data outside the graph are missing, too short, or outside its folder; or a name is
             not text.
+        InvalidOnnxError: a size would be negative.
     """
     return read_parsed(path)[0]
 
@@ -145,6 +147,7 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
         return StoredModel(content=content), None
     require_text(message, path.name)
     require_external_data(message, path)
+    require_possible_sizes(message, path.name)
     files = external_files(message, path.parent)
     return StoredModel(content=content, data=files, folder=path.parent if files else None), message
 

@@ -25,6 +25,7 @@ from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
 from ptq_cli.models.message_text import require_text
 from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
+from ptq_cli.models.possible_sizes import require_possible_sizes
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def load_onnx(path: Path) -> ir.Model:
     if not files:
         edits = (forget_negative_sizes(proto), shorten_default_domain(proto), give_outputs_types(proto))
         is_edited |= any(edits)
+    require_possible_sizes(proto, path.name)
     try:
         onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)

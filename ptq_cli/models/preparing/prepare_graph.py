@@ -13,6 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
+from ptq_cli.models.possible_sizes import require_possible_values
 from ptq_cli.models.preparing.declared_shapes import infer_undeclared
 from ptq_cli.models.preparing.half import widen_half
 from ptq_cli.models.preparing.interface import Interface
@@ -104,7 +105,7 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
         is_traced: PyTorch's exporter has just proven the shapes that it declares. A file's are inferred.
 
     Raises:
-        InvalidOnnxError: an old opset cannot be converted.
+        InvalidOnnxError: an old opset cannot be converted, or a size would be negative.
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     interface = Interface.of(model.graph)
@@ -113,7 +114,7 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
         if not is_traced:
             interface.name_sizes_apart(model.graph)
             model = infer_undeclared(model)
-        model, branches = _with_known_branches(simplify(raise_opset(model, WRITTEN_OPSET, what)))
+        model, branches = _with_known_branches(raise_opset(model, WRITTEN_OPSET, what), what)
         simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
         model = passes.ShapeInferencePass()(model).model
         widened = widen_half(model)
@@ -141,13 +142,19 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
     )
 
 
-def _with_known_branches(model: ir.Model) -> tuple[ir.Model, int]:
-    """Take branches of constant conditions; what such a branch computes may be the next condition."""
-    taken = 0
+def _with_known_branches(model: ir.Model, what: str) -> tuple[ir.Model, int]:
+    """Simplify, and take branches of constant conditions; what such a branch computes may be the next one."""
+    model, taken = _simplified(model, what), 0
     while count := run_passes(model, [KNOWN_BRANCH])[KNOWN_BRANCH.name]:
         taken += count
-        model = simplify(model)
+        model = _simplified(model, what)
     return model, taken
+
+
+def _simplified(model: ir.Model, what: str) -> ir.Model:
+    model = simplify(model)
+    require_possible_values((value for node in model.graph.all_nodes() for value in node.outputs), what)
+    return model
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:

@@ -17,6 +17,7 @@ from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
 from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
+from ptq_cli.models.preparing.rewriting.match import made_by
 from ptq_cli.models.stored import is_large
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def simplify(model: ir.Model) -> ir.Model:
     rules = RewriteRuleSet(_rules())
     for _ in range(ROUNDS):
         fold_lazily(model)
-        with _whole_branches(model):
+        with _hidden(model):
             folded = fold_constants_ir(
                 model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
             )
@@ -79,9 +80,13 @@ def simplify(model: ir.Model) -> ir.Model:
 
 
 @contextlib.contextmanager
-def _whole_branches(model: ir.Model) -> Iterator[None]:
-    """Hide each If from onnxscript's folding, but not what is in it: ``known_branch`` takes its branch."""
-    hidden = [node for node in model.graph.all_nodes() if node.op_type == "If" and node.domain == ""]
+def _hidden(model: ir.Model) -> Iterator[None]:
+    """Hide from onnxscript's folding what it must not touch, but not the graphs in it.
+
+    Of an If ``known_branch`` takes the branch. The inference of a Slice ends the process where folding finds
+    that its input has a negative size.
+    """
+    hidden = [node for node in model.graph.all_nodes() if node.domain == "" and _is_hidden(node)]
     for node in hidden:
         node.domain = HIDDEN
     try:
@@ -89,6 +94,15 @@ def _whole_branches(model: ir.Model) -> Iterator[None]:
     finally:
         for node in hidden:
             node.domain = ""
+
+
+def _is_hidden(node: ir.Node) -> bool:
+    if node.op_type != "Slice" or not node.inputs or node.inputs[0] is None:
+        return node.op_type == "If"
+    value = node.inputs[0]
+    if value.const_value is not None or made_by(value, "Shape") is not None:
+        return False
+    return value.shape is None or not all(isinstance(size, int) and size >= 0 for size in value.shape)
 
 
 def _keep_displaced_constants(model: ir.Model) -> None:
