@@ -118,7 +118,11 @@ class _Hands:
             body.outputs.insert(1 + carried + index, longer)
         old = list(node.outputs)
         outputs = [ir.Value() for _ in range(len(old) + len(found))]
-        loop = ir.Node("", "Loop", [*node.inputs, *begin], node.attributes.values(), outputs=outputs)
+        # The number of steps and the condition may be left out, and have their places all the same.
+        left_out = [None] * (2 + carried - len(node.inputs))
+        loop = ir.Node(
+            "", "Loop", [*node.inputs, *left_out, *begin], node.attributes.values(), outputs=outputs
+        )
         loop.name = node.name
         graph.insert_before(node, [loop])
         lists = {name: outputs[carried + index] for index, name in enumerate(found)}

@@ -24,6 +24,9 @@ LOOP = """(float[a,b] x, int64 n) => (float[a,b] y, float[k,a,b] all) <bool go =
 GROWING = """(float[a,b] x, int64 n) => (float[c,b] y) <bool go = {1}> {
     y = Loop(n, go, x) <body = l (int64 i, bool g, float[d,b] s) => (bool h, float[e,b] t) {
         h = Identity(g) t = Concat<axis = 0>(s, x) }> }"""
+ENDLESS = """(float[a,b] x) => (float[c,d] all) <float three = {3}, bool go = {1}> {
+    all = Loop(, go) <body = l (int64 i, bool g) => (bool h, float[b] o) {
+        c = Cast<to = 1>(i) h = Less(c, three) o = Mul(x, c) }> }"""
 SCAN = """(float[a,b] x, float[b] z) => (float[b] f, float[a,b] y) {
     f, y = Scan<num_scan_inputs = 1, scan_input_directions = [DIRECTION], scan_output_directions = [BACK],
         body = l (float[b] s, float[b] e) => (float[b] t, float[b] o) { t = Add(s, e) o = Neg(t) }>(z, x) }"""
@@ -56,6 +59,7 @@ CASES: dict[str, tuple[str, Mapping[str, Array], Mapping[str, Array]]] = {
     "not taken": (IF, {"x": X, "c": np.array(False)}, {"q": np.abs(X), "n": np.zeros(0), "p": np.zeros(0)}),
     "Loop": (LOOP, {"x": X, "n": N}, {"s": [X, 2 * X, 4 * X], "t": [2 * X, 4 * X, 8 * X], "y": 8 * X}),
     "Loop without a step": (LOOP, {"x": X, "n": np.array(0)}, {"t": np.zeros(0), "y": X}),
+    "Loop that carries nothing": (ENDLESS, {"x": X}, {"o": [0 * X, X, 2 * X, 3 * X], "c": np.arange(4)}),
     "sizes that grow": (GROWING, {"x": X, "n": N}, {"t": [X] * (2 + 3 + 4), "y": np.concatenate([X] * 4)}),
     "Scan": (scan(0, 0), {"x": X, "z": Z}, {"e": [X[0], X[1]], "t": [Z + X[0], Z + X[0] + X[1]]}),
     "Scan backwards": (scan(1, 1), {"x": X, "z": Z}, {"e": [X[1], X[0]], "t": [Z + X[1], Z + X[0] + X[1]]}),
