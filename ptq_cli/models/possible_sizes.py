@@ -62,12 +62,26 @@ def _walk(graph: onnx.GraphProto, types: Types, constants: Constants, opset: int
                 _walk(attribute.g, types, constants, opset, what)
             if node.op_type == "Constant" and attribute.name == "value" and attribute.HasField("t"):
                 _keep(constants, node.output[0], attribute.t)
+        _require_channels(node, types, what)
         found = _inferred(node, types, constants, opset)
         for name, kind in found.items():
             for axis, size in enumerate(kind.tensor_type.shape.dim):
                 if size.dim_value < 0:
                     raise _refusal(what, node.name or name, node.op_type, size.dim_value, axis)
         types.update(found)
+
+
+def _require_channels(node: onnx.NodeProto, types: Types, what: str) -> None:
+    if node.op_type not in ("Conv", "ConvTranspose") or len(node.input) < 2 or node.input[1] not in types:
+        return
+    weight = types[node.input[1]].tensor_type
+    sizes = [size.dim_value if size.HasField("dim_value") else None for size in weight.shape.dim]
+    if 0 in sizes:
+        raise InvalidOnnxError(
+            f"'{what}' cannot be computed: the weight '{node.input[1]}' of '{node.name or node.output[0]}' "
+            f"({node.op_type}) has the shape {sizes}, and so no elements",
+            hint="check that pruning left channels in this layer, or export it again",
+        )
 
 
 def _inferred(

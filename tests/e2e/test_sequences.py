@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
-from ptq_cli.core.errors import MetricError
+from ptq_cli.core.errors import MetricError, ModelInputError
 
 
 def model(folder: Path) -> Path:
@@ -60,3 +60,18 @@ def test_its_evaluation_says_what_is_no_number(tmp_path: Path):
             evaluate=True,
             threads=1,
         )
+
+
+def test_an_input_that_is_a_sequence_is_refused_for_what_it_is(tmp_path: Path):
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 4]))
+    graph = helper.make_graph(
+        [helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)],
+        "g",
+        [helper.make_value_info("s", sequence)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", 4])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "data.npz", s=np.zeros((8, 4), np.float32))
+    with pytest.raises(ModelInputError, match=r"the input 's' of 'm\.onnx' is a sequence of tensors"):
+        ptq_cli.quantize(tmp_path / "m.onnx", run=tmp_path / "run", data=str(tmp_path / "data.npz"))

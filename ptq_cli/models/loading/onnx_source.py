@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, first_line
+from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.batch_axes import noted_axes, with_axes
@@ -163,6 +163,21 @@ def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """Return the specs of the graph's inputs that are not initializers, with the axes of their samples."""
     values = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
     return with_axes([value_spec(value) for value in values], noted_axes(model))
+
+
+def require_tensor_inputs(model: ir.Model, what: str) -> None:
+    """Check that data can be given to each input.
+
+    Raises:
+        ModelInputError: one is a sequence of tensors or an optional tensor.
+    """
+    for value in model.graph.inputs:
+        if isinstance(value.type, ir.SequenceType | ir.OptionalType):
+            kind = "a sequence of tensors" if isinstance(value.type, ir.SequenceType) else "optional"
+            raise ModelInputError(
+                f"the input '{value.name}' of '{what}' is {kind}, and data have one array for each input",
+                hint="export the model with inputs that are tensors",
+            )
 
 
 def value_spec(value: ir.Value) -> TensorSpec:

@@ -35,7 +35,7 @@ from ptq_cli.models.batch_axes import (
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
@@ -151,6 +151,8 @@ def make_float_model(
     example, expected = _run_source(source, _example(source, shapes, dataset, known), known)
     exported = source.to_onnx(example, known)
     require_known_opset(opset_of(exported), what)
+    if dataset is not None:
+        require_tensor_inputs(exported, what)
     know_foreign_types(exported)
     is_onnx = source.file.kind is ModelKind.ONNX
     prepared = prepare_model(exported, what, is_traced=not is_onnx)

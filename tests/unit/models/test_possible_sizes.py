@@ -55,3 +55,12 @@ def test_a_negative_size_is_refused_by_its_node(case: str, tmp_path: Path):
     if case != "pad_that_folding_finds":
         with pytest.raises(InvalidOnnxError):  # The commands that run a file as it is.
             read_model(path)
+
+
+def test_a_convolution_without_channels_is_refused_by_its_weight(tmp_path: Path):
+    graph = "g (float[2,4,6,6] x) => (float[A,B,C,D] y) { y = Conv(x, w) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {graph}')
+    proto.graph.initializer.append(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [0, 4, 3, 3], []))
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(InvalidOnnxError, match=r"weight 'w' of 'y' \(Conv\) has the shape \[0, 4, 3, 3\]"):
+        ptq_cli.prepare(tmp_path / "m.onnx", output=tmp_path / "float.onnx")
