@@ -56,6 +56,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.static_quantization
 	$(BIN)/python -m benchmarks.large_model
 	$(BIN)/python -m benchmarks.layer_norm
+	$(BIN)/python -m benchmarks.rnn
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
