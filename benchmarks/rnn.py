@@ -69,9 +69,9 @@ def main() -> None:
     """Measure each shape with one thread, and print or write the tables."""
     lines = [
         f"`python -m benchmarks.rnn --write`, {platform.machine()}, onnxruntime {onnxruntime.__version__}, "
-        "one thread: processor time over that of the float layer, and SQNR of all steps against it, on normal noise. Integers: "
-        "DynamicQuantizeLSTM. Product: int8 behind a Cast and a Mul, which are computed once, at loading. "
-        "Dequantized: int8 behind a DequantizeLinear, which runs each time.",
+        "one thread: processor time over that of the float layer, and SQNR of all steps against it, on "
+        "normal noise. Integers: DynamicQuantizeLSTM. Product: int8 behind a Cast and a Mul, which are "
+        "computed once, at loading. Dequantized: int8 behind a DequantizeLinear, which runs each time.",
         "",
         "| layer | directions, inputs, hidden, steps, batch | weights in a direction | integers | product "
         "| dequantized |",

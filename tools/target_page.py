@@ -46,6 +46,13 @@ was not measured.
 - **generic.** For compilers that ptq does not know. ONNX Runtime also runs these models, but computes a Conv
   before a Relu in float: with a zero point of 0 the Relu does not disappear into the range.
 
+The weights of LSTM, GRU and RNN are stored as int8, without a calibration. `ort-cpu` computes an LSTM with
+32,768 weights or more in a direction with ONNX Runtime's DynamicQuantizeLSTM, which finds the ranges of its
+activations at each run; the other layers compute in float, and only the file is smaller. `tensorrt` keeps
+these weights in float. If an LSTM loses too much, `--exclude` keeps it in float, and `kernel = ""` under
+`[op.LSTM]` in [a table of your own](#write-a-target-from-scratch) keeps only its computation in float
+([0032](decisions/0032-weights-of-recurrent-layers.md)).
+
 Tied tensors share one scale and zero point, decided from their merged statistics; merging is exact.
 Operators that only move values (Reshape, MaxPool, Split) use the parameters of their input for the output.
 
