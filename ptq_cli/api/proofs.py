@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import PathLike, as_path, request_of
+from ptq_cli.api.passed_objects import onnx_file
+from ptq_cli.api.request import ModelLike, PathLike, as_model_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
@@ -13,7 +14,7 @@ from ptq_cli.report.proof.verification import Verification
 
 
 def verify(
-    model: PathLike | None = None,
+    model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
     min_integer_share: float | None = None,
@@ -49,11 +50,11 @@ def verify(
     """
     request = request_of(settings, None, recipe, preset)
     options = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
-    return run_verify(request, RunDirectory(Path(run)), as_path(model), options, progress)
+    return run_verify(request, RunDirectory(Path(run)), as_model_path(model), options, progress)
 
 
 def bench(
-    *models: PathLike,
+    *models: ModelLike,
     run: PathLike = DEFAULT_RUN,
     batch: int | None = None,
     seconds: float = 10.0,
@@ -84,5 +85,5 @@ def bench(
         2.1
     """
     request = request_of(settings, None, recipe, preset)
-    paths = [Path(model) for model in models]
+    paths = [onnx_file(model) for model in models]
     return run_bench(request, RunDirectory(Path(run)), paths, BenchOptions(batch, seconds, runs), progress)

@@ -3,25 +3,31 @@
 from pathlib import Path
 from typing import Any, cast
 
+from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
 from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.recipe.flags import Settings
 
 PathLike = str | Path
+ModelLike = PathLike | Any
+"""A file, a ``torch.nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``."""
 EVALUATION_NAMES = {"data": "eval_data", "samples": "eval_samples"}
 """Settings of the evaluation by the names that they have where there are no others."""
 
 
 def request_of(
-    settings: Settings, model: PathLike | None, recipe: PathLike | None, preset: str | None
+    settings: Settings, model: ModelLike | None, recipe: PathLike | None, preset: str | None
 ) -> Request:
     """Return a request with settings by the names of their options."""
-    found = dict(settings)
+    path, found = pass_model(model, settings)
+    for name in ("data", "eval_data"):
+        if name in found:
+            found[name] = pass_data(found[name])
     if "input" in settings:
         found["input"] = {name: _plain(value) for name, value in settings["input"].items()}
     return Request(
         settings=found,
-        model=Path(model) if model is not None else None,
+        model=path,
         recipe_file=Path(recipe) if recipe is not None else None,
         preset=preset,
     )
@@ -57,3 +63,8 @@ def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str 
 def as_path(path: PathLike | None) -> Path | None:
     """Return a path, or None if there is none."""
     return Path(path) if path is not None else None
+
+
+def as_model_path(model: ModelLike | None) -> Path | None:
+    """Return the path of an ONNX model, which is written if it is in memory; None if there is none."""
+    return onnx_file(model) if model is not None else None

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import PathLike, as_path, evaluation_request, request_of
+from ptq_cli.api.request import ModelLike, PathLike, as_model_path, as_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
@@ -16,7 +16,7 @@ from ptq_cli.recipe.flags import Settings
 
 
 def calibrate(
-    model: PathLike | None = None,
+    model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
@@ -31,14 +31,16 @@ def calibrate(
     Writes ``model.float.onnx``, ``calibration.safetensors`` and ``recipe.toml`` into the run directory.
 
     Args:
-        model: a state dict (with ``arch``), .pt2, TorchScript, ONNX; None takes it from the recipe.
+        model: the file of a state dict (with ``arch``), .pt2, TorchScript, ONNX; or a ``torch.nn.Module``, an
+            ``onnx.ModelProto`` or an ``onnx_ir.Model``; None takes it from the recipe.
         run: the run directory.
         recipe: a recipe file, which overrides ``./ptq.toml``.
         preset: a preset, which both files override.
         shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` combines them.
         restart: start from the beginning even if an earlier calibration could be continued.
         progress: is called after each batch.
-        settings: any setting of the recipe, by the name of its flag.
+        settings: any setting of the recipe, by the name of its flag. ``data`` is a path, an array, a dict of
+            arrays, a DataLoader or another iterable of batches, or a function that returns one.
 
     Raises:
         PtqError: the recipe, the model or the data cannot be used; then only checkpoints were written.
@@ -97,7 +99,7 @@ def export(
 
 
 def evaluate(
-    quantized_model: PathLike | None = None,
+    quantized_model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
@@ -126,14 +128,14 @@ def evaluate(
         PtqError: nothing was exported, or data or metrics do not fit.
     """
     request = evaluation_request(settings, recipe, preset)
-    path = as_path(quantized_model)
+    path = as_model_path(quantized_model)
     return run_evaluate(
         request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
     )
 
 
 def quantize(
-    model: PathLike | None = None,
+    model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
@@ -176,7 +178,7 @@ def quantize(
 
 
 def prepare(
-    model: PathLike | None = None,
+    model: ModelLike | None = None,
     *,
     output: PathLike,
     recipe: PathLike | None = None,

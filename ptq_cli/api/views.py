@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import PathLike, as_path, evaluation_request, request_of
+from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import run_compare
 from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
@@ -64,7 +64,7 @@ def explain(
 
 
 def analyze(
-    quantized_model: PathLike | None = None,
+    quantized_model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
     recipe: PathLike | None = None,
@@ -95,7 +95,7 @@ def analyze(
         PtqError: nothing was exported, data or metric do not fit, or the float model's output holds NaN.
     """
     request = evaluation_request(settings, recipe, preset)
-    path = as_path(quantized_model)
+    path = as_model_path(quantized_model)
     question = Question(layers, sensitivity, rank_by, skip_layers)
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress)
 
@@ -126,7 +126,7 @@ def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
 
 
 def inspect(
-    model: PathLike | None = None,
+    model: ModelLike | None = None,
     *,
     recipe: PathLike | None = None,
     preset: str | None = None,

@@ -22,7 +22,7 @@ class Settings(TypedDict, total=False):
     input_shape: dict[str, list[int]]
     rename: dict[str, str]
     batch_axis: dict[str, int | str]
-    data: str
+    data: Any
     method: str
     batch_size: int
     samples: int
@@ -58,7 +58,7 @@ class Settings(TypedDict, total=False):
     override: list[dict[str, Any]]
     target: str
     recover: list[str]
-    eval_data: str
+    eval_data: Any
     metric: list[str]
     with_pytorch: bool
     eval_samples: int

@@ -1,0 +1,166 @@
+"""Objects that Python code passes as data or as a model, under names that a recipe can hold.
+
+A run's recipe names data and architectures by texts. An object is kept under such a text until the process
+ends; a later process that reads the recipe is told that the object is gone.
+"""
+
+import atexit
+import copy
+import hashlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptq_cli.calibdata.callables.yielded import as_arrays
+from ptq_cli.core.errors import EmptyDataError, UsageError
+
+_NAME = re.compile(r"[0-9A-Za-z]*_[0-9a-f]{16}")
+_FACTORIES: dict[str, Callable[[], Any]] = {}
+_DATA = "a path, arrays, a dict of arrays, a DataLoader, a list of batches, or a function that yields batches"
+_MODELS = "a path, a torch.nn.Module, an onnx.ModelProto or an onnx_ir.Model"
+
+
+def __getattr__(name: str) -> Callable[[], Any]:
+    """Return what gives the object of a name, as an entry point is looked up."""
+    if not _NAME.fullmatch(name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _FACTORIES.get(name, _gone)
+
+
+def _gone() -> Any:
+    raise LookupError("it was passed as a Python object, and that process has ended: pass it again")
+
+
+def pass_data(data: Any) -> str:
+    """Return the text by which a recipe names data.
+
+    Args:
+        data: a path; an array, a dict or a tuple of arrays, which are one batch and cut into smaller ones; an
+            iterable of batches, such as a DataLoader or a list; a ``torch.utils.data.Dataset`` of samples; or
+            a callable that returns an iterable.
+
+    Edge case:
+        Data is read more than once, so that a generator is refused: it can be read once only.
+
+    Raises:
+        UsageError: it is none of these.
+        DataFormatError, EmptyDataError: its first batch does not hold arrays, or there is none.
+
+    Example:
+        >>> pass_data("calib.npz"), pass_data({"x": np.zeros((4, 3), np.float32)}).rpartition(":")[2][:5]
+        ('calib.npz', 'dict_')
+    """
+    if isinstance(data, (str, Path)):
+        return str(data)
+    make = _batches(data)
+    digest = hashlib.sha256()
+    first = next(iter(make()), None)
+    if first is None:
+        raise EmptyDataError(f"the {type(data).__name__} has no batches", hint="pass at least one batch")
+    arrays, labels = as_arrays(first, f"batch 0 of the {type(data).__name__}")
+    for name, array in sorted({**arrays, **({"label": labels} if labels is not None else {})}.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    digest.update(str(len(data) if hasattr(data, "__len__") else "").encode())
+    return _keep(type(data).__name__, digest.hexdigest(), make)
+
+
+def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    """Return the file of a model, and the settings with what builds it.
+
+    A model in memory is written to a folder for temporary files, which is removed when the process ends.
+
+    Raises:
+        UsageError: it is not a model.
+    """
+    if model is None or isinstance(model, (str, Path)):
+        return (Path(model) if model is not None else None), dict(settings)
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        return onnx_file(model), dict(settings)
+    if "arch" in settings:
+        raise UsageError(
+            "arch builds the module of a state dict, and a module was passed", hint="leave it out"
+        )
+    name = type(model).__name__
+    path = _folder() / f"{name}.pt"
+    torch.save(model.state_dict(), path)
+    # A copy, because the caller's module stays as it is: in training mode, and on its device.
+    arch = _keep(
+        name, hashlib.sha256(path.read_bytes()).hexdigest(), lambda: copy.deepcopy(model).cpu().eval()
+    )
+    return path, {**settings, "arch": arch}
+
+
+def onnx_file(model: Any) -> Path:
+    """Return the file of an ONNX model; one in memory is written.
+
+    Raises:
+        UsageError: it is not a model.
+    """
+    if isinstance(model, (str, Path)):
+        return Path(model)
+    import onnx
+    import onnx_ir as ir
+
+    if not isinstance(model, (onnx.ModelProto, ir.Model)):
+        raise UsageError(
+            f"the model is a {type(model).__name__}, expected {_MODELS}", hint="pass one of these"
+        )
+    path = _folder() / "model.onnx"
+    if isinstance(model, onnx.ModelProto):
+        onnx.save(model, path)
+    else:
+        ir.save(model, path)
+    return path
+
+
+def _batches(data: Any) -> Callable[[], Iterable[Any]]:
+    kind = type(data).__name__
+    if hasattr(data, "__array__") or isinstance(data, (Mapping, tuple)):
+        return lambda: [data]
+    if isinstance(data, Iterator):
+        raise UsageError(
+            f"the data is a {kind}, which can be read only once, and data is read more than once",
+            hint="pass a list of batches, or the function that makes the generator, without calling it",
+        )
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is not None and isinstance(data, torch_data.Dataset):
+        return lambda: _samples(data)
+    if isinstance(data, Iterable):
+        return lambda: data
+    if callable(data):
+        found: Callable[[], Iterable[Any]] = data
+        return found
+    raise UsageError(f"the data is a {kind}, expected {_DATA}", hint="pass one of these")
+
+
+def _samples(data: Any) -> Iterator[Any]:
+    """Yield the samples of a data set of PyTorch, each as a batch of one."""
+    items = data if hasattr(data, "__iter__") else (data[index] for index in range(len(data)))
+    yield from map(_as_batch_of_one, items)
+
+
+def _as_batch_of_one(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {name: _as_batch_of_one(value) for name, value in item.items()}
+    if isinstance(item, (tuple, list)):
+        return tuple(_as_batch_of_one(value) for value in item)
+    return np.asarray(item)[None]
+
+
+def _keep(kind: str, digest: str, make: Callable[[], Any]) -> str:
+    name = f"{re.sub(r'[^0-9A-Za-z]', '', kind)}_{digest[:16]}"
+    _FACTORIES[name] = make
+    return f"{__name__}:{name}"
+
+
+def _folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="ptq-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

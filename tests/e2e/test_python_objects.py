@@ -1,0 +1,110 @@
+"""Models and data that Python code has in memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import ptq_cli
+from ptq_cli.core.errors import DataNameError, EntryPointError, UsageError
+
+torch.set_num_threads(1)
+MODEL = """<ir_version: 10, opset_import: ["": 20]>
+m (float[N, 6] x) => (float[N, 4] y) <float[6, 4] w> { y = MatMul(x, w) }
+"""
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((10, 6)).astype(np.float32)
+Y = RANDOM.integers(0, 4, 10)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def proto() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(MODEL.replace("<float[6, 4] w>", ""))
+    weight = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    return model
+
+
+def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield X[:7], Y[:7]
+    yield X[7:], Y[7:]
+
+
+DATA = {
+    "array": X,
+    "dict": {"x": X, "label": Y},
+    "tuple": (X, Y),
+    "list of batches": [X[:4], X[4:]],
+    "loader": DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=3),
+    "samples": TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+    "function": batches,
+}
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_data(proto: onnx.ModelProto, data: Any) -> None:
+    np.save("x.npy", X)
+    one = ptq_cli.calibrate(proto, data=data, run="objects")
+    ptq_cli.calibrate(proto, data="x.npy", run="file")
+    assert one.samples == 10
+    found = [ptq_cli.show_calibration(run=run).tensors[0] for run in ("objects", "file")]
+    assert found[0] == found[1]
+
+
+def test_labels_of_a_loader_serve_the_evaluation(proto: onnx.ModelProto) -> None:
+    loader = DATA["loader"]
+    result = ptq_cli.quantize(ir.from_proto(proto), data=loader, eval_data=loader, evaluate=True)
+    assert result.evaluation is not None and result.evaluation.report.metrics[0].name == "top1"
+    assert ptq_cli.evaluate(data=loader, metric=["top1"]).report.evaluation.samples == 10
+    assert ptq_cli.analyze(data=loader).analysis.samples.count == 10
+    quantized = onnx.load("ptq-run/model.int8.onnx")
+    assert ptq_cli.verify(quantized, data=loader).comparison is not None
+
+
+def test_a_module_stays_as_it_is() -> None:
+    class Local(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(x)
+
+    module = Local().train()
+    result = ptq_cli.quantize(module, data=DATA["loader"], output="out.onnx")
+    assert result.calibration.parity is not None and result.calibration.parity < 1e-4
+    assert module.training and Path("out.onnx").is_file()
+    with pytest.raises(UsageError, match="a module was passed"):
+        ptq_cli.calibrate(module, data=X, arch="model.py:build")
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "error", "message"),
+    [
+        (None, (item for item in [X]), UsageError, "is a generator, which can be read only once"),
+        (None, 5, UsageError, "the data is a int, expected a path"),
+        (3, X, UsageError, "the model is a int, expected a path"),
+        (None, (X, X, Y), DataNameError, "has 3 arrays without names, the model has 1 input: 'x'"),
+    ],
+    ids=["generator", "number", "no model", "too many"],
+)
+def test_refused(proto: onnx.ModelProto, model: Any, data: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ptq_cli.calibrate(model or proto, data=data)
+
+
+def test_an_object_of_another_process_is_gone(proto: onnx.ModelProto) -> None:
+    with pytest.raises(EntryPointError, match="it was passed as a Python object"):
+        ptq_cli.calibrate(proto, data="ptq_cli.api.passed_objects:DataLoader_0123456789abcdef")
