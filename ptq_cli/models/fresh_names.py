@@ -1,5 +1,6 @@
 """Names that nothing else in a graph has."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Container
 from typing import Self
@@ -10,6 +11,26 @@ from ptq_cli.models.graph_reading import every_value, labelled_graphs
 
 RESULT = ".output"
 """What a node's result is called behind the node's name."""
+
+
+LONGEST = 48
+"""Of a name that others are made of. Exporters write names of several hundred characters."""
+DIGEST = 8
+
+
+def short_name(name: str) -> str:
+    """Return a name, or its beginning with a digest if it is very long.
+
+    A pair of QuantizeLinear and DequantizeLinear repeats the name of its tensor a dozen times.
+
+    Example:
+        >>> short_name("conv1"), len(short_name("model/block/" * 40))
+        ('conv1', 48)
+    """
+    if len(name) <= LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
+    return f"{name[: LONGEST - DIGEST - 1]}~{digest}"
 
 
 class FreshNames:

@@ -55,6 +55,7 @@ class Settings(TypedDict, total=False):
     include_op: list[str]
     exclude: list[str]
     exclude_op: list[str]
+    all_layers: bool
     override: list[dict[str, Any]]
     target: str
     recover: list[str]
@@ -118,6 +119,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "activation_symmetric": ("activations.symmetric",),
     "activation_integer": ("activations.integer",),
     "activation_step": ("activations.step",),
+    "all_layers": ("quantization.all_layers",),
     "target": ("quantization.target",),
     "recover": ("recovery.rungs",),
     "eval_data": ("evaluation.data",),

@@ -226,9 +226,11 @@ class QuantizationSettings:
 
     Attributes:
         target: target whose placement rules apply: a name, or a TOML file; see ``docs/targets.md``.
+        all_layers: whether to quantize also layers that save neither bytes nor time.
     """
 
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
+    all_layers: bool = False
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def command(
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluations
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -83,6 +84,7 @@ def command(
         )
     for result in results:
         add_to_step_summary(report_to_markdown(result.report))
+        warn_of_result(result.report.warnings)
     if as_json:
         values = [json.loads(report_to_json(result.report)) for result in results]
         print_json(values[0] if len(values) == 1 else {"reports": values})

@@ -75,6 +75,7 @@ def command(
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import export_values, next_step, print_export
+    from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.pipeline.exporting.run_export import run_export
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -83,6 +84,7 @@ def command(
     with shown_progress() as progress:
         result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)
+    warn_of_result(result.warnings)
     if as_json:
         print_json({"format": format_, **export_values(result)})
         return

@@ -57,6 +57,7 @@ def command(
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
@@ -78,6 +79,7 @@ def command(
     if report is not None:
         add_to_step_summary(report_to_markdown(report))
     warn_of_outliers(result.export.outliers)
+    warn_of_result(report.warnings if report is not None else result.export.warnings)
     if as_json:
         print_json(
             {

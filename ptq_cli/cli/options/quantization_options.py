@@ -188,6 +188,12 @@ OVERRIDES = (
     ),
     option(
         LAYERS,
+        "--all-layers/--no-all-layers",
+        default=None,
+        help="Quantize also layers that save neither bytes nor time.  [default: no]",
+    ),
+    option(
+        LAYERS,
         "--override",
         multiple=True,
         metavar="PATTERN:KEY=VALUE,…",

@@ -201,6 +201,10 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "float_kernels": result.kernels.floating if result.kernels else None,
         "widened": dict(result.widened),
         "outliers": dict(result.outliers),
+        "warnings": [
+            {"code": item.code, "message": item.message, "hints": list(item.hints)}
+            for item in result.warnings
+        ],
         "never_run": dict(result.never_run),
         "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
         "layers": [

@@ -1,7 +1,7 @@
 """``evaluate``: the float and the quantized models over the evaluation set, the reports, and the verdicts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.stored import read_model
+from ptq_cli.models.stored import StoredModel, read_model, release
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
@@ -40,6 +40,7 @@ from ptq_cli.pipeline.run.output_checks import (
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.locations import relative_location
@@ -55,6 +56,7 @@ from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.gate.decide_gates import decide
+from ptq_cli.report.text.result_warnings import result_warnings
 
 LATENCY_SECONDS = 10.0
 """For which all models take turns, if there is a limit on the latency."""
@@ -207,6 +209,7 @@ def make_evaluations(
     found = []
     plans = {} if plan is None else {recipe.quantization.target: plan}
     class_names = evaluation_set.dataset.class_names
+    work = _work(float_model)
     for pair, own, evaluation, latency, collector in zip(
         pairs, runs, evaluations, latencies, changed, strict=True
     ):
@@ -218,12 +221,21 @@ def make_evaluations(
         own_recipe = with_ranges_of(exported.recipe, origin, calibration, pair.quantized_name)
         models = model_summary(recipe.model.path, run, pair)
         measured = _report(models, plans[named], origin, calibration, evaluation_set, evaluation, latency)
-        report = decide(measured, recipe.gate, evaluation_set.baseline)
+        sizes = (float_model.size, pair.quantized_model.size)
+        found_of = result_warnings(sizes, measured.layers, work, measured.metrics)
+        report = decide(replace(measured, warnings=found_of), recipe.gate, evaluation_set.baseline)
         material = partial(_material, pair, calibration, plans[named], target, tensor_recipe(own_recipe))
         changes = collector.changes(class_names)
         files = report_files(report, own_recipe, material, origin, changes, own)
         found.append(Evaluated(EvaluationResult(report, own), files))
     return tuple(found)
+
+
+def _work(float_model: StoredModel) -> Mapping[str, int | None]:
+    graph = float_model.load()
+    counts = multiply_accumulates(graph).counts
+    release(graph)
+    return counts
 
 
 def _report(

@@ -260,12 +260,19 @@ def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[
         InputFileError: what the model says of itself is damaged.
     """
     # Which quantizers it was exported with, the recipe at hand need not say.
-    unusual = {layer.name: layer for layer in unusual_layers(origin, name)}
-    return tuple(unusual.get(layer.name, layer) for layer in report_layers(plan))
+    reasons = unusual_layers(origin, name)
+    return tuple(
+        LayerEntry(layer.name, layer.op, not reasons[layer.name], reasons[layer.name])
+        if layer.name in reasons
+        else layer
+        for layer in report_layers(plan)
+    )
 
 
-def unusual_layers(origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
+def unusual_layers(origin: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the layers that a quantized model computes otherwise than its target alone would have it.
+
+    Each comes with the reason why it is float, which is empty for an integer layer.
 
     Args:
         origin: the quantized model's metadata.
@@ -275,11 +282,12 @@ def unusual_layers(origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ..
         InputFileError: what the model says of itself is damaged.
     """
     if LAYERS not in origin:
-        return ()
+        return {}
     try:
-        return decode(tuple[LayerEntry, ...], json.loads(origin[LAYERS]), LAYERS)  # type: ignore[no-any-return]
+        found = decode(dict[str, list[str]], json.loads(origin[LAYERS]), LAYERS)
     except (ValueError, RecursionError, ReportError) as error:
         raise _damaged(name, LAYERS, error) from error
+    return {layer: reason for reason, layers in found.items() for layer in layers}
 
 
 def _damaged(name: str, key: str, error: Exception) -> InputFileError:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import onnx_ir as ir
 
@@ -17,6 +18,7 @@ from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.worth.worthless import worthless_layers
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
 from ptq_cli.recipe.quantizer_settings import (
@@ -120,18 +122,22 @@ def place(
     never_run = layers_never_run(model.graph, unseen)
     excluded = {**never_run, **settings.excluded}
 
-    def planned(unjoined: Mapping[str, str]) -> Plan:
+    def planned(unjoined: Mapping[str, str], worthless: Mapping[str, str] | None = None) -> Plan:
         return make_plan(
             model,
             target,
             in_float,
-            excluded,
+            {**excluded, **(worthless or {})},
             looked_up,
             unjoined=unjoined,
-            may_be_empty=may_be_empty,
+            may_be_empty=may_be_empty or worthless is not None,
         )
 
     plan = planned({}) if in_float or excluded else target_plan
+    if not recipe.all_layers:
+        found = worthless_layers(model, plan, target, settings.included, partial(planned, {}))
+        excluded = {**excluded, **found}
+        plan = planned({}) if found else plan
     settings = settings.of(plan, target_plan)
     if calibration is not None:
         measured = Measured(

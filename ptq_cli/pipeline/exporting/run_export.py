@@ -32,6 +32,7 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_data_output,
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.clamps import expose_clamps, fit_clamps
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
@@ -56,7 +57,8 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
-from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.report_document import LayerEntry, ReportWarning
+from ptq_cli.report.text.result_warnings import result_warnings
 
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
@@ -83,6 +85,7 @@ class ExportResult:
         outliers: by a weight's name, what leaves most of its values only a few steps.
         never_run: by its name, why a layer stays float that the calibration never ran.
         recovery: what recovery did; None if it was not asked for.
+        warnings: about the file's size and where its work is done.
     """
 
     output: Path
@@ -102,6 +105,7 @@ class ExportResult:
     outliers: Mapping[str, str] = field(default_factory=dict)
     never_run: Mapping[str, str] = field(default_factory=dict)
     recovery: Recovery | None = None
+    warnings: tuple[ReportWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,7 @@ def make_export(
     keep = SpilledArrays(path.parent) if float_model.data else as_it_is
     decided = _decide(graph, plan, target, asked, calibration, run.float_model.name, keep)
     model, placement, exposed = decided.model, decided.placement, decided.plan
+    work = multiply_accumulates(model).counts
     quantize_in_place(model, exposed, decided.parameters)
     recovery = None
     if data is not None:
@@ -238,6 +243,7 @@ def make_export(
             if layer.quantized and layer.name in placement.never_run
         },
         recovery=recovery,
+        warnings=result_warnings((float_model.size, stored.size), report_layers(exposed), work),
     )
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
@@ -347,9 +353,12 @@ def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
     if not placement.is_plain:
         found[QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
     usual = set(report_layers(placement.target_plan))
-    unusual = tuple(layer for layer in report_layers(plan) if layer not in usual)
-    if unusual:
-        found[LAYERS] = json.dumps(encode(unusual))
+    reasons: dict[str, list[str]] = {}
+    for layer in report_layers(plan):
+        if layer not in usual:
+            reasons.setdefault(layer.reason, []).append(layer.name)
+    if reasons:
+        found[LAYERS] = json.dumps(reasons)
     return found
 
 

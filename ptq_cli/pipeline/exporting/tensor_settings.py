@@ -32,12 +32,14 @@ class TensorRecipe:
         amax: how ranges are decided.
         weights, activations: their quantizers.
         override: other settings for some tensors; where several match, the later wins.
+        all_layers: quantize also layers that save neither bytes nor time.
     """
 
     amax: AmaxSettings
     weights: WeightSettings
     activations: ActivationSettings
     override: Sequence[OverrideSettings]
+    all_layers: bool = False
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
@@ -52,6 +54,7 @@ def tensor_recipe(recipe: Recipe) -> TensorRecipe:
         weights=recipe.weights,
         activations=recipe.activations,
         override=recipe.override,
+        all_layers=recipe.quantization.all_layers,
     )
 
 

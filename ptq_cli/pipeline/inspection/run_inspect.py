@@ -108,7 +108,7 @@ def _quantized_graph(source: ModelSource) -> ir.Model | None:
 
 def _with_exported_reasons(plan: Plan, quantized: ir.Model, name: str) -> Plan:
     """Return the plan with what ``ptq export`` noted: why a layer is float that the rules would quantize."""
-    noted = {layer.name: layer.reason for layer in unusual_layers(quantized.metadata_props, name)}
+    noted = unusual_layers(quantized.metadata_props, name)
     layers = (
         layer if layer.quantized else replace(layer, reason=noted.get(layer.name) or layer.reason)
         for layer in plan.layers

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
@@ -44,8 +44,8 @@ def _constants(
 ) -> Constants:
     zeros = parameters.zero_point.astype(parameters.format.storage)
     return (
-        add_initializer(graph, names.claim(f"{site.source}.scale"), parameters.scale),
-        add_initializer(graph, names.claim(f"{site.source}.zero_point"), zeros),
+        add_initializer(graph, names.claim(f"{short_name(site.source)}.scale"), parameters.scale),
+        add_initializer(graph, names.claim(f"{short_name(site.source)}.zero_point"), zeros),
     )
 
 
@@ -55,8 +55,8 @@ def _insert_pair(
     producer, graph = value.producer(), _graph_of(value)
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
-    is_output = from_integers and value.is_graph_output()
-    quantize = make_quantize(value, *constants, names.claim(f"{value.name}/QuantizeLinear"))
+    is_output, prefix = from_integers and value.is_graph_output(), short_name(value.name or "")
+    quantize = make_quantize(value, *constants, names.claim(f"{prefix}/QuantizeLinear"))
     if producer is None:
         graph.insert_before(next(iter(graph)), [quantize])
     else:
@@ -67,7 +67,7 @@ def _insert_pair(
     zeros = None if _may_be_left_out(main, zero_point) else zero_point
     restored: dict[object, ir.Value] = {}
     for place in dict.fromkeys([*([graph] if is_output else []), *places]):
-        name = names.claim(f"{value.name}/DequantizeLinear")
+        name = names.claim(f"{prefix}/DequantizeLinear")
         dequantize = make_dequantize(quantize.outputs[0], scale, zeros, name)
         restored[place] = dequantize.outputs[0]
         if place is graph:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import MICROSOFT
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import scales_in_place
 from ptq_cli.qdq.write.integer_storage import WeightIntegers
@@ -93,7 +93,7 @@ class _Store:
             if found is not None and site.as_pair:
                 # On the grid already, so that the integers are these however a runtime rounds.
                 on_grid = partial(_on_grid, stored, found)
-                name = self._names.claim(f"{site.tensor}.on_grid")
+                name = self._names.claim(f"{short_name(site.tensor)}.on_grid")
                 source = add_computed(self._graph, name, stored.integers.shape, on_grid)
                 rest = self._add(site.tensor, constants)
                 self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
@@ -125,7 +125,7 @@ class _Store:
     def _quantize(
         self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value
     ) -> ir.Value:
-        name = self._names.claim(f"{site.tensor}/QuantizeLinear")
+        name = self._names.claim(f"{short_name(site.tensor)}/QuantizeLinear")
         quantize = make_quantize(source, scale, zeros, name, site.axis)
         put_in_front(node, quantize)
         return quantize.outputs[0]
@@ -146,7 +146,7 @@ class _Store:
 
     def _add(self, tensor: str, arrays: Mapping[str, Array]) -> tuple[ir.Value, ...]:
         return tuple(
-            add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+            add_initializer(self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), array)
             for suffix, array in arrays.items()
         )
 
@@ -160,7 +160,7 @@ class _Store:
         block_size: int | None = None,
     ) -> None:
         integers, scale, *zeros = stored
-        name = self._names.claim(f"{tensor}/DequantizeLinear")
+        name = self._names.claim(f"{short_name(tensor)}/DequantizeLinear")
         zero_point = zeros[0] if zeros else None
         dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
         put_in_front(node, dequantize)

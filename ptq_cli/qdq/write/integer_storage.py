@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
     add_packed,
@@ -39,7 +39,7 @@ class WeightIntegers:
         """
         add = add_packed if stored.bits == HALF_BYTE else add_initializer
         suffix = "quantized" if stored.table is None else "indices"
-        integers = add(self._graph, self._names.claim(f"{tensor}.{suffix}"), stored.integers)
+        integers = add(self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), stored.integers)
         if stored.table is None:
             if stored.bits != HALF_BYTE or not as_int8:
                 return integers
@@ -53,10 +53,10 @@ class WeightIntegers:
         return self._put(reader, make_gather(table, positions, self._name(tensor, "Gather")))
 
     def _constant(self, tensor: str, suffix: str, array: np.ndarray) -> ir.Value:
-        return add_initializer(self._graph, self._names.claim(f"{tensor}.{suffix}"), array)
+        return add_initializer(self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), array)
 
     def _name(self, tensor: str, operator: str) -> str:
-        return self._names.claim(f"{tensor}/{operator}")
+        return self._names.claim(f"{short_name(tensor)}/{operator}")
 
     def _put(self, reader: ir.Node, node: ir.Node) -> ir.Value:
         put_in_front(reader, node)

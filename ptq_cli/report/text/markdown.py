@@ -22,6 +22,7 @@ MAX_LAYERS = 200
 """A comment on GitHub holds 65,536 characters; 200 rows with cells of at most 120 fit for usual names."""
 
 MAX_CELL = 120
+MAX_PARAGRAPH = 1000
 
 # Letters and digits of any script, and characters that have no meaning in Markdown inside a table cell.
 _PLAIN = re.compile(r"[\w ./,;%+()=-]")
@@ -43,6 +44,9 @@ def report_to_markdown(report: Report) -> str:
         if table.rows:
             parts.append(_table(table))
     parts += [escape(line) for line in no_interval_lines(report)]
+    for warning in report.warnings:
+        parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")
+        parts += [f"- {escape(hint, MAX_PARAGRAPH)}" for hint in warning.hints]
     if (classes := class_table(report)).rows:
         parts.append(_details("Classes", _table(classes)))
     parts.append(f"{placement_line(report)}.")
@@ -65,7 +69,7 @@ def gates_to_markdown(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def escape(text: str) -> str:
+def escape(text: str, most: int = MAX_CELL) -> str:
     r"""Return Markdown that shows ``text`` literally: it makes no markup, HTML, link or mention.
 
     Every character that has a meaning in Markdown or HTML becomes a numeric reference, which CommonMark never
@@ -74,7 +78,7 @@ def escape(text: str) -> str:
 
     Edge case:
         Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD; text
-        longer than 120 characters is cut.
+        longer than ``most`` characters is cut, which is 120 unless another number is given.
 
     Source:
         CommonMark 0.31.2, section 2.5 (entity and numeric character references).
@@ -86,8 +90,8 @@ def escape(text: str) -> str:
         ('/conv_1/Conv', 'two lines')
     """
     line = " ".join(text.split())
-    if len(line) > MAX_CELL:
-        line = line[: MAX_CELL - 1] + "…"
+    if len(line) > most:
+        line = line[: most - 1] + "…"
     escaped = "".join(_escape_letter(letter) for letter in line)
     escaped = _OUTER_UNDERSCORE.sub("&#95;", escaped)
     return _WWW.sub(lambda match: f"{match[0][:3]}&#46;", escaped)

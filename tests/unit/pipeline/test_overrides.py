@@ -34,7 +34,8 @@ NETWORK = """(float[N,3,8,8] x) => (float[] y)
 
 
 def recipe(tmp_path, **settings) -> Recipe:
-    return merge_layers([table_layer(settings_to_table(settings), tmp_path, "a test")])
+    table = settings_to_table({"all_layers": True, **settings})
+    return merge_layers([table_layer(table, tmp_path, "a test")])
 
 
 def exported(tmp_path, target="ort-cpu", **settings) -> tuple[ir.Model, Placement, ir.Model]:

@@ -82,7 +82,12 @@ def test_export_to_another_file_leaves_the_run_directory_s(finished: RunDirector
 
 def test_evaluate(finished: RunDirectory) -> None:
     report = run_evaluate(Request(settings={}), finished).report
-    assert [metric.name for metric in report.metrics][:3] == ["top1", "sqnr_db", "cosine"]
+    assert [metric.name for metric in report.metrics][:4] == [
+        "top1",
+        "sqnr_db",
+        "worst_channel_sqnr_db",
+        "cosine",
+    ]
     assert (report.model.source, report.evaluation.source) == ("model.onnx", "calib.npz")
     assert report.calibration.samples == 10
     assert report.verdict == "no gate"

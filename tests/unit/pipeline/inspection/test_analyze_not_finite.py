@@ -51,7 +51,10 @@ def make_run(text: str, **settings: object) -> None:
     arrays = (numpy_helper.from_array(array.astype(np.float32), f"w{i}") for i, array in enumerate(weights))
     model.graph.initializer.extend(arrays)
     onnx.save(model, "model.onnx")
-    request = Request(settings={"data": "calib.npz", "amax": "max", **settings}, model=Path("model.onnx"))
+    request = Request(
+        settings={"data": "calib.npz", "amax": "max", "all_layers": True, **settings},
+        model=Path("model.onnx"),
+    )
     run_calibrate(request, RUN)
     run_export(request, RUN)
 

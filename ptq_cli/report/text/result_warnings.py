@@ -1,0 +1,115 @@
+"""What a user should know of a quantized model although no limit was set: its size, its work, its SQNR."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_document import LayerEntry, ReportWarning
+from ptq_cli.report.text.summary import format_value, share_of_float
+
+FEWEST_IN_INTEGERS = 0.5
+"""Share of the multiply-accumulates."""
+LOWEST_SQNR_DB = 15.0
+MOST_REASONS = 3
+EVERYTHING = "ptq export --all-layers quantizes every layer that the target can"
+Work = Mapping[str, int | None]
+"""Multiply-accumulates by the name of a layer; None if they are not known."""
+
+
+def result_warnings(
+    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work, metrics: Sequence[Measurement] = ()
+) -> tuple[ReportWarning, ...]:
+    """Return the warnings about a quantized model, each with its reasons and what to try.
+
+    Args:
+        sizes: of the float file and of the quantized one, in bytes.
+        layers: where each layer runs, with the reasons.
+        work: of those layers.
+        metrics: what an evaluation measured; without it nothing is said of the SQNR.
+
+    Edge case:
+        A model without multiply-accumulates, or in which none are known, has no share of them in integers.
+
+    Example:
+        >>> dense = LayerEntry("dense", "MatMul", True, "")
+        >>> lstm = LayerEntry("lstm", "LSTM", False, "computed in float")
+        >>> (found,) = result_warnings((400, 100), [dense, lstm], {"dense": 10, "lstm": 990})
+        >>> found.code, found.message
+        ('few_integers', '1 % of the multiply-accumulates are in integers; in float: 99 % LSTM: computed in \
+float')
+    """
+    return tuple(_warnings(sizes, layers, work, metrics))
+
+
+def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
+    """Return the share of the known multiply-accumulates that are in integers; None if there are none.
+
+    Example:
+        >>> layers = [LayerEntry("a", "Conv", True, ""), LayerEntry("b", "LSTM", False, "")]
+        >>> share_in_integers(layers, {"b": 5})
+        0.0
+    """
+    total = sum(work.get(layer.name) or 0 for layer in layers)
+    return sum(work.get(layer.name) or 0 for layer in layers if layer.integer) / total if total else None
+
+
+def _warnings(
+    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work, metrics: Sequence[Measurement]
+) -> Iterator[ReportWarning]:
+    before, after = sizes
+    in_float = _in_float(layers, work)
+    hints = (_hint(layers),)
+    if after > before:
+        why = f"; in float: {in_float}" if in_float else ": its weights are small beside their Q/DQ nodes"
+        yield ReportWarning(
+            "larger_than_float",
+            f"the quantized file is larger than the float one: {format_bytes(after)}, "
+            f"{share_of_float(after, before)}{why}",
+            hints,
+        )
+    share = share_in_integers(layers, work)
+    if share is not None and share < FEWEST_IN_INTEGERS:
+        yield ReportWarning(
+            "few_integers",
+            f"{_percent(share)} of the multiply-accumulates are in integers; in float: {in_float}",
+            hints,
+        )
+    for metric in metrics:
+        if metric.name.partition("[")[0] == "sqnr_db" and metric.quantized_value < LOWEST_SQNR_DB:
+            value, lowest = (
+                format_value(item, "decibel") for item in (metric.quantized_value, LOWEST_SQNR_DB)
+            )
+            yield ReportWarning(
+                "low_sqnr",
+                f"the SQNR of output '{metric.output}' is {value}, below {lowest}",
+                (
+                    "ptq analyze names the layers that lose most",
+                    "ptq export --amax mse decides ranges by the mean squared error",
+                    "ptq export --exclude LAYER keeps a layer in float",
+                ),
+            )
+
+
+def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
+    """Return why layers that compute are in float, summed by reason, the largest share first."""
+    total = sum(work.get(layer.name) or 0 for layer in layers)
+    sums: dict[tuple[str, str], int] = {}
+    for layer in layers:
+        if not layer.integer and (count := work.get(layer.name)):
+            key = (layer.op, layer.reason)
+            sums[key] = sums.get(key, 0) + count
+    ordered = sorted(sums, key=lambda key: -sums[key])
+    texts = [f"{_percent(sums[key] / total)} {key[0]}: {key[1]}" for key in ordered[:MOST_REASONS]]
+    rest = sum(sums[key] for key in ordered[MOST_REASONS:])
+    return "; ".join([*texts, *([f"{_percent(rest / total)} for other reasons"] if rest else [])])
+
+
+def _hint(layers: Sequence[LayerEntry]) -> str:
+    excluded = any(layer.reason.startswith("kept in float") for layer in layers if not layer.integer)
+    if excluded:
+        return "ptq export without --exclude and --include quantizes more layers"
+    return f"ptq inspect shows the reason of each layer; {EVERYTHING}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
