@@ -15,7 +15,6 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
-from ptq_cli.core.json_values import encode
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset

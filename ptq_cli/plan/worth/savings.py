@@ -7,6 +7,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import short_name
+from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
@@ -80,7 +81,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
         A tensor of unknown size is converted for the cost of its nodes alone.
 
     Source:
-        docs/decisions/0030-layers-that-pay.md, which has the command that measured the constants.
+        docs/decisions/0033-layers-that-pay.md, which has the command that measured the constants.
     """
     integer = {layer.name for layer in plan.layers if layer.quantized}
     work = sum(sizes.work.get(name) or 0 for name in integer)
@@ -121,8 +122,7 @@ def _bytes_saved(model: ir.Model, plan: Plan) -> int:
 
 def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -> Iterator[int]:
     """Yield what each conversion between float and integer costs, in multiply-accumulates."""
-    values = {value.name or "": value for value in model.graph.inputs}
-    values |= {value.name or "": value for node in model.graph for value in node.outputs}
+    values = {value.name or "": value for value in every_value(model.graph)}
     for name in plan.activations:
         value = values[name]
         producer = value.producer()

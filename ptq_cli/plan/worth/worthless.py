@@ -45,17 +45,15 @@ def worthless_layers(
         Nothing, if no layer pays: whoever quantizes such a model gets what the target can do. A layer whose
         work or size is not known is taken to pay.
     """
-    computing = {name for name, rule in target.op.items() if rule.kind == "compute"}
-    integer = [layer.name for layer in plan.layers if layer.quantized and layer.op in computing]
     small = [name for name in _byte_wasters(model, plan, target) if name not in asked]
     if not small:
         return {}
     sizes = Sizes.of(model)
     small = [name for name in small if _wastes_time(model, name, sizes)]
-    if len(small) == len(integer):
-        groups = _groups(model, plan, small, target)
-        if len(next(groups, ())) == len(integer):
-            return {}
+    if {site.node for site in plan.weights} <= set(small) and len(
+        list(_groups(model, plan, small, target))
+    ) == 1:
+        return {}
     found: dict[str, str] = {}
     before = savings(model, plan, sizes)
     for group in list(_groups(model, plan, small, target))[:MOST_GROUPS]:
@@ -84,7 +82,7 @@ def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
     """Yield the integer compute operators whose weight saves less than their own pairs add."""
     sites = {site.node: site for site in plan.weights}
     integer = {layer.name for layer in plan.layers if layer.quantized}
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         rule = target.op.get(node.op_type)
         if (node.name or "") not in integer or rule is None or rule.kind != "compute":
             continue
@@ -97,7 +95,7 @@ def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
 
 def _wastes_time(model: ir.Model, name: str, sizes: Sizes) -> bool:
     """Tell whether converting a layer's own tensors takes as long as its integer kernel saves."""
-    node = next(node for node in model.graph if node.name == name)
+    node = next(node for node in model.graph.all_nodes() if node.name == name)
     work = sizes.work.get(name)
     values = [
         value for value in (*node.inputs, *node.outputs) if value is not None and value.const_value is None
@@ -113,10 +111,14 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
     integer = {layer.name for layer in plan.layers if layer.quantized}
     meant = dict.fromkeys(small)
     computing = {name for name, rule in target.op.items() if rule.kind == "compute"}
-    between = {node for node in model.graph if (node.name or "") in integer and node.op_type not in computing}
-    between |= {node for node in model.graph if (node.name or "") in meant}
+    between = {
+        node
+        for node in model.graph.all_nodes()
+        if (node.name or "") in integer and node.op_type not in computing
+    }
+    between |= {node for node in model.graph.all_nodes() if (node.name or "") in meant}
     seen: set[ir.Node] = set()
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if (node.name or "") not in meant or node in seen:
             continue
         waiting, group = [node], []

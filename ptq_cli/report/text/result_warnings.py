@@ -12,6 +12,7 @@ FEWEST_IN_INTEGERS = 0.5
 LOWEST_SQNR_DB = 15.0
 MOST_REASONS = 3
 EVERYTHING = "ptq export --all-layers quantizes every layer that the target can"
+SPEED = "ptq bench shows whether it is faster"
 Work = Mapping[str, int | None]
 """Multiply-accumulates by the name of a layer; None if they are not known."""
 
@@ -58,21 +59,20 @@ def _warnings(
 ) -> Iterator[ReportWarning]:
     before, after = sizes
     in_float = _in_float(layers, work)
-    hints = (_hint(layers),)
     if after > before:
         why = f"; in float: {in_float}" if in_float else ": its weights are small beside their Q/DQ nodes"
         yield ReportWarning(
             "larger_than_float",
             f"the quantized file is larger than the float one: {format_bytes(after)}, "
             f"{share_of_float(after, before)}{why}",
-            hints,
+            (SPEED,),
         )
     share = share_in_integers(layers, work)
     if share is not None and share < FEWEST_IN_INTEGERS:
         yield ReportWarning(
             "few_integers",
             f"{_percent(share)} of the multiply-accumulates are in integers; in float: {in_float}",
-            hints,
+            (_hint(layers),),
         )
     for metric in metrics:
         if metric.name.partition("[")[0] == "sqnr_db" and metric.quantized_value < LOWEST_SQNR_DB:
