@@ -225,3 +225,16 @@ def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> Non
     assert ptq("gate ptq-run/report.json --max-latency-ratio 0.000001").status == 3
     assert ptq("evaluate").status == 0
     assert "the report has no latency" in ptq("gate ptq-run/report.json --max-latency-ratio 1").err
+
+
+def test_a_file_larger_than_the_float_one_is_told_everywhere(folder: Path, ptq: Any) -> None:
+    found = "the quantized file is larger than the float one: "
+    exported = ptq("export --onnx")
+    assert f"warning: {found}" in exported.err
+    assert "hint: ptq bench shows whether it is faster" in exported.err
+    evaluated = ptq("evaluate")
+    assert f"warning: {found}" in evaluated.err
+    (warning,) = report_of(folder, "ptq-run")["warnings"]
+    assert (warning["code"], warning["message"].startswith(found)) == ("larger_than_float", True)
+    for name in ("report.md", "report.html"):
+        assert found in (folder / "ptq-run" / name).read_text(encoding="utf-8")

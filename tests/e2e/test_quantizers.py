@@ -60,6 +60,9 @@ def test_an_export_is_the_same_again(folder: Path, ptq: Any) -> None:
 
 def test_an_override_gives_a_layer_another_quantizer(folder: Path, ptq: Any) -> None:
     (folder / "mixed.toml").write_text("""
+[quantization]
+all_layers = true
+
 [weights]
 quantizer = "centers"
 

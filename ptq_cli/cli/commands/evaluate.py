@@ -84,7 +84,6 @@ def command(
         )
     for result in results:
         add_to_step_summary(report_to_markdown(result.report))
-        warn_of_result(result.report.warnings)
     if as_json:
         values = [json.loads(report_to_json(result.report)) for result in results]
         print_json(values[0] if len(values) == 1 else {"reports": values})
@@ -95,4 +94,6 @@ def command(
         summaries.print_reports([result.report for result in results])
         for result in results:
             summaries.say_written(result.run)
+    for result in [] if as_json else results:
+        warn_of_result(result.report.warnings)
     return max(summaries.exit_status(result.report) for result in results)

@@ -84,9 +84,9 @@ def command(
     with shown_progress() as progress:
         result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)
-    warn_of_result(result.warnings)
     if as_json:
         print_json({"format": format_, **export_values(result)})
         return
     print_export(result)
+    warn_of_result(result.warnings)
     tell(next_step("ptq evaluate", RunDirectory(run), result.output))

@@ -79,7 +79,6 @@ def command(
     if report is not None:
         add_to_step_summary(report_to_markdown(report))
     warn_of_outliers(result.export.outliers)
-    warn_of_result(report.warnings if report is not None else result.export.warnings)
     if as_json:
         print_json(
             {
@@ -94,4 +93,5 @@ def command(
         if report is not None:
             summaries.print_report(report)
             summaries.say_written(result.calibration.run)
+        warn_of_result(report.warnings if report is not None else result.export.warnings)
     return summaries.exit_status(report) if report is not None else 0
