@@ -148,7 +148,7 @@ def _maker(graph: ir.Model) -> str:
     return " ".join(filter(None, (graph.producer_name, graph.producer_version)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Samples:
     """What the outputs are compared on: no batches where there are no data; and shapes that were given.
 
@@ -188,15 +188,17 @@ def _samples(
             batches = tuple(dataset.batches(batch))
             total = sum(item.size for item in batches)
             arrays = tuple(item.inputs for item in batches)
-            return _Samples(data, arrays, fixed, shapes, total), tuple(faults)
+            found = _Samples(data=data, batches=arrays, fixed=fixed, shapes=shapes, count=total)
+            return found, tuple(faults)
         except PtqError as error:
             if required:
                 raise
             faults.append(error.message)
     if not made_up:
-        return _Samples("", (), fixed, shapes), tuple(faults)
+        return _Samples(data="", batches=(), fixed=fixed, shapes=shapes), tuple(faults)
     generated = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
-    return _Samples(MADE_UP, tuple(generated), fixed, shapes), tuple(faults)
+    found = _Samples(data=MADE_UP, batches=tuple(generated), fixed=fixed, shapes=shapes)
+    return found, tuple(faults)
 
 
 def _work(graph: ir.Model, samples: _Samples) -> MultiplyAccumulates:

@@ -13,6 +13,7 @@ KEYS = {
     if dataclasses.is_dataclass(section.type)  # A list of tables has no flag.
     for field in dataclasses.fields(section.type)
 }
+OBJECTS = ("data", "eval_data")  # Python takes objects, too, which a recipe has by a name.
 ARGUMENT = "model.path"  # The command's argument, not a flag.
 
 
@@ -26,7 +27,7 @@ def test_flag_sets_keys_that_exist_and_have_its_type(flag):
 
     for key in FLAG_KEYS[flag]:
         kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
-        assert wanted in kinds
+        assert wanted is typing.Any if flag in OBJECTS else wanted in kinds
 
 
 def test_settings_and_flags_have_the_same_names():
