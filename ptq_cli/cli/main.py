@@ -38,6 +38,7 @@ COMMANDS = (
     "quantize",
     "verify",
     "bench",
+    "profile",
     "inspect",
     "prepare",
     "gate",

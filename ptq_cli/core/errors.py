@@ -299,6 +299,18 @@ class TargetOverrideError(PtqError):
     code = "PTQ-PLAN-002"
 
 
+class ProfileError(PtqError):
+    """A profile is damaged, or is not of this model, target or runtime."""
+
+    code = "PTQ-PROFILE-001"
+
+
+class ProfilerError(PtqError):
+    """The time of operators cannot be measured: the target's runtime has no profiler here."""
+
+    code = "PTQ-PROFILE-002"
+
+
 class RuntimeFailedError(PtqError):
     """ONNX Runtime cannot load or run the model; the message includes its error."""
 

@@ -86,6 +86,18 @@ RULES: tuple[Rule, ...] = (
         "at least 1",
     ),
     (
+        "export.prefer",
+        lambda r: r.export.prefer,
+        lambda r: r.export.prefer in ("", "latency"),
+        "'latency', or nothing",
+    ),
+    (
+        "export.serve_batch",
+        lambda r: r.export.serve_batch,
+        lambda r: _at_least_one(r.export.serve_batch),
+        "at least 1",
+    ),
+    (
         "runtime.threads",
         lambda r: r.runtime.threads,
         lambda r: 0 <= r.runtime.threads <= MOST_THREADS,

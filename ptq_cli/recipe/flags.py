@@ -59,6 +59,9 @@ class Settings(TypedDict, total=False):
     override: list[dict[str, Any]]
     target: str
     recover: list[str]
+    prefer: str
+    serve_batch: int
+    profile: str
     eval_data: Any
     metric: list[str]
     with_pytorch: bool
@@ -122,6 +125,9 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "all_layers": ("quantization.all_layers",),
     "target": ("quantization.target",),
     "recover": ("recovery.rungs",),
+    "prefer": ("export.prefer",),
+    "serve_batch": ("export.serve_batch",),
+    "profile": ("export.profile",),
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),
     "with_pytorch": ("evaluation.with_pytorch",),

@@ -246,6 +246,23 @@ class RecoverySettings:
     rungs: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class ExportSettings:
+    """``[export]``: what decides where layers are computed, besides the target.
+
+    Attributes:
+        prefer: ``"latency"`` keeps the layers in float that are faster so on the machine that is measured. If
+            empty, everything is in integers that the target's rules put there.
+        serve_batch: samples per run that are measured; a model that fixes another number is measured with its
+            own.
+        profile: a file that ``ptq profile`` wrote on another machine, instead of a measurement on this one.
+    """
+
+    prefer: str = ""
+    serve_batch: int = 1
+    profile: Location | None = field(default=None, metadata=LOCATION)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """``[evaluation]``: the data and the metrics that the two models are compared with.
@@ -342,6 +359,7 @@ class Recipe:
     override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
     recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    export: ExportSettings = field(default_factory=ExportSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     metric: list[MetricSettings] = field(default_factory=list)
     gate: GateSettings = field(default_factory=GateSettings)

@@ -70,6 +70,7 @@ class Session:
         apart: bool = False,
         arena: bool = True,
         prepack: bool = False,
+        profile: Path | None = None,
         device: Device = HOST,
     ) -> None:
         """Open a session.
@@ -85,6 +86,7 @@ class Session:
             arena: keep memory for the next run; False gives it back, which takes time and saves memory.
             prepack: copy constants outside the graph into the form that kernels like best, too: this takes
                 their memory, for a session that runs often.
+            profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
 
@@ -106,6 +108,8 @@ class Session:
             options.optimized_model_filepath = str(save_optimized)
             if apart:
                 options.add_session_config_entry(OPTIMIZED_DATA, f"{save_optimized.name}{DATA_SUFFIX}")
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile)
         folder = model.folder if isinstance(model, StoredModel) else None
         if folder is not None:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
@@ -162,6 +166,10 @@ class Session:
             raise _failed(error) from error
         # A tensor of rank 0 comes as a number, which cannot be fed again.
         return [np.asarray(array) if isinstance(array, np.generic) else array for array in found]
+
+    def end_profile(self) -> str:
+        """Return the path of the file with the times of all runs so far, of a session that was profiled."""
+        return str(self._session.end_profiling())
 
     def run_into(self, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
         """Run one batch, and write all the outputs into arrays.

@@ -10,7 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import MAX_MEMORY
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, QUANTIZERS, RECOVER
+from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
 from ptq_cli.cli.options.shared_options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
 
 
@@ -21,6 +21,7 @@ from ptq_cli.cli.options.shared_options import OUTPUT, RECIPES, RUN, THREADS, se
 Examples:
   ptq export --onnx
   ptq export --onnx --percentile 99.99 --output model.int8.onnx
+  ptq export --prefer latency --serve-batch 8 --threads 1
   ptq export --target tensorrt --output model.trt.onnx
   ptq export --recover round
   ptq export --reset
@@ -48,7 +49,7 @@ Examples:
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )
-@take(AMAX, QUANTIZERS, RECOVER, OVERRIDES, THREADS, MAX_MEMORY, RUN, RECIPES, GLOBALS)
+@take(AMAX, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, THREADS, MAX_MEMORY, RUN, RECIPES, GLOBALS)
 def command(
     format_: str,
     output: Path | None,

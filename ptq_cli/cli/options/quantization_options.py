@@ -1,5 +1,7 @@
 """Options about ranges, quantizers and single layers."""
 
+import click
+
 from ptq_cli.cli.help.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
@@ -198,5 +200,27 @@ OVERRIDES = (
         multiple=True,
         metavar="PATTERN:KEY=VALUE,…",
         help="Settings for the matching layers: 'head.*:weights.bits=4'. Can be repeated.",
+    ),
+)
+PREFERENCE = (
+    option(
+        LAYERS,
+        "--prefer",
+        type=click.Choice(("latency",)),
+        help="Keep layers in float that are faster so on this machine, by measuring each operator.",
+    ),
+    option(
+        LAYERS,
+        "--serve-batch",
+        type=int,
+        metavar="N",
+        help="Samples per run that --prefer latency measures.  [default: 1]",
+    ),
+    option(
+        LAYERS,
+        "--profile",
+        shell_complete=completion.complete_files,
+        metavar="FILE",
+        help="Profile that ptq profile wrote on another machine, instead of measuring this one.",
     ),
 )

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ptq_cli.cli.shown.recovery_lines import recovery_lines, recovery_values
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.report.text.several import several_tables
 from ptq_cli.report.text.summary import (
     class_table,
@@ -134,6 +136,16 @@ def print_export(result: "ExportResult") -> None:
     integer = sum(layer.quantized for layer in result.plan.layers)
     layers = len(result.plan.layers)
     say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
+    if (latency := result.latency) is not None:
+        measured = f"by '{shown_path(Path(latency.source))}'" if latency.source else "measured here"
+        times = latency_line(
+            latency.floating, latency.integer, latency.expected, latency.batch, latency.threads
+        )
+        say(f"{times}, {measured}")
+        if not integer:
+            say("warning: every layer stays in float, because the whole model is fastest so on that machine")
+        if latency.undecided:
+            say(f"warning: nothing was chosen by latency: {latency.undecided}")
     if result.kernels is not None:
         say(f"integer kernels of ONNX Runtime on this CPU: {kernel_line(result.kernels)}")
     if not result.plain:
@@ -161,6 +173,18 @@ def print_export(result: "ExportResult") -> None:
             say(line)
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:
+    """Return what the forms of a model take, from microseconds.
+
+    Example:
+        >>> latency_line(600.0, 800.0, 450.0, 1, 2)
+        'at batch 1 and 2 threads: 600 µs in float, 800 µs in integers, 450 µs expected'
+    """
+    times = [format_latency(time / 1e6) for time in (floating, integer, expected)]
+    counts = f"at batch {batch} and {counted(threads, 'thread')}"
+    return f"{counts}: {times[0]} in float, {times[1]} in integers, {times[2]} expected"
 
 
 def method_line(result: "ExportResult") -> str:
@@ -207,6 +231,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         ],
         "never_run": dict(result.never_run),
         "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
+        "latency": asdict(result.latency) if result.latency is not None else None,
         "layers": [
             {
                 "name": layer.name,

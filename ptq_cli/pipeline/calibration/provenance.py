@@ -160,7 +160,7 @@ class LoadedRun(NamedTuple):
     graph: "ir.Model"
 
 
-EXPORTED = ("amax", "weights", "activations", "override", "recovery")
+EXPORTED = ("amax", "weights", "activations", "override", "recovery", "export")
 """Sections of a recipe that an export's flags set, besides the target."""
 
 

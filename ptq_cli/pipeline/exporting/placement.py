@@ -89,6 +89,7 @@ def place(
     recipe: TensorRecipe,
     calibration: Calibration | None = None,
     *,
+    faster: Mapping[str, str] | None = None,
     may_be_empty: bool = False,
 ) -> Placement:
     """Return what is quantized and by which quantizers.
@@ -100,6 +101,7 @@ def place(
         recipe: what is asked for.
         calibration: the statistics, if there are any; with them, joins of unlike ranges stay float, and so
             does what was never run.
+        faster: layers that are faster in float, with the reason.
         may_be_empty: return the reasons alone where nothing can be quantized.
 
     Raises:
@@ -120,7 +122,7 @@ def place(
 
     unseen = never_seen(calibration) if calibration is not None else ()
     never_run = layers_never_run(model.graph, unseen)
-    excluded = {**never_run, **settings.excluded}
+    excluded = {**(faster or {}), **never_run, **settings.excluded}
 
     def planned(unjoined: Mapping[str, str], worthless: Mapping[str, str] | None = None) -> Plan:
         return make_plan(
@@ -130,7 +132,7 @@ def place(
             {**excluded, **(worthless or {})},
             looked_up,
             unjoined=unjoined,
-            may_be_empty=may_be_empty or worthless is not None,
+            may_be_empty=may_be_empty or bool(faster) or worthless is not None,
         )
 
     plan = planned({}) if in_float or excluded else target_plan

@@ -20,6 +20,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.exporting.latency_preference import LATENCY, LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.recovered_model import Recovery, recover_model
@@ -102,6 +103,7 @@ class ExportResult:
     activations: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
     outliers: Mapping[str, str] = field(default_factory=dict)
+    latency: LatencyPreference | None = None
     never_run: Mapping[str, str] = field(default_factory=dict)
     recovery: Recovery | None = None
     warnings: tuple[ReportWarning, ...] = ()
@@ -139,7 +141,7 @@ def run_export(
         run: the run directory.
         output: where to, or None for ``model.int8.onnx`` in the run directory.
         reset: leave out what earlier exports set in the run's recipe.
-        progress: is called as the work of ``--recover`` proceeds.
+        progress: is told about a measurement of operators, and about a recovery.
 
     Raises:
         MissingStageError: nothing was calibrated.
@@ -191,7 +193,7 @@ def make_export(
         output: where to, or None for the run directory.
         plan: of the model for the target, where one was made already; otherwise it is made here.
         data: to recover accuracy from; None to leave it as it is.
-        progress: is called as the recovery proceeds.
+        progress: is told about a measurement of operators, and about a recovery.
 
     Raises:
         PtqError: as ``run_export`` does.
@@ -201,7 +203,13 @@ def make_export(
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     keep = SpilledArrays(path.parent) if float_model.data else as_it_is
-    decided = _decide(graph, plan, target, asked, calibration, run.float_model.name, keep)
+    plan = plan if plan is not None else make_plan(graph, target)
+    placement = place(graph, plan, target, asked, calibration)
+    latency = None
+    if recipe.export.prefer == LATENCY:
+        latency = prefer_latency(graph, placement.plan, resolved, progress)
+        placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
+    decided = _decide(graph, placement, calibration, run.float_model.name, keep)
     model, placement, exposed = decided.model, decided.placement, decided.plan
     work = multiply_accumulates(model).counts
     quantize_in_place(model, exposed, decided.parameters)
@@ -236,6 +244,7 @@ def make_export(
         activations=placement.activation_counts,
         plain=placement.is_plain,
         outliers={name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
+        latency=latency,
         never_run={
             layer.name: placement.never_run[layer.name]
             for layer in placement.target_plan.layers
@@ -269,15 +278,11 @@ class _Decided:
 
 def _decide(
     model: ir.Model,
-    plan: Plan | None,
-    target: Target,
-    asked: TensorRecipe,
+    placement: Placement,
     calibration: Calibration,
     name: str,
     keep: Keep,
 ) -> _Decided:
-    target_plan = plan if plan is not None else make_plan(model, target)
-    placement = place(model, target_plan, target, asked, calibration)
     settings = placement.settings
     require_ranges(placement.plan, calibration)
     families = settings.activation_families

@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset.batch import Batch as Samples
-from ptq_cli.calibdata.dataset.rebatch import joined, part_of
 from ptq_cli.core.errors import (
     ModelFormatError,
     ModelInputError,
-    PtqError,
     RecipeValueError,
     RuntimeFailedError,
 )
@@ -25,16 +20,12 @@ from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import StoredModel, serialize
-from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.run.reading import Reading
+from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.evaluation.latency import LatencyComparison, measure_latency
-from ptq_cli.runtime.turns import Batch
-
-BATCHES = 16
-"""Different ones, so that no cache holds them all; more would take memory for nothing."""
 
 
 @dataclass(frozen=True)
@@ -154,15 +145,6 @@ def _with_fixed(
     return timed
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What the models are run on, whose it is, and why data of the recipe were not used."""
-
-    data: str
-    batches: Sequence[Batch]
-    faults: tuple[str, ...] = ()
-
-
 def _inputs(
     request: Request,
     resolved: Resolved,
@@ -170,29 +152,20 @@ def _inputs(
     specs: tuple[TensorSpec, ...],
     batch: int,
     asked_batch: int | None,
-) -> _Inputs:
+) -> ServedInputs:
     """Return samples of the data that were asked for, else of those in the recipe, else made-up ones.
 
     Raises:
         PtqError: the data that were asked for cannot be used.
     """
     recipe = resolved.recipe
-    shapes = {name: (batch, *shape[1:]) for name, shape in recipe.model.input_shape.items() if shape}
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data
-        return _Inputs(data, _batches_of(data, resolved.reading, specs, batch))
+        return ServedInputs(data, batches_of(data, resolved.reading, specs, batch))
     if "input_shape" in request.settings:
         _require_one_batch(asked_batch, recipe.model.input_shape)
-        return _Inputs(MADE_UP, made_up_batches(graph, batch, shapes=recipe.model.input_shape))
-    faults: list[str] = []
-    for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
-        try:
-            return _Inputs(
-                data, _batches_of(data, resolved.reading, specs, batch, repeat=True), tuple(faults)
-            )
-        except PtqError as error:
-            faults.append(error.message)
-    return _Inputs(MADE_UP, made_up_batches(graph, batch, shapes=shapes), tuple(faults))
+        return ServedInputs(MADE_UP, made_up_batches(graph, batch, shapes=recipe.model.input_shape))
+    return inputs_of_recipe(resolved, graph, specs, batch)
 
 
 def _load(path: Path) -> ir.Model:
@@ -261,30 +234,3 @@ def _require_one_batch(asked: int | None, shapes: Mapping[str, Sequence[int]]) -
                 f"--batch is {asked}, but --input-shape says {shape[0]} samples for '{name}'",
                 hint="leave one of them out",
             )
-
-
-def _batches_of(
-    data: str, reading: Reading, specs: tuple[TensorSpec, ...], batch: int, *, repeat: bool = False
-) -> list[Batch]:
-    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
-    dataset = reading.open(data, batch * BATCHES)
-    found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))
-    whole: list[Batch] = [item.inputs for item in found if item.size == batch]
-    if not whole and repeat and found:
-        return [_repeated(found[0], batch)]
-    if not whole:
-        samples = sum(item.size for item in found)
-        raise RecipeValueError(
-            f"--batch is {batch}, and '{dataset.source}' has {samples} samples", hint=f"--batch {samples}"
-        )
-    return whole
-
-
-def _repeated(few: Samples, batch: int) -> Batch:
-    """Return a batch of samples that are used again and again."""
-    times = -(-batch // few.size)
-    axes = {name: few.axes.get(name, 0) for name in few.inputs}
-    return {
-        name: part_of(joined([array] * times, axes[name]), axes[name], 0, batch)
-        for name, array in few.inputs.items()
-    }

@@ -15,9 +15,9 @@ from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.exported_file import unusual_layers
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
-from ptq_cli.pipeline.inspection.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
 from ptq_cli.pipeline.preparing.float_model import Shapes, make_float_model, open_source
+from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.planner import make_plan

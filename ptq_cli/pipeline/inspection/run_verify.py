@@ -18,8 +18,8 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.models.stored import serialize
-from ptq_cli.pipeline.inspection.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.inspection.target_of import target_of
+from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.reading import reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory

@@ -1,0 +1,77 @@
+"""``ptq profile``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
+
+
+@click.command(
+    cls=SectionCommand,
+    short_help="Measure a model's operators on this machine.",
+    epilog="""\b
+Examples:
+  ptq profile model.onnx -o this-machine.json
+  ptq profile model.onnx --data calib.npz --serve-batch 8 --threads 2 -o server.json
+  ptq export --prefer latency --profile server.json
+""",
+)
+@option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
+@option(OWN, "--serve-batch", type=int, metavar="N", help="Samples per run.  [default: 1]")
+@option(
+    MODEL,
+    "--target",
+    shell_complete=complete_names(completion.targets, or_files=True),
+    metavar="NAME|FILE.TOML",
+    help="Target whose placement rules apply.  [default: ort-cpu]",
+)
+@option(
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Data to run the model on.  [default: random inputs]",
+)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, THREADS, RECIPES, GLOBALS)
+def command(
+    output: Path,
+    model: Path | None,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure how long each operator of MODEL takes on this machine, in float and in integers.
+
+    ptq export --prefer latency --profile FILE then keeps the layers in float that are faster so here, on
+    whichever machine it runs. Give --serve-batch and --threads the values that the model is served with:
+    other values have another fastest placement. The machine should do nothing else meanwhile.
+    """
+    from ptq_cli.cli.shown.output import print_json, say
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.result_lines import latency_line, shown_path
+    from ptq_cli.core.json_values import encode
+    from ptq_cli.pipeline.exporting.run_profile import run_profile
+    from ptq_cli.pipeline.run.resolve import Request
+
+    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    with shown_progress() as progress:
+        result = run_profile(request, output, progress)
+    profile = result.profile
+    if as_json:
+        shown = ("target", "runtime", "machine", "batch", "threads", "floating", "integer", "spread")
+        values = {key: encode(getattr(profile, key)) for key in shown}
+        chosen = {"expected": result.expected, "in_float": result.in_float}
+        print_json({"output": str(output), **values, **chosen})
+        return
+    for note in result.notes:
+        say(f"note: {note}")
+    say(latency_line(profile.floating, profile.integer, result.expected, profile.batch, profile.threads))
+    say(f"wrote {shown_path(output)}")

@@ -1,0 +1,58 @@
+"""A model with everything in integers that a target has integers for, whose ranges are made up.
+
+How long it takes does not depend on its ranges, so it can be measured where there is no calibration.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.site_parameters import decide_all
+
+RANGE = (-4.0, 4.0)
+
+
+def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
+    """Return a quantized copy of a model for measurements of time alone.
+
+    Args:
+        model: the float model, in an opset that the target needs.
+        plan: made for it.
+        target: whose rules made the plan.
+    """
+    twin = model.clone()
+    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
+
+    def decide(site: ActivationSite) -> QuantParameters:
+        low, high = _range(producers.get(site.source))
+        if not site.symmetric:
+            return parameters_from_range(low, high, site.format)
+        scale = scale_from_amax(max(-low, high), site.format)
+        middle = 0 if site.format.signed else (site.format.qmax + 1) // 2
+        return QuantParameters(scale, np.asarray(middle), site.format)
+
+    quantize_in_place(twin, plan, decide_all(twin, plan, decide))
+    pad_channels(twin, target.weight.channel_multiple, target.activation.channel_multiple)
+    return twin
+
+
+def _range(producer: ir.Node | None) -> tuple[float, float]:
+    """Return a range that makes a Relu or Clip before it redundant, as a calibrated one does."""
+    if producer is None or producer.op_type not in ("Relu", "Clip"):
+        return RANGE
+    low, high = (0.0, None) if producer.op_type == "Relu" else (_bound(producer, 1), _bound(producer, 2))
+    return (RANGE[0] if low is None else low, RANGE[1] if high is None else high)
+
+
+def _bound(clip: ir.Node, index: int) -> float | None:
+    value = input_at(clip, index)
+    return (
+        float(value.const_value.numpy().item())
+        if value is not None and value.const_value is not None
+        else None
+    )

@@ -1,0 +1,146 @@
+"""Measure the profile of a model here, and what a tensor costs between integers and floats."""
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array
+from ptq_cli.latency.cheapest_cut import Seam, predicted
+from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placement, unit_sides
+from ptq_cli.latency.integer_twin import integer_twin
+from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.latency.operator_times import fast_run, operator_times
+from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.plan.bound_shapes import bind_shapes
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+
+SEAM = Seam(fixed=6.0, element=0.0004)
+"""Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""
+SEAM_SCALES = (0.25, 4.0)
+"""What a machine's may differ by; more is a disturbed measurement."""
+
+
+def runtime_version() -> str:
+    """Return the runtime that profiles are measured with."""
+    return f"onnxruntime {onnxruntime.__version__}"
+
+
+def operators_digest(model: ir.Model) -> str:
+    """Return a digest of the operators, their names and the shapes of their constants; of no numbers."""
+    lines = []
+    for node in model.graph:
+        shapes = [
+            str(value.shape) if value is not None and value.const_value is not None else ""
+            for value in node.inputs
+        ]
+        lines.append(f"{node.name}|{node.op_type}|{','.join(shapes)}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def measure_profile(
+    model: ir.Model,
+    plan: Plan,
+    target: Target,
+    batches: Sequence[Mapping[str, Array]],
+    *,
+    batch: int,
+    threads: int,
+    seconds: float = 6.0,
+    progress: ProgressCallback = silent,
+) -> MachineProfile:
+    """Return how long each node of a model takes on this machine.
+
+    The float model, and one with everything in integers that can be, are profiled. The placement that follows
+    is then measured as a whole, and says what a tensor costs between the two.
+
+    Args:
+        model: the float model, in an opset that the target needs; is left as it is.
+        plan: of the model for the target, with everything in integers that can be.
+        target: one that ONNX Runtime runs.
+        batches: inputs of the size that is served.
+        batch: how many samples each of them is.
+        threads: of one operator.
+        seconds: about how long it may take.
+        progress: is told about the parts.
+
+    Units:
+        seconds; the profile's times are microseconds.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load or run one of the models.
+    """
+    progress(Progress("measuring operators in float", 0, None))
+    floating = operator_times(model, batches, threads=threads, seconds=seconds * 0.35)
+    progress(Progress("measuring operators in integers", 0, None))
+    twin = integer_twin(model, plan, target)
+    integer = operator_times(twin, batches, threads=threads, seconds=seconds * 0.35)
+    progress(Progress("measuring the placement", 0, None))
+    owners = _owners(model, twin)
+    nodes = {
+        node.name or "": NodeTimes(floating.by_node.get(node.name or "", 0.0) * floating.scale, 0.0)
+        for node in model.graph
+    }
+    for name, time in integer.by_node.items():
+        if (owner := owners.get(name)) is not None:
+            nodes[owner] = replace(nodes[owner], integer=nodes[owner].integer + time * integer.scale)
+    shapes = bind_shapes(model, {name: array.shape for name, array in batches[0].items()}).shapes
+    profile = MachineProfile(
+        model=operators_digest(model),
+        target=target.name,
+        runtime=runtime_version(),
+        machine=platform.processor() or platform.machine(),
+        batch=batch,
+        threads=threads,
+        floating=floating.total,
+        integer=integer.total,
+        spread=max(floating.spread, integer.spread),
+        seam_fixed=SEAM.fixed,
+        seam_element=SEAM.element,
+        nodes=nodes,
+        elements={name: int(np.prod(shape)) for name, shape in shapes.items() if None not in shape},  # type: ignore[arg-type]
+    )
+    return _with_seam_of_here(model, plan, target, batches, profile, seconds * 0.2)
+
+
+def _with_seam_of_here(
+    model: ir.Model,
+    plan: Plan,
+    target: Target,
+    batches: Sequence[Mapping[str, Array]],
+    profile: MachineProfile,
+    seconds: float,
+) -> MachineProfile:
+    """Return the profile with the seam that explains the time of a placement that has some."""
+    placement = fastest_placement(model, plan, target, profile)
+    if not placement.in_float or not placement.plan.activations:
+        return profile  # There is no seam whose cost matters.
+    candidate = integer_twin(model, placement.plan, target)
+    measured = fast_run(candidate, batches, threads=profile.threads, seconds=seconds).fast
+    circuit, seam = circuit_of_profile(model, plan, profile), Seam(profile.seam_fixed, profile.seam_element)
+    sides = unit_sides(circuit, placement.plan)
+    free = predicted(circuit, Seam(0.0, 0.0), sides)
+    crossing = predicted(circuit, seam, sides) - free
+    scale = float(np.clip((measured - free) / crossing, *SEAM_SCALES)) if crossing > 0 else 1.0
+    return replace(profile, seam_fixed=seam.fixed * scale, seam_element=seam.element * scale)
+
+
+def _owners(model: ir.Model, twin: ir.Model) -> dict[str, str]:
+    """Return the node of the float model that each node of the quantized one computes, by name.
+
+    Pairs that are left belong to no node: they are what a tensor costs between integers and floats.
+    """
+    own = {node.name or "" for node in model.graph}
+    owners = {}
+    for node in twin.graph:
+        name = node.name or ""
+        owner = name if name in own else name.rpartition("/")[0]
+        if owner in own and not (is_pair_node(node) and name not in own):
+            owners[name] = owner
+    return owners

@@ -1,0 +1,157 @@
+"""``prefer = "latency"``: the layers that stay in float because a machine is faster with them so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import ProfileError, ProfilerError, RecipeValueError
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.latency.fastest_placement import fastest_placement
+from ptq_cli.latency.machine_profile import HINT, MachineProfile, load_profile
+from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.stored import is_large
+from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
+from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe
+from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+
+LATENCY = "latency"
+LEAST = 20.0
+"""Microseconds: a model that is faster is not told apart from the time that a call takes."""
+MOST_SPREAD = 2.0
+"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyPreference:
+    """What was decided by time.
+
+    Attributes:
+        in_float: the layers that stay in float although they could be integer, with the reason.
+        expected: microseconds of a run of the quantized model.
+        floating, integer: those of the float model, and of the one with everything in integers that can be.
+        batch, threads: what was measured.
+        source: the file of the profile; empty if it was measured on this machine.
+        undecided: why nothing was decided; empty otherwise.
+    """
+
+    in_float: Mapping[str, str]
+    expected: float
+    floating: float
+    integer: float
+    batch: int
+    threads: int
+    source: str = ""
+    undecided: str = ""
+
+
+def prefer_latency(
+    model: ir.Model, plan: Plan, resolved: Resolved, progress: ProgressCallback = silent
+) -> LatencyPreference:
+    """Return which layers are faster in float, by the recipe's profile or by a measurement on this machine.
+
+    Args:
+        model: the float model.
+        plan: with everything in integers that the recipe and the target put there.
+        resolved: names the target, the profile, the batch and the threads.
+        progress: is told about the measurement.
+
+    Edge case:
+        A model that is too fast to measure, and a machine that is too busy, decide nothing: everything stays
+        in integers, and ``undecided`` says why.
+
+    Raises:
+        ProfilerError: the target's runtime cannot be measured here.
+        ProfileError: the profile is of another model, target or runtime.
+        PtqError: the profile cannot be read, or ONNX Runtime cannot run the model.
+    """
+    target, settings = resolved.target, resolved.recipe.export
+    if settings.profile is not None:
+        profile = load_profile(Path(settings.profile))
+        _require_same(profile, model, target, Path(settings.profile).name)
+    else:
+        profile = profile_here(model, plan, resolved, progress)
+    undecided = "" if settings.profile is not None else _undecided(profile)
+    found = fastest_placement(model, plan, target, profile)
+    return LatencyPreference(
+        in_float={} if undecided else found.in_float,
+        expected=profile.integer if undecided else found.expected,
+        floating=profile.floating,
+        integer=profile.integer,
+        batch=profile.batch,
+        threads=profile.threads,
+        source=settings.profile or "",
+        undecided=undecided,
+    )
+
+
+def profile_here(
+    model: ir.Model, plan: Plan, resolved: Resolved, progress: ProgressCallback = silent
+) -> MachineProfile:
+    """Return the profile of a model on this machine, for the batch and the threads of the recipe.
+
+    Raises:
+        ProfilerError: the target's runtime cannot be measured here, or the model is too large.
+        RecipeValueError: the batch is not that of the model.
+        RuntimeFailedError: ONNX Runtime cannot run the model.
+    """
+    target, asked = resolved.target, resolved.recipe.export.serve_batch
+    if target.runtime != ONNXRUNTIME:
+        raise ProfilerError(
+            f"target '{target.name}' is not run by ONNX Runtime, so its operators cannot be measured",
+            hint="choose the target ort-cpu or ort-cpu-avx2",
+        )
+    if is_large(model):
+        raise ProfilerError(
+            "the model is above 2 GB, and both of its forms would have to be in memory",
+            hint="leave --prefer out",
+        )
+    specs = input_specs(model)
+    own = own_batch_size(specs)
+    if own is not None and asked not in (1, own):
+        raise RecipeValueError(
+            f"--serve-batch is {asked}, but the model takes batches of {own}",
+            hint="leave --serve-batch out, or export the model with a dynamic batch axis",
+        )
+    batch = own or asked
+    inputs = inputs_of_recipe(resolved, model, specs, batch)
+    return measure_profile(
+        model,
+        plan,
+        target,
+        inputs.batches,
+        batch=batch,
+        threads=resolved.machine.threads,
+        progress=progress,
+    )
+
+
+def _undecided(profile: MachineProfile) -> str:
+    fastest = min(profile.floating, profile.integer)
+    if fastest < LEAST:
+        return f"a run takes {fastest:.3g} µs, which is too short to measure its parts"
+    if profile.spread > MOST_SPREAD:
+        return (
+            f"the machine is busy: the median run takes {profile.spread:.1f} times as long as a fast one; "
+            "try again when it is idle"
+        )
+    return ""
+
+
+def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name: str) -> None:
+    if profile.model != operators_digest(model):
+        raise ProfileError(f"'{name}' is the profile of another model", hint=HINT)
+    if profile.target != target.name:
+        raise ProfileError(
+            f"'{name}' is a profile for target '{profile.target}', not '{target.name}'",
+            hint=f"pass --target {profile.target}, or run ptq profile again with --target {target.name}",
+        )
+    if target.runtime == ONNXRUNTIME and profile.runtime != runtime_version():
+        raise ProfileError(
+            f"'{name}' was measured with {profile.runtime}, and this is {runtime_version()}",
+            hint="install the same version here, or run ptq profile again with this one",
+        )

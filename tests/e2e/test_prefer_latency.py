@@ -1,0 +1,83 @@
+"""``ptq profile`` and ``ptq export --prefer latency``: which layers stay in float, and what is refused.
+
+The times are a test's own, written into a profile: how fast this machine is decides nothing here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def profile(folder: Path, ptq: Any) -> dict[str, Any]:
+    outcome = ptq(
+        "profile ptq-run/model.float.onnx --data calib.npz --serve-batch 2 --threads 1 -o here.json"
+    )
+    assert outcome.status == 0
+    assert "at batch 2 and 1 thread: " in outcome.out and "wrote here.json" in outcome.out
+    return json.loads((folder / "here.json").read_text())
+
+
+def written(profile: dict[str, Any], floating: float, integer: float) -> str:
+    """A profile of the same model, of a machine with these times for each node."""
+    nodes = {name: {"floating": floating, "integer": integer} for name in profile["nodes"]}
+    count = len(nodes)
+    times = {"floating": floating * count, "integer": integer * count, "seam_fixed": 1.0, "seam_element": 0.0}
+    return json.dumps({**profile, "nodes": nodes, **times})
+
+
+def test_layers_that_are_slower_in_integers_stay_in_float(
+    folder: Path, ptq: Any, profile: dict[str, Any]
+) -> None:
+    (folder / "slow.json").write_text(written(profile, 10.0, 30.0))
+    outcome = ptq("export --prefer latency --profile slow.json -o all-float.onnx --json")
+    result = json.loads(outcome.out)
+    assert not any(layer["integer"] for layer in result["layers"])
+    assert "faster in float here: 20 µs of 60 µs" in {layer["reason"] for layer in result["layers"]}
+    assert result["latency"]["batch"] == 2 and result["latency"]["source"].endswith("slow.json")
+    text = ptq("export --prefer latency --profile slow.json -o all-float.onnx")
+    assert "every layer stays in float" in text.out and "by 'slow.json'" in text.out
+    assert ptq("evaluate all-float.onnx --eval-data eval.npz").status == 0
+    assert ptq("verify all-float.onnx").status == 0
+
+
+def test_layers_that_are_faster_in_integers_stay_there(
+    folder: Path, ptq: Any, profile: dict[str, Any]
+) -> None:
+    (folder / "fast.json").write_text(written(profile, 30.0, 10.0))
+    before = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    assert ptq("export --prefer latency --profile fast.json").status == 0
+    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
+
+
+def test_it_measures_here_without_a_profile(folder: Path, ptq: Any) -> None:
+    outcome = ptq("export --prefer latency --threads 1 -o measured.onnx")
+    assert outcome.status == 0 and "measured here" in outcome.out
+    assert (folder / "measured.onnx").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "0" * 64}, "the profile of another model"),
+        ({"target": "ort-cpu-avx2"}, "a profile for target 'ort-cpu-avx2', not 'ort-cpu'"),
+        ({"runtime": "onnxruntime 0.1"}, "was measured with onnxruntime 0.1, and this is onnxruntime"),
+        ({"version": 2}, "has format version 2, expected 1"),
+        ({"nodes": 3}, "is not a profile of ptq"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused(
+    folder: Path, refuse: Any, profile: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    (folder / "other.json").write_text(json.dumps({**profile, **change}))
+    refuse("export --prefer latency --profile other.json", "PTQ-PROFILE-001", said)
+
+
+def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
+    refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "is not run by ONNX Runtime")
+    refuse("export --prefer latency --serve-batch 0", "PTQ-RECIPE-003", "serve_batch")
+    refuse("export --prefer latency --profile missing.json", "PTQ-FILE-001", "missing.json")
+    refuse("export --prefer speed", "PTQ-USAGE-001", "latency")
+    refuse("profile ptq-run/model.float.onnx --target tensorrt -o p.json", "PTQ-PROFILE-002", "tensorrt")

@@ -1,0 +1,71 @@
+"""Measuring gives every operator a time, of the right node, on any machine; how long it is, no test says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptq_cli.core.errors import ProfileError
+from ptq_cli.latency.integer_twin import integer_twin
+from ptq_cli.latency.machine_profile import load_profile, profile_to_json
+from ptq_cli.latency.measure_profile import measure_profile, operators_digest
+from ptq_cli.latency.operator_times import operator_times
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.kernels import find_kernels
+from tests.unit.plan.graphs import build, quantized, sample
+
+TARGET = load_target("ort-cpu")
+NET = """(float[N,3,32,32] x) => (float[N,4,16,16] y)
+    <float[16,3,3,3] u, float[16,16,3,3] v, float[4,16,1,1] w, float low = {0}, float high = {6}> {
+    a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, u) h = HardSwish(a)
+    b = Conv<pads=[1,1,1,1]>(h, v) r = Clip(b, low, high) s = Add(r, h) y = Conv(s, w) }"""
+
+
+def test_every_operator_has_a_time_or_is_merged():
+    model = build(NET)
+    times = operator_times(model, [sample(model, batch=1)], threads=1, seconds=0.1)
+    assert list(times.by_node) == ["a", "h", "b", "r", "s", "y"]
+    assert all(time > 0 for name, time in times.by_node.items() if name not in times.merged)
+    assert {"a", "b"} & times.merged or times.by_node["a"] > 0
+    assert times.total > 0 and times.spread >= 1
+
+
+def test_the_twin_has_the_kernels_of_the_calibrated_model():
+    model = build(NET)
+    plan = make_plan(model, TARGET)
+    twin, real = integer_twin(model, plan, TARGET), quantized(model, plan)
+    found = {name: kernel.placement for name, kernel in find_kernels(twin).items()}
+    for name, kernel in find_kernels(real).items():
+        assert found[name] == kernel.placement, name
+
+
+def test_a_profile_is_written_and_read_again(tmp_path: Path):
+    model = build(NET)
+    batch = sample(model, batch=2)
+    profile = measure_profile(
+        model, make_plan(model, TARGET), TARGET, [batch], batch=2, threads=1, seconds=0.3
+    )
+    assert (profile.batch, profile.threads, profile.target) == (2, 1, "ort-cpu")
+    assert set(profile.nodes) == {"a", "h", "b", "r", "s", "y"}
+    assert profile.nodes["h"].integer > 0  # Its Add and its Mul.
+    assert profile.elements["h"] == 2 * 16 * 16 * 16
+    assert profile.seam_fixed > 0
+    path = tmp_path / "here.json"
+    path.write_bytes(profile_to_json(profile))
+    assert load_profile(path) == profile
+
+
+def test_the_digest_is_of_the_operators_and_not_of_their_numbers():
+    one, other = build(NET), build(NET, constants={"w": np.ones((4, 16, 1, 1), np.float32)})
+    assert operators_digest(one) == operators_digest(other)
+    assert operators_digest(one) != operators_digest(build(NET.replace("HardSwish", "Sigmoid")))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": "ptq.profile", "version": 99}', '{"format": "x"}']
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "p.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ProfileError, match=r"p\.json"):
+        load_profile(tmp_path / "p.json")
