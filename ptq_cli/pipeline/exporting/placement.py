@@ -12,7 +12,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.tensor_ranges import never_seen
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
-from ptq_cli.pipeline.exporting.unlike_joins import Measured, found_unlike
+from ptq_cli.pipeline.exporting.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
@@ -142,7 +142,7 @@ def place(
         plan = planned({}) if found else plan
     settings = settings.of(plan, target_plan)
     if calibration is not None:
-        measured = Measured(
+        measured = MeasuredRanges(
             calibration=calibration,
             settings=settings.activations,
             families=settings.activation_families,

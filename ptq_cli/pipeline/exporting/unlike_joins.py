@@ -56,7 +56,7 @@ class UnlikeJoin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredRanges:
     """What is known of a model's tensors.
 
     Attributes:
@@ -70,7 +70,9 @@ class Measured:
     families: Mapping[str, ActivationFamily]
 
 
-def unlike_joins(model: ir.Model, plan: Plan, target: Target, measured: Measured) -> Iterator[UnlikeJoin]:
+def unlike_joins(
+    model: ir.Model, plan: Plan, target: Target, measured: MeasuredRanges
+) -> Iterator[UnlikeJoin]:
     """Yield the integer joins that leave a part fewer than ``FEWEST_STEPS`` steps, the last one first.
 
     Args:
@@ -108,7 +110,7 @@ def found_unlike(
     model: ir.Model,
     plan: Plan,
     target: Target,
-    measured: Measured,
+    measured: MeasuredRanges,
     asked: Container[str],
     planned: Callable[[Mapping[str, str]], Plan],
 ) -> dict[str, str]:
@@ -152,7 +154,7 @@ def _share_lost(model: ir.Model, plan: Plan, without: Plan) -> float:
 
 
 def _steps(
-    parts: Iterable[ir.Value], plan: Plan, target: Target, measured: Measured, site: ActivationSite
+    parts: Iterable[ir.Value], plan: Plan, target: Target, measured: MeasuredRanges, site: ActivationSite
 ) -> Iterator[tuple[str, float]]:
     """Yield how many steps of the join's scale the range of each part has."""
 
