@@ -114,8 +114,9 @@ def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value
 def test_the_next_step_evaluates_what_was_exported(folder: Path, ptq: Any) -> None:
     assert ptq("calibrate model.onnx --data calib.npz --run other").status == 0
     outcome = ptq("export --weight-bits 2 -o w2.onnx --run other")
-    assert outcome.err == "next: ptq evaluate w2.onnx --run other\n"
-    words = outcome.err.removeprefix("next: ptq ").strip()
+    *_, last = outcome.err.splitlines()
+    assert last == "next: ptq evaluate w2.onnx --run other"
+    words = last.removeprefix("next: ptq ")
     assert ptq(f"{words} --eval-data eval.npz").status == 0
     report = json.loads((folder / "other/report.json").read_text())
     assert report["model"]["quantized_model"]["name"] == "w2.onnx"
