@@ -18,6 +18,7 @@ from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
+    InvalidOnnxError,
     NoMemoryError,
     OutputFileError,
     PtqError,
@@ -169,6 +170,11 @@ def _as_input_error(error: BaseException) -> PtqError | None:
     elif isinstance(error, MemoryError):
         known = NoMemoryError(
             "there is not enough memory", hint="pass a smaller --batch-size, or smaller inputs"
+        )
+    elif isinstance(error, RecursionError):
+        known = InvalidOnnxError(
+            "the model has more operators in a row, or more graphs inside graphs, than ptq can follow",
+            hint="simplify the model, for example with onnxsim",
         )
     elif isinstance(error, OSError):
         name = f"'{error.filename}'" if error.filename else "stdout or a file"

@@ -39,10 +39,17 @@ def is_unpacking(node: ir.Node) -> bool:
     """Return whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
     if product_of(node) is not None:
         return True
-    if node.op_type not in UNPACKING or not all(map(is_unpacked, node.inputs)):
-        return False
-    readers = [use.node for output in node.outputs for use in output.uses()]
-    return bool(readers) and all(reader.op_type == DEQUANTIZE or is_unpacking(reader) for reader in readers)
+    found, seen = [node], {node}
+    for step in found:  # Thousands may stand in a row, which is deeper than Python calls.
+        if step.op_type not in UNPACKING or not all(map(is_unpacked, step.inputs)):
+            return False
+        readers = [use.node for output in step.outputs for use in output.uses()]
+        if not readers:
+            return False
+        others = dict.fromkeys(reader for reader in readers if reader.op_type != DEQUANTIZE)
+        found += [reader for reader in others if reader not in seen and product_of(reader) is None]
+        seen.update(others)
+    return True
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,15 @@ def is_stored_as_product(value: ir.Value | None) -> bool:
 
 def is_unpacked(value: ir.Value | None) -> bool:
     """Return whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
-    producer = value.producer() if value is not None else None
-    if producer is not None:
-        return producer.op_type in UNPACKING and all(map(is_unpacked, producer.inputs))
-    return value is None or value.const_value is not None
+    found, seen = [value], {value}
+    for item in found:
+        producer = item.producer() if item is not None else None
+        if producer is None:
+            if item is not None and item.const_value is None:
+                return False
+        elif producer.op_type in UNPACKING:
+            found += [other for other in dict.fromkeys(producer.inputs) if other not in seen]
+            seen.update(producer.inputs)
+        else:
+            return False
+    return True

@@ -174,6 +174,11 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
         2,
         "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
     ),
+    "a model that is too deep": (
+        RecursionError("maximum recursion depth exceeded"),
+        2,
+        "error PTQ-MODEL-005: the model has more operators in a row",
+    ),
     "no disk space": (
         OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
         2,
