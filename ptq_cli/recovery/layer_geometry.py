@@ -1,9 +1,11 @@
 """How the weight of a layer meets its inputs: as a matrix of output channels times what one of them reads."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
@@ -22,6 +24,7 @@ class Window:
         kernel, strides, dilations: along each spatial axis.
         begins: padding at the beginning of each; None where ``auto_pad`` decides.
         upper: an odd padding of ``auto_pad`` has the larger part at the end.
+        transposed: of a ConvTranspose, whose strides are those of the output.
     """
 
     kernel: tuple[int, ...]
@@ -29,6 +32,7 @@ class Window:
     dilations: tuple[int, ...]
     begins: tuple[int, ...] | None
     upper: bool
+    transposed: bool = False
 
     def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
         """Return which input positions each output position reads, as indices into the flat spatial axes.
@@ -48,20 +52,32 @@ class Window:
         flat = np.zeros((1, 1), np.int64)
         inside = np.ones((1, 1), bool)
         for axis, size in enumerate(taken):
-            begin = self._begin(axis, size, given[axis])
-            outputs = np.arange(given[axis])[:, None] * self.strides[axis]
-            found = outputs + np.arange(self.kernel[axis]) * self.dilations[axis] - begin
+            found, fits = self._along(axis, size, given[axis])
             shape = (len(flat) * given[axis], flat.shape[1] * self.kernel[axis])
-            fits = (found >= 0) & (found < size)
             flat = (flat[:, None, :, None] * size + found[None, :, None, :]).reshape(shape)
             inside = (inside[:, None, :, None] & fits[None, :, None, :]).reshape(shape)
         return np.where(inside, flat, OUTSIDE)
+
+    def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Return which index along an axis each output index reads at each index of the kernel, and whether.
+
+        Shapes:
+            both (given, kernel).
+        """
+        begin, stride = self._begin(axis, taken, given), self.strides[axis]
+        outputs, kernel = np.arange(given)[:, None], np.arange(self.kernel[axis]) * self.dilations[axis]
+        if self.transposed:
+            found, rest = np.divmod(outputs + begin - kernel, stride)
+            return found, (rest == 0) & (found >= 0) & (found < taken)
+        found = outputs * stride + kernel - begin
+        return found, (found >= 0) & (found < taken)
 
     def _begin(self, axis: int, taken: int, given: int) -> int:
         if self.begins is not None:
             return self.begins[axis]
         reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        total = max((given - 1) * self.strides[axis] + reach - taken, 0)
+        short, long = (taken, given) if self.transposed else (given, taken)
+        total = max((short - 1) * self.strides[axis] + reach - long, 0)
         return total // 2 if self.upper else total - total // 2
 
 
@@ -72,7 +88,7 @@ class LayerGeometry:
     Attributes:
         groups: how many parts of the channels are apart from each other; 1 for all but some convolutions.
         window: of a convolution; None for a product of matrices.
-        transposed: the weight has its output channels along the last axis.
+        transposed: the weight has its output channels along axis 1.
         blocks: how many blocks of inputs have scales of their own.
         block: the block of each input.
 
@@ -92,7 +108,11 @@ class LayerGeometry:
         Shapes:
             weight: as the layer has it; the result (M, K).
         """
-        matrix = weight.T if self.transposed else weight.reshape(len(weight), -1)
+        if not self.transposed:
+            matrix = weight.reshape(len(weight), -1)
+        else:  # (groups, inputs of one, outputs of one, …) becomes (groups, outputs, inputs, …)
+            apart = weight.reshape(self.groups, len(weight) // self.groups, *weight.shape[1:])
+            matrix = np.swapaxes(apart, 1, 2).reshape(self.groups * weight.shape[1], -1)
         return np.ascontiguousarray(matrix, np.float64)
 
     def in_place(self, rows: Float64s, shape: Sequence[int]) -> Array:
@@ -101,7 +121,10 @@ class LayerGeometry:
         Shapes:
             rows: (M, K), or (M, B) of the scales of blocks; the result ``shape``.
         """
-        return np.ascontiguousarray(rows.T if self.transposed else rows).reshape(shape)
+        if self.transposed and len(shape) > 1:
+            apart = rows.reshape(self.groups, -1, shape[0] // self.groups, *shape[2:])
+            rows = np.swapaxes(apart, 1, 2)
+        return np.ascontiguousarray(rows).reshape(shape)
 
 
 def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> LayerGeometry | str:
@@ -112,14 +135,14 @@ def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> Lay
         site: of its weight.
         shape: of the weight.
     """
-    if site.input_index != 1 or node.op_type not in ("Conv", "Gemm", "MatMul"):
-        return f"the weight of its {node.op_type} is not a matrix of output channels"
-    if node.op_type == "Conv":
-        return _blocked(_convolution(node, shape), site, shape, 1)
+    if site.input_index != 1 or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        return f"this weight of {node.op_type} is not supported"
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return _blocked(_convolution(node, shape), site, shape, 0 if node.op_type == "ConvTranspose" else 1)
     if len(shape) != 2:
-        return f"its weight has {len(shape)} axes"
+        return f"a weight of {len(shape)} axes is several matrices"
     if node.op_type == "Gemm" and not _is_plain(node):
-        return "its Gemm is scaled or reads a transposed input"
+        return "a Gemm with factors or a transposed input is not supported"
     transposed = node.op_type == "MatMul" or not node.attributes.get_int("transB", 0)
     plain = LayerGeometry(groups=1, window=None, transposed=transposed, blocks=1, block=np.zeros(0, np.int64))
     return _blocked(plain, site, shape, 0 if transposed else 1)
@@ -141,23 +164,26 @@ def _convolution(node: ir.Node, shape: Sequence[int]) -> LayerGeometry:
         dilations=tuple(node.attributes.get_ints("dilations", [1] * spatial)),
         begins=begins,
         upper=auto == "SAME_UPPER",
+        transposed=node.op_type == "ConvTranspose",
     )
     groups = node.attributes.get_int("group", 1)
     none = np.zeros(0, np.int64)
-    return LayerGeometry(groups=groups, window=window, transposed=False, blocks=1, block=none)
+    return LayerGeometry(groups=groups, window=window, transposed=window.transposed, blocks=1, block=none)
 
 
 def _blocked(
     plain: LayerGeometry, site: WeightSite, shape: Sequence[int], inputs: int
 ) -> LayerGeometry | str:
     """Return the geometry with the block of each input; ``inputs`` is the axis of the input channels."""
-    length, kernel = shape[inputs], 1
-    for size in shape[2:]:
-        kernel *= size
+    kernel = math.prod(shape[2:])
+    # All the groups of a ConvTranspose share the first axis; axis 1 of a Conv has the channels of one.
+    length = shape[inputs] // (plain.groups if plain.window is not None and plain.transposed else 1)
     if site.block_size is None:
         block, blocks = np.zeros(length * kernel, np.int64), 1
     elif site.axis != inputs:
-        return "the blocks of its weight lie along the output channels"
+        return "blocks along the output channels are not supported"
+    elif plain.groups > 1:
+        return "blocks in a convolution with groups are not supported"
     else:
         channel, position = np.divmod(np.arange(length * kernel), kernel)
         block, blocks = channel // site.block_size * kernel + position, length // site.block_size * kernel

@@ -15,7 +15,7 @@ from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 
-SHARED_BIAS = "its bias is computed, or shared with another layer"
+SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def quantized_layers(
         constant = constants.get((site.node, site.input_index))
         node = nodes.get(site.node)
         if node is None:
-            refused[site.node] = "it is inside another operator, such as an If"
+            refused[site.node] = "layers inside other operators, such as an If, are not supported"
             continue
         if site not in free or constant is None:
-            refused[site.node] = "its quantizer has no evenly spread integers"
+            refused[site.node] = "the quantizer has no evenly spread integers"
             continue
         found = _layer(twins, plan, node, site, constant, free=free[site])
         if isinstance(found, str):
@@ -98,7 +98,7 @@ def _layer(
 ) -> QuantizedLayer | str:
     place = _integers(constant)
     if place is None:
-        return "its weight is shared with another layer, or not stored as evenly spread integers"
+        return "a weight that several layers share is left to all of them"
     shape = tuple(constant.floats.const_value.shape.numpy()) if constant.floats.const_value else ()
     geometry = layer_geometry(node, site, shape)
     if isinstance(geometry, str):
@@ -164,13 +164,13 @@ def _bias(twins: TwinGraphs, plan: Plan, site: WeightSite, weight: QuantizedCons
             if (constant.node.name, constant.input_index) == (bias.node, bias.input_index):
                 place = _integers(constant)
                 return _Bias(place, bias.node != site.node) if place is not None else SHARED_BIAS
-    plain = input_at(weight.node, 2) if weight.node.op_type in ("Conv", "Gemm") else None
+    plain = input_at(weight.node, 2) if weight.node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
     if plain is None:
         return None
     if plain.const_value is None or sole_reader(plain) is None:
         return SHARED_BIAS
     if site.block_size is None and channels is not None and plain.const_value.size != channels:
-        return "its bias is not one number for each output channel"
+        return "a bias has to be one number for each output channel"
     return _Bias(IntegerConstant(plain.name or "", ""), is_apart=False)
 
 

@@ -77,9 +77,9 @@ def solve_layer(
     """
     parts = list(rows.parts())
     if not parts:
-        return "no data reached it"
+        return "no data reached this part of the model"
     if not all(np.isfinite(array).all() for part in parts for array in part):
-        return "its inputs or outputs hold NaN or Inf"
+        return "what a layer reads or makes may not be NaN or Inf"
     given = _given(twins, layer, parts)
     found = Codes(integers=given.codes.integers.copy(), scales=given.codes.scales.copy())
     errors = np.zeros(3)

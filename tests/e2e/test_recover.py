@@ -18,7 +18,7 @@ from tests.unit.plan.graphs import build
 
 CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
     <float[12, 4, 3, 3] w1, float[12] b1, float[12, 1, 3, 3] w2, float[12] b2, float[8, 6, 3, 3] w3,
-     float[8] b3, float[8, 12, 1, 1] w4, float[5, 8] w5, float[5] b5>
+     float[8] b3, float[8, 12, 1, 1] w4, float[8, 5, 2, 2] w5>
 {
     [dense] c1 = Conv <pads=[1, 1, 1, 1]> (x, w1, b1)
     r1 = Relu (c1)
@@ -27,9 +27,9 @@ CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
     [grouped] c3 = Conv <pads=[2, 2, 2, 2], dilations=[2, 2], group=2> (r2, w3, b3)
     [skip] c4 = Conv <strides=[1, 1]> (r2, w4)
     sum = Add (c3, c4)
-    pool = GlobalAveragePool (sum)
-    flat = Flatten (pool)
-    [last] y = Gemm <transB=1> (flat, w5, b5)
+    [wider] c5 = ConvTranspose <strides=[2, 2]> (sum, w5)
+    pool = GlobalAveragePool (c5)
+    y = Flatten (pool)
 }"""
 SEQUENCES = """(float[n, 6, 16] x) => (float[n, 6, 8] y)
     <float[16, 32] w1, float[32] b1, float[32, 16] w2, float[16, 8] w3>
@@ -42,6 +42,10 @@ SEQUENCES = """(float[n, 6, 16] x) => (float[n, 6, 8] y)
     [out] y = MatMul (stream, w3)
 }"""
 ARRAYS = {"convolutions": (CONVOLUTIONS, (4, 10, 10)), "sequences": (SEQUENCES, (6, 16))}
+LAYERS = {
+    "convolutions": ["dense", "depthwise", "grouped", "skip", "wider"],
+    "sequences": ["up", "down", "out"],
+}
 QUANTIZERS: dict[str, dict[str, Any]] = {
     "4 bits": {"weight_bits": 4},
     "2 bits": {"weight_bits": 2},
@@ -82,12 +86,15 @@ def test_every_layer_s_error_falls_and_the_output_gains(
     if (kind, quantizer) == ("convolutions", "blocks"):
         pytest.skip("three input channels of a group do not divide into blocks")
     text, shape = ARRAYS[kind]
-    found = quantize(text, shape, **QUANTIZERS[quantizer]).recovery
-    assert found.kept
+    result = quantize(text, shape, **QUANTIZERS[quantizer])
+    found = result.recovery
+    assert list(found.layers) == LAYERS[kind]
     assert found.refused == {}
-    assert len(found.layers) == (5 if kind == "convolutions" else 3)
     assert all(item.after <= item.before * (1 + 1e-9) for item in found.layers.values())
-    assert found.after > found.before + (0.2 if quantizer == "8 bits" else 1.0)
+    # With 8 bits nearly all the noise is that of the activations.
+    assert found.kept or quantizer == "8 bits"
+    assert found.kept == (found.after > found.before)
+    assert quantizer == "8 bits" or found.after > found.before + 1.0
     assert (found.samples, found.decided_by) == (70, 10)
 
 
@@ -99,7 +106,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert told["kept"] is True
     assert told["rungs"] == ["round"]
     assert told["sqnr_db"] == [round(result.recovery.before, 3), round(result.recovery.after, 3)]
-    assert list(told["layers"]) == ["dense", "depthwise", "grouped", "skip", "last"]
+    assert list(told["layers"]) == LAYERS["convolutions"]
     weight = next(value for name, value in model.graph.initializers.items() if name == "w1.quantized")
     integers = weight.const_value.numpy().astype(np.int64)  # type: ignore[union-attr]
     assert weight.dtype == ir.DataType.INT4
@@ -174,10 +181,10 @@ def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
     found = quantize(shared, (6,), weight_bits=4).recovery
     assert list(found.layers) == ["three"]
     assert set(found.refused) == {"one", "two"}
-    assert "shared with another layer" in found.refused["one"]
+    assert "several layers share" in found.refused["one"]
     centers = quantize(shared, (6,), weight_quantizer="centers", weight_centers=4).recovery
     assert not centers.kept
-    assert set(centers.refused.values()) == {"its quantizer has no evenly spread integers"}
+    assert set(centers.refused.values()) == {"the quantizer has no evenly spread integers"}
 
 
 def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
@@ -185,7 +192,7 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
         "quantize model.onnx --data calib.npz --samples 2 --recover round --weight-bits 4 --run few"
     )
     assert outcome.status == 0, outcome
-    assert "had fewer rows of data than inputs, so more samples may help: fc" in outcome.out
+    assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
     assert "on 1 sample set aside" in outcome.out
     refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
 

@@ -24,13 +24,13 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
         ...     samples=448,
         ...     decided_by=64,
         ...     layers={"conv": LayerRecovery(before=1e-2, after=1e-3)},
-        ...     refused={"head": "no data reached it"},
+        ...     refused={"head": "no data reached this part of the model"},
         ...     damped=(),
         ... )
         >>> for line in recovery_lines(recovery):
         ...     print(line)
         recovered 1 layer (round): output SQNR from 17.6 to 29.0 dB on 64 samples set aside
-        note: 1 layer was not recovered, since no data reached it: head
+        note: 1 layer was not recovered (head): no data reached this part of the model
     """
     rungs = ", ".join(recovery.rungs)
     by = f"on {_counted(recovery.decided_by, 'sample')} set aside"
@@ -43,15 +43,15 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
         yield f"note: nothing was recovered ({rungs}): it did not help, so it was not kept ({change})"
     if recovery.damped and recovery.kept:
         yield (
-            f"note: {_counted(len(recovery.damped), 'layer')} had fewer rows of data than inputs, so more "
-            f"samples may help: {_names(recovery.damped)}"
+            f"note: {_counted(len(recovery.damped), 'layer')} ({_names(recovery.damped)}) had fewer rows of "
+            "data than inputs: more samples may help"
         )
     reasons: dict[str, list[str]] = defaultdict(list)
     for name, reason in recovery.refused.items():
         reasons[reason].append(name)
     for reason, names in reasons.items():
         were = "was" if len(names) == 1 else "were"
-        yield f"note: {_counted(len(names), 'layer')} {were} not recovered, since {reason}: {_names(names)}"
+        yield f"note: {_counted(len(names), 'layer')} {were} not recovered ({_names(names)}): {reason}"
 
 
 def recovery_values(recovery: "Recovery") -> dict[str, Any]:
