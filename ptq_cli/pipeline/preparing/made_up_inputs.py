@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
-from ptq_cli.core.errors import DataShapeError
+from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.plan.bound_shapes import bind_shapes
@@ -48,6 +48,9 @@ def made_up_batches(
         count: how many batches.
         shapes: of inputs, by name; their first axis counts.
 
+    Raises:
+        ModelInputError: the rank of an input is not known.
+
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>
         ...     g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }'''
@@ -56,6 +59,12 @@ def made_up_batches(
         [(4, 3)]
     """
     bound, given = bind_shapes(model, shapes).shapes, shapes or {}
+    for spec in input_specs(model):
+        if spec.name not in bound:
+            raise ModelInputError(
+                f"the rank of input '{spec.name}' is not known",
+                hint=f"pass --input-shape {spec.name}=1,3,224,224",
+            )
     random = np.random.default_rng(SEED)
     batches: list[dict[str, Array]] = []
     for _ in range(count):
