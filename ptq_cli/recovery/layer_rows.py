@@ -56,6 +56,8 @@ class LayerRows:
             read: (samples, C, …) of a convolution, otherwise (samples, …, K); made: alike, with M for C or K.
         """
         rows = self._matrix_rows if self._geometry.window is None else self._window_rows
+        if read.ndim == 1:  # A MatMul may read a vector, which is one row.
+            read, made = read[None], made[None]
         self._pieces[piece] = [
             rows(np.ascontiguousarray(read[sample]), made[sample], first + sample)
             for sample in range(len(read))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, is_array
 
 
 def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
@@ -17,7 +17,8 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
 
     Edge case:
         Of an output of integers, noise is the share of those that differ. An output of another shape than
-        wanted, as of detections, is all noise. Equal outputs have infinitely many dB, NaN has minus infinity.
+        wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
+        infinitely many dB, NaN has minus infinity.
 
     Example:
         >>> round(output_sqnr([[np.array([3.0, 4.0])]], [[np.array([3.0, 4.05])]]), 6)
@@ -28,6 +29,7 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
     shares = [
         _noise_share([piece[index] for piece in wanted], [piece[index] for piece in found])
         for index in range(len(wanted[0]) if wanted else 0)
+        if is_array(wanted[0][index])
     ]
     noise = math.fsum(shares) / len(shares) if shares else 0.0
     if math.isnan(noise):

@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 
 from ptq_cli.core.errors import OutputFileError
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, is_array
 
 IN_MEMORY = 2 << 30
 """Bytes, where no limit is given."""
@@ -41,13 +41,13 @@ class Shelf:
         self.moved = 0
 
     def put(self, key: str, arrays: Sequence[Array | None]) -> None:
-        """Keep arrays under a key.
+        """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory.
 
         Raises:
             OutputFileError: there is no room for them.
         """
-        size = sum(array.nbytes for array in arrays if array is not None)
-        if self.held + size <= self._limit:
+        size = _size(arrays)
+        if self.held + size <= self._limit or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = arrays
             self.held += size
             return
@@ -61,10 +61,14 @@ class Shelf:
 
     def drop(self, key: str) -> None:
         """Let go of a key, if it is there."""
-        self.held -= sum(array.nbytes for array in self._kept.pop(key, ()) if array is not None)
+        self.held -= _size(self._kept.pop(key, ()))
         filed = self._filed.pop(key, None)
         if filed is not None:
             filed.close()
+
+
+def _size(arrays: Sequence[Array | None]) -> int:
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 class _Filed:

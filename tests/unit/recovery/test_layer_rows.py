@@ -93,6 +93,13 @@ def test_products_of_matrices(taken: str, node: str, weight: str) -> None:
     require_product(build(text), tuple(map(int, taken.split(","))))
 
 
+def test_a_vector_is_one_row() -> None:
+    text = "(float[6] x) => (float[5] y) <float[6, 5] w> { y = MatMul (x, w) }"
+    rows = LayerRows(found(next(iter(build(text).graph)), (6, 5)), wanted=9, samples=6, outside=0)
+    rows.add(0, np.arange(6, dtype=np.uint8), np.zeros(5, np.float32), first=0)
+    assert [(read.tolist(), made.shape) for read, made in rows.parts()] == [([[0, 1, 2, 3, 4, 5]], (1, 5))]
+
+
 def test_the_zero_point_stands_in_the_padding() -> None:
     types = "(float[n, 1, 2, 2] x) => (float[n, 1, 2, 2] y) <float[1, 1, 3, 3] w>"
     text = f"{types} {{ y = Conv <pads=[1, 1, 1, 1]> (x, w) }}"
