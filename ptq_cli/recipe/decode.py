@@ -108,6 +108,8 @@ class _Toml:
         # What a metric of the user's is given, it alone knows.
         if kind is Any:
             return value
+        if isinstance(value, str) and "\0" in value:
+            raise self.refusal(value, "text without a NUL character", place)
         if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

@@ -53,6 +53,7 @@ from ptq_cli.qdq.metadata import (
 )
 from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
@@ -224,6 +225,7 @@ def make_export(
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
     model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))
     model.metadata_props.update(_unusual(placement, exposed))
+    forget_pair_types(model)
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:
         kernels = pool.submit(_kernels, stored, model, target)

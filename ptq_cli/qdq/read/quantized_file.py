@@ -60,6 +60,12 @@ def named(model: ir.Model) -> ir.Model:
     return model
 
 
+def with_types(model: ir.Model) -> ir.Model:
+    """Return a model with the types and shapes of what its pairs compute, which ptq leaves out of a file."""
+    with quiet_exporter():
+        return passes.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
+
+
 def is_quantized(model: ir.Model) -> bool:
     """Return whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
     if TARGET in model.metadata_props:

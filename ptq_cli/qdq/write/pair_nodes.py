@@ -124,3 +124,16 @@ def make_dequantize(
     output.name, output.shape = f"{name}{RESULT}", source.shape
     output.type = ir.TensorType(ir.DataType.FLOAT)
     return node
+
+
+def forget_pair_types(model: ir.Model) -> None:
+    """Leave out the types and shapes of what pairs compute and of constants, which every reader can infer.
+
+    They are a tenth of a small file. An output of the graph keeps its own, which say what the model returns.
+    """
+    for value in model.graph.initializers.values():
+        value.type, value.shape = None, None
+    for node in model.graph.all_nodes():
+        for value in node.outputs if node.op_type in (QUANTIZE, DEQUANTIZE) else ():
+            if not value.is_graph_output():
+                value.type, value.shape = None, None

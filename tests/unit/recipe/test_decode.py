@@ -55,6 +55,10 @@ def test_unknown_key_names_the_nearest_and_what_there_is(table, message, hint):
 
 WRONG = {
     "section that is no table": ({"amax": "max"}, "'amax' is 'max', expected a table"),
+    "path with a NUL": (
+        {"calibration": {"data": "a\0b"}},
+        "'calibration.data' is 'a\\x00b', expected text without a NUL character",
+    ),
     "section that is a list": ({"amax": [{}]}, "'amax' is [{}], expected a table"),
     "table for a list of them": (
         {"override": {"match": "*"}},
