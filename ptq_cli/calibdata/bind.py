@@ -115,6 +115,8 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     names = match_names(dataset, [spec.name for spec in inputs])
     label = positional_label(dataset, names)
     dataset = dataset.only([*names.values(), *([label] if label is not None else [])])
+    singles = as_singles(dataset, inputs, names)
+    dataset = singles or dataset
     for wanted in inputs:
         found = dataset.specs[names[wanted.name]]
         if wanted.shape or len(found.shape) > 1:
@@ -127,7 +129,23 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
         found = dataset.specs[names[wanted.name]]
         if wanted.shape:
             _require_fit(found, wanted, f"'{dataset.source}'")
-    return BoundDataset(dataset, inputs, names)
+    bound = BoundDataset(dataset, inputs, names)
+    if singles is not None:
+        bound.notes += ("the items of the data have no axis for samples: each is taken as one sample",)
+    return bound
+
+
+def as_singles(dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> Dataset | None:
+    """Return data whose items are single samples with an axis for them, or None if they are not.
+
+    Such items have one axis less than the model's inputs, in every array that has samples.
+    """
+    ranks = {spec.name: len(spec.shape) - (spec.samples_axis is not None) for spec in inputs if spec.shape}
+    if not any(spec.shape and spec.samples_axis is not None for spec in inputs):
+        return None
+    if any(len(dataset.specs[names[name]].shape) != rank for name, rank in ranks.items()):
+        return None
+    return dataset.singles({names[spec.name]: spec.samples_axis if spec.shape else None for spec in inputs})
 
 
 def axis_in_data(dataset: Dataset, name: str, spec: TensorSpec) -> int | None:
@@ -184,7 +202,7 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bo
     if len(found.shape) != len(wanted.shape):
         raise DataShapeError(
             f"the rank of input '{wanted.name}' differs: {shapes}",
-            hint="the first axis is the sample; reshape the array",
+            hint=_rank_hint(found, wanted),
         )
     if not sizes:
         return
@@ -200,6 +218,15 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bo
             f"found {found.dtype}, expected {wanted.dtype}, in {where}",
             hint=_hint_of(wanted.dtype),
         )
+
+
+def _rank_hint(found: TensorSpec, wanted: TensorSpec) -> str:
+    axis = wanted.samples_axis
+    if axis is None:
+        return f"the whole of '{wanted.name}' is run as it is: reshape the array"
+    if len(found.shape) == len(wanted.shape) - 1:
+        return f"axis {axis} is the sample: numpy.stack(samples, {axis}) makes an array of several samples"
+    return f"axis {axis} is the sample; reshape the array"
 
 
 def _hint_of(dtype: np.dtype[np.generic]) -> str:

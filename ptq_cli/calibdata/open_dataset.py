@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.arrays.npy_file import NpyDataset
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+from ptq_cli.calibdata.arrays.npz_folder import NpzFolder
 from ptq_cli.calibdata.callables.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
 from ptq_cli.calibdata.dataset.shard_files import expand_ranges, has_range, list_shards, require_files
@@ -33,8 +34,8 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
     """Open data of any kind that ptq reads; the content decides which, not the suffix.
 
     Args:
-        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards or Parquet
-            files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
+        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards, Parquet or
+            ``.npz`` files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
             ``package.module:callable``.
         image: how images become arrays.
         samples: use only the first N samples; None for all.
@@ -114,10 +115,12 @@ def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples
         return ParquetDataset(source, files, image, samples)
     if start.startswith(GZIP_MAGIC) or is_tar_header(start):
         return TarDataset(source, files, image, samples)
-    if start.startswith((_NPY_MAGIC, *_ZIP_MAGICS)):
+    if start.startswith(_ZIP_MAGICS):
+        return NpzFolder(source, files, samples)
+    if start.startswith(_NPY_MAGIC):
         raise DataFormatError(
-            f"data '{files[0]}' is one of several files, but is neither a tar shard nor a Parquet file",
-            hint="put all arrays into one .npz file, or use tar shards or Parquet files",
+            f"data '{files[0]}' is one of several files, and is an .npy file, which has no names of inputs",
+            hint="save .npz files, or use tar shards or Parquet files",
         )
     raise _unknown_format(files[0], start[:8])
 

@@ -88,7 +88,7 @@ class CalibrationSettings:
     """``[calibration]``: which data run through the model, and which statistics are collected.
 
     Attributes:
-        data: an npz file, an npy file, a folder of images, tar shards, Parquet files, or
+        data: an npz file or a folder of them, an npy file, a folder of images, tar shards, Parquet files, or
             ``file.py:callable`` that yields batches.
         method: the statistics to collect: ``"histogram"`` or ``"max"``.
         batch_size: samples per batch; it does not change the result.

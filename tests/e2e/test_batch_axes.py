@@ -209,3 +209,68 @@ def test_pytorch_is_exported_with_the_axis_dynamic(folder: Path) -> None:
     graph = onnx.load("ptq-run/model.float.onnx").graph
     sizes = {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.input}
     assert sizes["state"][1] == sizes["x"][0] and isinstance(sizes["x"][0], str)
+
+
+def save_steps(folder: str, count: int) -> None:
+    Path(folder).mkdir()
+    for number in range(count):
+        # Each is of another length, so that they could not be joined; the state belongs to the step.
+        x = np.full((number + 1, 16), number, np.float32)
+        state = np.zeros((2, number + 1, 8), np.float32)
+        np.savez(f"{folder}/{number}.npz", input=x, state=state, sr=np.array(8000))
+
+
+def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
+    save_steps("steps", 11)
+    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --evaluate")
+    assert told.status == 0 and "on 11 steps" in told.out, told.err
+    # 10.npz is after 2.npz, and nothing is split: three steps end with that of three rows.
+    three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")
+    seen = load_calibration(Path("three/calibration.safetensors")).statistics["input"]
+    assert (three.samples, seen.high, seen.count) == (3, 2.0, 16 * (1 + 2 + 3))
+    np.savez("steps/11.npz", input=np.zeros((1, 16), np.float32), sr=np.array(8000))
+    refused = ptq("calibrate voice.onnx --data steps --batch-axis none")
+    assert refused.status == 2
+    assert "'steps/11.npz' has 'input', 'sr', but the first file of 'steps' has" in refused.err
+
+
+def test_files_of_samples_are_joined(folder: Path) -> None:
+    data = arrays()
+    np.savez("all.npz", **data)
+    Path("parts").mkdir()
+    for number, part in enumerate((slice(0, 4), slice(4, 5), slice(5, None))):
+        cut = {"input": data["input"][part], "state": data["state"][:, part], "label": data["label"][part]}
+        np.savez(f"parts/{number}.npz", **cut, sr=data["sr"])
+    found = []
+    for number, source in enumerate(("all.npz", "parts", "parts/{0..2}.npz")):
+        run = f"run-{number}"
+        ptq_cli.calibrate("voice.onnx", data=source, batch_axis={"state": 1}, batch_size=4, run=run)
+        found.append(load_calibration(Path(run, "calibration.safetensors")))
+    assert [item.provenance.samples for item in found] == [COUNT] * 3
+    assert found[0].statistics.keys() == found[1].statistics.keys()
+    for name, item in found[0].statistics.items():
+        others = [other.statistics[name] for other in found[1:]]
+        assert all((item.low, item.high, item.count) == (each.low, each.high, each.count) for each in others)
+
+
+def test_single_samples_get_an_axis(folder: Path, ptq: Ptq) -> None:
+    data = arrays()
+    samples = [
+        {"input": data["input"][i], "state": data["state"][:, i], "sr": data["sr"], "label": data["label"][i]}
+        for i in range(COUNT)
+    ]
+    result = ptq_cli.quantize(
+        "voice.onnx", data=samples, eval_data=samples, batch_axis={"state": 1}, evaluate=True, metric=["top1"]
+    )
+    assert result.calibration.samples == COUNT
+    assert any("each is taken as one sample" in note for note in result.calibration.notes)
+    ptq_cli.calibrate("voice.onnx", data="calib.npz", batch_axis={"state": 1}, run="stacked")
+    found = load_calibration(Path("ptq-run/calibration.safetensors")).provenance.samples
+    assert found == load_calibration(Path("stacked/calibration.safetensors")).provenance.samples
+    Path("one").mkdir()
+    for number, sample in enumerate(samples):
+        np.savez(f"one/{number}.npz", **sample)
+    assert "on 11 samples" in ptq("calibrate voice.onnx --data one --batch-axis state=1 --run one-run").out
+    np.savez("flat.npz", input=data["input"][0], state=data["state"], sr=data["sr"])
+    refused = ptq("calibrate voice.onnx --data flat.npz --batch-axis state=1 --run flat-run")
+    assert refused.status == 2 and "numpy.stack(samples, 0) makes an array of several samples" in refused.err

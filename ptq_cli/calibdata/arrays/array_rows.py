@@ -53,7 +53,7 @@ class ArrayDataset(Dataset):
         self._axes: dict[str, int | None] = {
             name: None for name, spec in self.specs.items() if not spec.shape
         }
-        if label is not None:
+        if label is not None and headers[label].shape:
             # How many there must be is known with the axes of the samples.
             header = headers[label]
             require_label_shape(header.dtype, header.shape, header.count, f"array '{label}' of '{source}'")
@@ -106,6 +106,23 @@ class ArrayDataset(Dataset):
                 hint="check the file and its permissions",
             ) from error
 
+    def whole(self) -> tuple[dict[str, Array], Array | None]:
+        """Read all arrays as they are stored; return those of the inputs by name, and the labels.
+
+        Raises:
+            DataFormatError, InputFileError: the file is damaged, or cannot be read.
+        """
+        with contextlib.ExitStack() as stack:
+            streams = self._open(stack)
+            arrays = {
+                name: self._whole(stream, self._headers[name], name) for name, stream in streams.items()
+            }
+        label = arrays.pop(self._label) if self._label is not None else None
+        return arrays, label
+
+    def _whole(self, stream: IO[bytes], header: ArrayHeader, name: str) -> Array:
+        return read_whole(stream, header, self._where(name))
+
     @abstractmethod
     def _open(self, stack: contextlib.ExitStack) -> dict[str, IO[bytes]]:
         """Open a stream for each array, at its first value; ``stack`` closes them."""
@@ -147,7 +164,7 @@ class ArrayDataset(Dataset):
         with contextlib.ExitStack() as stack:
             streams, at = self._open(stack), 0
             whole = {
-                name: read_whole(streams.pop(name), self._headers[name], self._where(name))
+                name: self._whole(streams.pop(name), self._headers[name], name)
                 for name, axis in self._axes.items()
                 if axis != 0 and name in streams
             }

@@ -71,6 +71,10 @@ class NpzDataset(ArrayDataset):
         with _zip_errors(self._where(name)):
             return super()._rows(stream, name, passed, rows)
 
+    def _whole(self, stream: IO[bytes], header: ArrayHeader, name: str) -> Array:
+        with _zip_errors(self._where(name)):
+            return super()._whole(stream, header, name)
+
 
 @contextlib.contextmanager
 def _zip_errors(where: str) -> Iterator[None]:

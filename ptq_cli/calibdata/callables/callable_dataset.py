@@ -10,6 +10,7 @@ from typing import Any, Self
 from ptq_cli.calibdata.callables.yielded import Arrays, as_arrays, as_batch
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.item import with_axis
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_point import load_entry_point
@@ -46,6 +47,7 @@ class CallableDataset(Dataset):
         self._callable = load_entry_point(source, Path.cwd(), "data")
         self._peeked: Iterator[Any] | None = None
         self._axes: Mapping[str, int | None] = {}
+        self._singles = False
         self._first, labels = self._peek()
         self.specs = self._specs()
         self.has_labels = labels is not None
@@ -60,6 +62,14 @@ class CallableDataset(Dataset):
         """
         moved = copy.copy(self)
         moved._axes = {**self._axes, **axes}
+        moved.specs = moved._specs()
+        return moved
+
+    def singles(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same values, each of which is one sample whose arrays get an axis for it."""
+        moved = copy.copy(self)
+        moved._singles, moved._axes = True, dict(axes)
+        moved._first = with_axis(self._first, axes)
         moved.specs = moved._specs()
         return moved
 
@@ -143,7 +153,7 @@ class CallableDataset(Dataset):
         short = f"{Path(self.source.rpartition(':')[0]).name}:{self.source.rpartition(':')[2]}"
         start = 0
         for number, value in enumerate(self._values(iterable)):
-            batch = as_batch(value, self._where(number), short, start, self._axes)
+            batch = as_batch(value, self._where(number), short, start, self._axes, singles=self._singles)
             yield batch
             start += batch.size
 

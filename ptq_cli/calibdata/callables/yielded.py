@@ -8,9 +8,9 @@ import numpy as np
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, indexed_names
-from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels, find_label
-from ptq_cli.calibdata.dataset.moved_axes import unequal_hint
-from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
+from ptq_cli.calibdata.dataset.item import batch_of
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, find_label
+from ptq_cli.core.errors import DataFormatError, EmptyDataError
 from ptq_cli.core.tensors import Array
 
 _WANTED = "a dict of arrays by input name, a tuple of arrays, or one array"
@@ -57,7 +57,13 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
 
 
 def as_batch(
-    value: Any, where: str, source: str, start: int, axes: Mapping[str, int | None] | None = None
+    value: Any,
+    where: str,
+    source: str,
+    start: int,
+    axes: Mapping[str, int | None] | None = None,
+    *,
+    singles: bool = False,
 ) -> Batch:
     """Make a batch from a yielded value.
 
@@ -68,6 +74,7 @@ def as_batch(
         start: number of samples before this batch.
         axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
             array has one, the value is one step, and counts as one sample.
+        singles: the value is one sample, whose arrays have no axis for the samples yet.
 
     Raises:
         DataFormatError, EmptyDataError: as for ``as_arrays``, or there are no samples.
@@ -80,15 +87,9 @@ def as_batch(
         (('data[4]', 'data[5]'), array([1, 0]))
     """
     arrays, label = as_arrays(value, where)
-    known = {name: axis for name, axis in (axes or {}).items() if name in arrays}
-    found = {name: None if not array.ndim else known.get(name, 0) for name, array in arrays.items()}
-    count = _require_one_count(arrays, found, where)
-    labels = None
-    if label is not None:
-        is_step = set(found.values()) == {None}
-        labels = as_labels(label[None] if is_step else label, count, f"array 'label' of {where}")
-    others = {name: axis for name, axis in found.items() if axis != 0}
-    return Batch(arrays, labels, indexed_names(source, start, count), others)
+    return batch_of(
+        arrays, label, where, lambda count: indexed_names(source, start, count), axes, singles=singles
+    )
 
 
 def _named(value: Mapping[Any, Any], where: str) -> Arrays:
@@ -133,32 +134,3 @@ def _as_array(item: Any, where: str, *, is_part: bool = True) -> Array:
         )
     # Copied, because the callable may write to the same array again while this batch is still waiting.
     return np.array(array, array.dtype.newbyteorder("="), order="C")
-
-
-def _require_one_count(arrays: Arrays, axes: Mapping[str, int | None], where: str) -> int:
-    counts: dict[str, int] = {}
-    for name, axis in axes.items():
-        array = arrays[name]
-        if axis is None:
-            continue
-        if axis >= array.ndim:
-            raise DataShapeError(
-                f"array '{name}' of {where} has {array.ndim} axes, but its samples should be on axis {axis}",
-                hint="the samples are on the same axis of the array as of the model's input",
-            )
-        counts[name] = array.shape[axis]
-    if list(arrays) == [ANONYMOUS] and not arrays[ANONYMOUS].ndim:
-        raise DataShapeError(
-            f"{where} is a single value, expected an axis for the samples", hint="yield whole batches"
-        )
-    first, count = next(iter(counts.items()), ("", 1))
-    for name, other in counts.items():
-        if other != count:
-            raise DataShapeError(
-                f"arrays of {where} differ in the number of samples: "
-                f"'{first}' has {count}, '{name}' has {other}",
-                hint=unequal_hint(name),
-            )
-    if any(array.size == 0 for array in arrays.values()):
-        raise EmptyDataError(f"{where} has no values", hint="yield at least one sample per batch")
-    return count

@@ -65,6 +65,18 @@ class Dataset(ABC):
 
         return move_axes(self, axes)
 
+    def singles(self, axes: Mapping[str, int | None]) -> "Dataset | None":
+        """Return the same data where each item is one sample, whose arrays get an axis for it.
+
+        Args:
+            axes: where each array gets it; None for an array that belongs to all samples together.
+
+        Edge case:
+            None where items are not stored apart, or have the axis already.
+        """
+        del axes
+        return None
+
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value for all samples, whatever its rank."""
         return not self.specs[name].shape

@@ -38,6 +38,12 @@ class RenamedDataset(Dataset):
         own = {found: axes[name] for found, name in self._names.items() if name in axes}
         return RenamedDataset(self._dataset.along(own), self._names)
 
+    def singles(self, axes: Mapping[str, int | None]) -> "RenamedDataset | None":
+        """Return the same data where each item is one sample, whose arrays get an axis for it."""
+        own = {found: axes[name] for found, name in self._names.items() if name in axes}
+        dataset = self._dataset.singles(own)
+        return RenamedDataset(dataset, self._names) if dataset is not None else None
+
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value."""
         return any(self._dataset.is_single(found) for found, own in self._names.items() if own == name)

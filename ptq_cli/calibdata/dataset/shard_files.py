@@ -13,6 +13,7 @@ from ptq_cli.core.errors import DataFormatError, InputFileError
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 PARQUET_SUFFIXES = (".parquet",)
+NPZ_SUFFIX = ".npz"
 
 _RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 _MOST_FILES = 1_000_000
@@ -72,12 +73,13 @@ def _expand(source: str) -> Iterator[str]:
 
 
 def list_shards(folder: str) -> list[str]:
-    """Return the paths of a folder's ``.tar`` or ``.parquet`` files by name; none if it has neither.
+    """Return the paths of a folder's ``.tar``, ``.parquet`` or ``.npz`` files by name; none if it has none.
 
-    Hidden files and other files are ignored. Links are followed, because download caches consist of them.
+    The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
+    and other files are ignored. Links are followed, because download caches consist of them.
 
     Raises:
-        DataFormatError: the folder has files of both kinds, or images beside them.
+        DataFormatError: the folder has files of several kinds, or images beside them.
         InputFileError: the folder cannot be listed.
 
     Example:
@@ -88,7 +90,7 @@ def list_shards(folder: str) -> list[str]:
         >>> [Path(path).name for path in list_shards(str(folder))]
         ['a.tar.gz', 'b.tar']
     """
-    found: dict[str, list[str]] = {"tar": [], "parquet": []}
+    found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": []}
     image = None
     try:
         with os.scandir(folder) as entries:
@@ -112,14 +114,28 @@ def list_shards(folder: str) -> list[str]:
             f"folder '{folder}' has data of two kinds: '{one}' and '{other}'",
             hint="put each kind into a separate folder",
         )
-    return [os.path.join(folder, name) for names in found.values() for name in sorted(names)]  # noqa: PTH118
+    found["npz"].sort(key=_by_numbers)
+    names = [*sorted(found["tar"]), *sorted(found["parquet"]), *found["npz"]]
+    return [os.path.join(folder, name) for name in names]  # noqa: PTH118
+
+
+def _by_numbers(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    parts = re.split(r"([0-9]+)", name)
+    # Odd parts are digits; their length without zeros and then their text order them like numbers.
+    keys = tuple(
+        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (0, part)
+        for index, part in enumerate(parts)
+    )
+    return keys, name
 
 
 def _kind(name: str) -> str | None:
     lowered = name.lower()
     if lowered.endswith(TAR_SUFFIXES):
         return "tar"
-    return "parquet" if lowered.endswith(PARQUET_SUFFIXES) else None
+    if lowered.endswith(PARQUET_SUFFIXES):
+        return "parquet"
+    return "npz" if lowered.endswith(NPZ_SUFFIX) else None
 
 
 def require_files(files: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.calibdata.finite import require_finite
-from ptq_cli.calibdata.input_names import match_names, sole_notes
+from ptq_cli.calibdata.input_names import match_names
 from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
@@ -71,7 +71,7 @@ def open_subject(
         progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
     source = open_source(recipe.model)
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
-    names = match_names(dataset, source.input_names)
+    match_names(dataset, source.input_names)
     if evaluation is not None:
         match_names(evaluation, source.input_names)
     if source.file.kind is not ModelKind.ONNX:
@@ -94,7 +94,7 @@ def open_subject(
         dataset=dataset,
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
-        notes=tuple(sole_notes(dataset, names)),
+        notes=bind_inputs(dataset, model.inputs).notes,
     )
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import axis_in_data, bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import as_singles, axis_in_data, bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut, joined, part_of
 from ptq_cli.calibdata.input_names import match_names, positional_label
@@ -319,6 +319,7 @@ def _first_samples(
     keys = match_names(dataset, names)
     label = positional_label(dataset, keys)
     narrowed = dataset.only([*keys.values(), *([label] if label is not None else [])])
+    narrowed = as_singles(narrowed, specs, keys) or narrowed
     known = {spec.name: axis_in_data(narrowed, keys[spec.name], spec) for spec in specs} or axes
     narrowed = narrowed.along({keys[name]: known.get(name, 0) for name in names})
     batch = next(narrowed.batches(EXAMPLE_SAMPLES))

@@ -59,6 +59,12 @@ def test_suffixes(make, suffix):
     assert list_shards(root) == [f"{root}/a{suffix}", f"{root}/b{suffix}"]
 
 
+def test_numbers_of_steps_are_in_order(make):
+    root = make("step-10.npz", "step-9.npz", "step-010.npz", "step-1-2.npz", "a.npz", "STEP.NPZ", "notes.txt")
+    names = [path.rpartition("/")[2] for path in list_shards(root)]
+    assert names == ["STEP.NPZ", "a.npz", "step-1-2.npz", "step-9.npz", "step-010.npz", "step-10.npz"]
+
+
 def test_folder_of_images_is_left_to_others(make):
     assert list_shards(make("1.jpg", "2.jpg")) == []
 
