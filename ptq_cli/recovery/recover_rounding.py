@@ -85,20 +85,21 @@ def recover_rounding(
     """
     layers, refused = quantized_layers(twins, plan, free)
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
-    walk = _Walk(twins, stages, samples, Shelf(folder, limit=memory), threads)
     solved: dict[str, SolvedLayer] = {}
     passed = 0
-    for index, stage in enumerate(stages):
-        layer = next((layers[name] for name in stage.nodes if name in layers), None)
-        found = walk.through(index, stage, layer)
-        if layer is None or found is None:
-            continue
-        if isinstance(found, str):
-            refused[layer.name] = found
-        else:
-            solved[layer.name] = found
-        passed += 1
-        done(passed, len(layers))
+    with ThreadPoolExecutor(threads, "recover") as pool:
+        walk = _Walk(twins, stages, samples, Shelf(folder, limit=memory), pool, threads)
+        for index, stage in enumerate(stages):
+            layer = next((layers[name] for name in stage.nodes if name in layers), None)
+            found = walk.through(index, stage, layer)
+            if layer is None or found is None:
+                continue
+            if isinstance(found, str):
+                refused[layer.name] = found
+            else:
+                solved[layer.name] = found
+            passed += 1
+            done(passed, len(layers))
     before, after = walk.sqnr()
     constants = {name: array for item in solved.values() for name, array in item.constants.items()}
     return RecoveredRounding(layers=solved, refused=refused, before=before, after=after, constants=constants)
@@ -113,9 +114,10 @@ class _Walk:
         stages: Sequence[Stage],
         samples: RecoverySamples,
         shelf: Shelf,
+        pool: ThreadPoolExecutor,
         threads: int,
     ) -> None:
-        self._twins, self._threads = twins, threads
+        self._twins, self._pool, self._threads = twins, pool, threads
         self._fit, self._decide = len(samples.fit), len(samples.decide)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
@@ -128,7 +130,6 @@ class _Walk:
         self._floating = SampleStream(twins.pairs, pieces, shelf)
         self._quantized = SampleStream(twins.pairs, pieces, shelf)
         self._nearest = SampleStream(twins.pairs, samples.decide, shelf)
-        self._pool = ThreadPoolExecutor(threads, "recover")
 
     def through(self, index: int, stage: Stage, layer: QuantizedLayer | None) -> SolvedLayer | str | None:
         """Take all streams through a stage; return what was chosen for its layer, or why nothing was."""

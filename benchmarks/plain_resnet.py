@@ -1,0 +1,111 @@
+"""A plain ResNet of 20 layers, trained on the images that the CNN sample comes from, ready to be quantized.
+
+python -m benchmarks.plain_resnet cifar10_train.npz cifar10_test.npz FOLDER --epochs 3
+python -m benchmarks.recovery --folder FOLDER
+
+The npz files are those that ``sample_models/cifar10_cnn/train.py`` takes; they are not included.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+SAMPLE = Path(__file__).parent.parent / "sample_models" / "cifar10_cnn"
+SEED = 0
+STAGES = ((16, 1), (32, 2), (64, 2))
+"""Channels and stride."""
+BLOCKS = 3
+HELD_OUT = 1000
+"""Images whose accuracy is printed after each epoch."""
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and what is added to them."""
+
+    def __init__(self, taken: int, given: int, stride: int) -> None:
+        """Adds a 1x1 convolution where the shape changes."""
+        super().__init__()
+        self.first = nn.Conv2d(taken, given, 3, stride, 1, bias=False)
+        self.first_norm = nn.BatchNorm2d(given)
+        self.second = nn.Conv2d(given, given, 3, 1, 1, bias=False)
+        self.second_norm = nn.BatchNorm2d(given)
+        projection = (nn.Conv2d(taken, given, 1, stride, bias=False), nn.BatchNorm2d(given))
+        self.skip = nn.Identity() if taken == given else nn.Sequential(*projection)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps [batch, taken, height, width] to [batch, given, height / stride, width / stride]."""
+        inner = torch.relu(self.first_norm(self.first(features)))
+        return torch.relu(self.second_norm(self.second(inner)) + self.skip(features))
+
+
+class ResNet20(nn.Module):
+    """He and others, Deep Residual Learning for Image Recognition (2016), section 4.2, n = 3."""
+
+    def __init__(self) -> None:
+        """Initializes every weight from torch's global generator."""
+        super().__init__()
+        self.stem = nn.Conv2d(3, STAGES[0][0], 3, 1, 1, bias=False)
+        self.norm = nn.BatchNorm2d(STAGES[0][0])
+        self.blocks = nn.Sequential(*_blocks())
+        self.classifier = nn.Linear(STAGES[-1][0], 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Maps normalized images [batch, 3, 32, 32] to logits [batch, 10]."""
+        features = self.blocks(torch.relu(self.norm(self.stem(image))))
+        logits: Tensor = self.classifier(features.mean((2, 3)))
+        return logits
+
+
+def _blocks() -> Iterator[Block]:
+    channels = STAGES[0][0]
+    for given, stride in STAGES:
+        for block in range(BLOCKS):
+            yield Block(channels, given, stride if block == 0 else 1)
+            channels = given
+
+
+def build() -> nn.Module:
+    """Returns the network with random weights."""
+    return ResNet20()
+
+
+def main() -> None:
+    """Parse the arguments, train, and write model.pt and ptq.toml."""
+    parser = argparse.ArgumentParser(description="Train a ResNet of 20 layers on CIFAR-10.")
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--epochs", type=int, default=3)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    _train(arguments.train, arguments.test, arguments.folder / "model.pt", arguments.epochs)
+    recipe = (SAMPLE / "ptq.toml").read_text()
+    for name in ("calib", "eval"):
+        recipe = recipe.replace(f'data = "{name}"', f"data = '{SAMPLE / name}'")
+    recipe = recipe.replace('arch = "model.py:build"', f"arch = '{Path(__file__).resolve()}:build'")
+    (arguments.folder / "ptq.toml").write_text(recipe)
+
+
+def _train(train: Path, test: Path, output: Path, epochs: int) -> None:
+    sys.path.insert(0, str(SAMPLE))
+    import cifar10  # type: ignore[import-not-found]
+    import train as sample  # type: ignore[import-not-found]
+
+    torch.manual_seed(SEED)
+    torch.set_num_threads(1)
+    sample.build = build
+    sets = [cifar10.read_npz(path) for path in (train, test)]
+    (images, labels), (held, answers) = (
+        (cifar10.decode(source.jpegs), torch.from_numpy(source.labels)) for source in sets
+    )
+    run = cast(Callable[..., None], sample.train)
+    run(images, labels, (held[:HELD_OUT], answers[:HELD_OUT]), epochs, output)
+
+
+if __name__ == "__main__":
+    main()
