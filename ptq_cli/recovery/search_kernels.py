@@ -1,0 +1,250 @@
+"""The loops of the search for integers and scales, each over the channels or the inputs of a layer.
+
+They are compiled by numba and add in a fixed order, so that the number of threads changes no bit of the result.
+"""
+
+import numpy as np
+
+from ptq_cli.collectors.kernels.compiled import compiled
+from ptq_cli.recovery.second_moments import Float64s, Int64s
+
+FEW = 9
+"""Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""
+MOST_SWEEPS = 100
+"""Over the integers of a channel. It ends where none changes, which takes fewer than ten."""
+TIE = 1e-12
+"""Of what a change by one step costs: a smaller gain is rounding, and would go back and forth."""
+
+
+@compiled
+def search_channels(
+    curvature: Float64s,
+    lower: Float64s,
+    best: Float64s,
+    pull: Float64s,
+    base: Float64s,
+    least: Float64s,
+    block: Int64s,
+    members: Int64s,
+    ends: Float64s,
+    factors: Float64s,
+    starts: int,
+    refits: int,
+    integers: Float64s,
+    scales: Float64s,
+) -> None:  # pragma: no cover - compiled
+    """Replace the integers and scales of some channels by the best that are found.
+
+    Shapes:
+        best, pull, integers: (C, K); base, scales: (C, B); least: (C,); factors: (F,).
+    """
+    size, blocks, tried = best.shape[1], base.shape[1], factors.shape[0]
+    trial = np.empty((tried, blocks))
+    codes = np.empty((size, tried))
+    errors = np.empty(tried)
+    own, own_scale = np.empty(size), np.empty(blocks)
+    residual, product = np.empty(size), np.empty(size)
+    for channel in range(best.shape[0]):
+        if not np.any(integers[channel] != 0.0):
+            continue
+        for f in range(tried):
+            for b in range(blocks):
+                trial[f, b] = max(factors[f] * base[channel, b], least[channel])
+        nearest_plane(lower, best[channel], trial, block, ends, codes, errors)
+        # The integers that are there take part as one more start.
+        own[:] = integers[channel]
+        own_scale[:] = scales[channel]
+        lowest = improve(
+            curvature, best[channel], pull[channel], block, members, ends, refits,
+            least[channel], own, own_scale, residual, product,
+        )  # fmt: skip
+        integers[channel] = own
+        scales[channel] = own_scale
+        for _ in range(starts):
+            f = int(np.argmin(errors))
+            errors[f] = np.inf
+            own[:] = codes[:, f]
+            own_scale[:] = trial[f]
+            if size <= FEW and blocks == 1:
+                try_all(curvature, best[channel], own_scale[0], ends, own, residual)
+            found = improve(
+                curvature, best[channel], pull[channel], block, members, ends, refits,
+                least[channel], own, own_scale, residual, product,
+            )  # fmt: skip
+            if found < lowest:
+                lowest = found
+                integers[channel] = own
+                scales[channel] = own_scale
+
+
+@compiled
+def nearest_plane(
+    lower: Float64s,
+    best: Float64s,
+    trial: Float64s,
+    block: Int64s,
+    ends: Float64s,
+    codes: Float64s,
+    errors: Float64s,
+) -> None:  # pragma: no cover - compiled
+    """Find the integers for several scales at once, from the last input to the first, and their errors.
+
+    Shapes:
+        trial: (F, B); codes: (K, F); errors: (F,).
+    """
+    size, tried = codes.shape
+    lost = np.zeros((size, tried))
+    missed = np.empty(tried)
+    errors[:] = 0.0
+    for i in range(size - 1, -1, -1):
+        pivot, b = lower[i, i], block[i]
+        for f in range(tried):
+            code = np.rint((best[i] + lost[i, f] / pivot) / trial[f, b])
+            code = min(max(code, ends[0]), ends[1])
+            codes[i, f] = code
+            missed[f] = best[i] - trial[f, b] * code
+            rest = pivot * missed[f] + lost[i, f]
+            errors[f] += rest * rest
+        for j in range(i):
+            factor = lower[i, j]
+            for f in range(tried):
+                lost[j, f] += factor * missed[f]
+
+
+@compiled
+def try_all(
+    curvature: Float64s, best: Float64s, scale: float, ends: Float64s, codes: Float64s, residual: Float64s
+) -> None:  # pragma: no cover - compiled
+    """Replace the codes of few inputs by the best choice of next lower and next higher integers."""
+    size = codes.shape[0]
+    low = np.empty(size)
+    up = np.zeros(size, np.int64)
+    for i in range(size):
+        low[i] = min(max(np.floor(best[i] / scale), ends[0]), ends[1] - 1.0)
+    residual[:] = 0.0
+    for i in range(size):
+        for j in range(size):
+            residual[j] += curvature[i, j] * (best[i] - scale * low[i])
+    change, least, chosen = 0.0, 0.0, 0
+    # In the order of a Gray code, so that one integer changes at a time.
+    for step in range(1, 1 << size):
+        i = 0
+        while not (step >> i) & 1:
+            i += 1
+        delta = -scale if up[i] == 0 else scale
+        change += 2.0 * delta * residual[i] + delta * delta * curvature[i, i]
+        for j in range(size):
+            residual[j] += delta * curvature[i, j]
+        up[i] = 1 - up[i]
+        if change < least:
+            least, chosen = change, step
+    gray = chosen ^ (chosen >> 1)
+    for i in range(size):
+        codes[i] = low[i] + ((gray >> i) & 1)
+
+
+@compiled
+def improve(
+    curvature: Float64s,
+    best: Float64s,
+    pull: Float64s,
+    block: Int64s,
+    members: Int64s,
+    ends: Float64s,
+    refits: int,
+    least: float,
+    codes: Float64s,
+    scale: Float64s,
+    residual: Float64s,
+    product: Float64s,
+) -> float:  # pragma: no cover - compiled
+    """Improve codes and scale in place; return the objective, at a local optimum of single changes."""
+    size = codes.shape[0]
+    for b in range(scale.shape[0]):
+        scale[b] = np.float64(np.float32(scale[b]))
+    product[:] = 0.0
+    for i in range(size):
+        if codes[i] != 0.0:
+            factor = codes[i] * scale[block[i]]
+            for j in range(size):
+                product[j] += factor * curvature[i, j]
+    for j in range(size):
+        residual[j] = pull[j] - product[j]
+    descend(curvature, block, ends, codes, scale, residual)
+    for _ in range(refits):
+        if not refit(curvature, pull, members, least, codes, scale, residual, product):
+            break
+        descend(curvature, block, ends, codes, scale, residual)
+    error = 0.0
+    for i in range(size):
+        error += residual[i] * (best[i] - scale[block[i]] * codes[i])
+    return error
+
+
+@compiled
+def refit(
+    curvature: Float64s,
+    pull: Float64s,
+    members: Int64s,
+    least: float,
+    codes: Float64s,
+    scale: Float64s,
+    residual: Float64s,
+    product: Float64s,
+) -> bool:  # pragma: no cover - compiled
+    """Give each block the scale that is best for its integers; return whether one changed."""
+    size, changed = codes.shape[0], False
+    for b in range(members.shape[0]):
+        if members.shape[0] == 1:
+            for j in range(size):
+                product[j] = (pull[j] - residual[j]) / scale[0]
+        else:
+            product[:] = 0.0
+            for i in members[b]:
+                if codes[i] != 0.0:
+                    for j in range(size):
+                        product[j] += codes[i] * curvature[i, j]
+        slope, bend = 0.0, 0.0
+        for i in members[b]:
+            slope += codes[i] * residual[i]
+            bend += codes[i] * product[i]
+        if bend <= 0.0:
+            continue
+        wanted = max(scale[b] + slope / bend, least)
+        wanted = np.float64(np.float32(wanted))
+        if wanted <= 0.0 or wanted == scale[b]:
+            continue
+        for j in range(size):
+            residual[j] -= (wanted - scale[b]) * product[j]
+        scale[b] = wanted
+        changed = True
+    return changed
+
+
+@compiled
+def descend(
+    curvature: Float64s,
+    block: Int64s,
+    ends: Float64s,
+    codes: Float64s,
+    scale: Float64s,
+    residual: Float64s,
+) -> None:  # pragma: no cover - compiled
+    """Change one integer at a time to its best value, until none changes."""
+    size = codes.shape[0]
+    for _ in range(MOST_SWEEPS):
+        changed = False
+        for i in range(size):
+            step = scale[block[i]]
+            wanted = codes[i] + np.rint(residual[i] / (step * curvature[i, i]))
+            wanted = min(max(wanted, ends[0]), ends[1])
+            delta = step * (wanted - codes[i])
+            gain = 2.0 * delta * residual[i] - delta * delta * curvature[i, i]
+            if gain <= TIE * curvature[i, i] * step * step:
+                continue
+            codes[i] = wanted
+            changed = True
+            for j in range(size):
+                residual[j] -= delta * curvature[i, j]
+        if not changed:
+            return
