@@ -1,6 +1,6 @@
 """The loops of the search for integers and scales, each over the channels or the inputs of a layer.
 
-They are compiled by numba and add in a fixed order, so that the number of threads changes no bit of the result.
+They are compiled by numba and add in a fixed order, so the number of threads changes no bit of the result.
 """
 
 import numpy as np
