@@ -147,13 +147,14 @@ def quantize(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> QuantizationResult:
-    """Calibrate, export and, if a limit is set, evaluate; all files are written at the end, or none.
+    """Calibrate, export and, if asked to, evaluate; all files are written at the end, or none.
 
     Args:
         model: as for ``calibrate``.
         run: the run directory.
         output: file of the quantized model.
-        evaluate: whether to evaluate; None evaluates if a limit is set.
+        evaluate: whether to evaluate; None evaluates if a limit is set, or if ``eval_data``, ``metric`` or
+            another setting of the evaluation is given.
         restart: start from the beginning even if an earlier calibration could be continued.
         thumbnails: as for ``evaluate``.
         recipe: a recipe file.

@@ -1,7 +1,9 @@
-"""``quantize``: calibrate, export and, where a limit is set, evaluate; all in one."""
+"""``quantize``: calibrate, export and, where that is asked for, evaluate; all in one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
@@ -31,6 +33,16 @@ class QuantizationResult:
     evaluation: EvaluationResult | None
 
 
+def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a setting that was given has a use only in an evaluation.
+
+    Example:
+        >>> asks_for_evaluation({"eval_data": "eval.npz"}), asks_for_evaluation({"data": "calib.npz"})
+        (True, False)
+    """
+    return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric", "with_pytorch"))
+
+
 def run_quantize(
     request: Request,
     run: RunDirectory,
@@ -47,7 +59,8 @@ def run_quantize(
         request: all settings.
         run: the run directory.
         output: where the quantized model goes, or None for the run directory.
-        evaluate: whether to evaluate; None evaluates if the recipe sets a limit.
+        evaluate: whether to evaluate; None evaluates if the recipe sets a limit, or the request asks for it
+            (``asks_for_evaluation``). Evaluation data in a recipe file alone do not.
         restart: start from the beginning even if an earlier calibration could be continued.
         thumbnails: show the samples that change their class on the page, if they are images.
         progress: is called after each batch.
@@ -60,7 +73,7 @@ def run_quantize(
     require_outputs(run, input_files(recipe), output)
     require_device(resolved.machine.device)
     if evaluate is None:
-        evaluate = recipe.gate.has_limits
+        evaluate = thumbnails or recipe.gate.has_limits or asks_for_evaluation(request.settings)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None

@@ -65,6 +65,29 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
     return {metric["name"]: metric for metric in report["metrics"]}
 
 
+@pytest.mark.parametrize(
+    ("flags", "evaluates"),
+    [
+        ("--eval-data eval.npz", True),
+        ("--eval-data eval.npz --metric top1", True),
+        ("--eval-data eval.npz --no-evaluate", False),
+        ("", False),
+    ],
+)
+def test_quantize_evaluates_if_evaluation_data_is_given(
+    folder: Path, ptq: Any, flags: str, evaluates: bool
+) -> None:
+    told = ptq(f"quantize model.onnx --data calib.npz --run own {flags}")
+    assert told.status == 0, told
+    assert (folder / "own/report.json").is_file() is evaluates
+    assert ("sqnr_db" in told.out) is evaluates
+
+
+def test_quantize_with_a_metric_needs_data(folder: Path, ptq: Any) -> None:
+    told = ptq("quantize model.onnx --data calib.npz --run own --metric top1")
+    assert told.status == 2 and "no evaluation data was given" in told.err and "--eval-data" in told.err
+
+
 def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
     (folder / "own.py").write_text(OWN)
     (folder / "ptq.toml").write_text(

@@ -30,7 +30,7 @@ Exits with status 3 if a limit fails.
     EVALUATION,
     "--evaluate/--no-evaluate",
     default=None,
-    help="Evaluate the quantized model.  [default: only if a limit is set]",
+    help="Evaluate the quantized model.  [default: if a limit or evaluation data is given]",
 )
 @take(METRIC, GATES, THUMBNAILS, GLOBALS)
 def command(
@@ -45,7 +45,10 @@ def command(
     thumbnails: bool,
     **options: Any,
 ) -> int:
-    """Calibrate MODEL, export it and, if a limit is set, evaluate it.
+    """Calibrate MODEL, export it and, if asked to, evaluate it.
+
+    It is evaluated if --evaluate or another option of the evaluation is given, such as --eval-data or
+    --metric, or if a limit is set here or in a recipe.
 
     Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
     the end: if a step fails or is interrupted, the files of earlier runs stay as they were.
