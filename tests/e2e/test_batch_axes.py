@@ -274,3 +274,13 @@ def test_single_samples_get_an_axis(folder: Path, ptq: Ptq) -> None:
     np.savez("flat.npz", input=data["input"][0], state=data["state"], sr=data["sr"])
     refused = ptq("calibrate voice.onnx --data flat.npz --batch-axis state=1 --run flat-run")
     assert refused.status == 2 and "numpy.stack(samples, 0) makes an array of several samples" in refused.err
+
+
+def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, ptq: Ptq) -> None:
+    words = "quantize voice.onnx --data calib.npz --batch-axis state=1 --recover round --weight-bits 4 --json"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome
+    found = json.loads(outcome.out)["export"]["recovery"]
+    assert found["layers"]
+    assert found["samples"] == 8
+    assert found["decided_by"] == 3

@@ -1,13 +1,15 @@
 """The samples that accuracy is recovered from: some to learn from, the others to decide by."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
 from ptq_cli.core.tensors import Array, TensorSpec
@@ -22,6 +24,8 @@ MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""
 SET_ASIDE = 8
 """Every eighth sample decides."""
+FEW = 4
+"""Samples of a piece that cannot be divided by taking rows."""
 PIECE = 32
 """Samples that run together. A constant, so that the result does not depend on the batch size."""
 
@@ -118,24 +122,35 @@ Pieces = Iterator[tuple[Piece, bool]]
 
 
 def _fixed(data: RecoveryData, size: int) -> Pieces:
-    for number, (piece, _) in enumerate(_batches(data, size)):
-        yield piece, number % SET_ASIDE == SET_ASIDE - 1
+    for number, (batch, _) in enumerate(_batches(data, size)):
+        yield dict(batch.inputs), _decides(number)
+
+
+def _decides(number: int) -> bool:
+    return number % SET_ASIDE == SET_ASIDE - 1
 
 
 def _free(data: RecoveryData) -> Pieces:
-    for piece, first in _batches(data, PIECE):
+    apart = 0
+    for batch, first in _batches(data, PIECE):
+        if batch.axes:  # Samples lie along other axes, or share an array: whole pieces are set aside.
+            for start in range(0, batch.size, FEW):
+                yield dict(cut(batch, start, min(start + FEW, batch.size)).inputs), _decides(apart)
+                apart += 1
+            continue
+        piece = batch.inputs
         aside = (first + np.arange(_size(piece))) % SET_ASIDE == SET_ASIDE - 1
         for chosen, decides in ((~aside, False), (aside, True)):
             if chosen.any():
                 yield {name: array[chosen] for name, array in piece.items()}, decides
 
 
-def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Piece, int]]:
-    """Yield the inputs of each batch, copied since a source may reuse arrays, and its first number."""
+def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Batch, int]]:
+    """Yield each batch, copied since a source may reuse arrays, and the number of its first sample."""
     first = 0
     batches = data.dataset.batches(size)
     for batch in batches if data.allow_nonfinite else checked(batches):
-        yield {name: array.copy() for name, array in batch.inputs.items()}, first
+        yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()}), first
         first += batch.size
         if first >= MOST_SAMPLES:
             return
@@ -143,7 +158,8 @@ def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Piece, int]]:
 
 def _last_aside(pieces: list[tuple[Piece, bool]], fixed: int | None) -> list[tuple[Piece, bool]]:
     *others, (last, _) = pieces
-    if fixed or _size(last) < 2:
+    divides = not fixed and all(array.ndim and len(array) == _size(last) for array in last.values())
+    if not divides or _size(last) < 2:
         return [*others, (last, True)]
     rest = {name: array[:-1] for name, array in last.items()}
     return [*others, (rest, False), ({name: array[-1:] for name, array in last.items()}, True)]
