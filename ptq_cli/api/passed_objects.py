@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,30 @@ import numpy as np
 from ptq_cli.calibdata.callables.yielded import as_arrays
 from ptq_cli.core.errors import EmptyDataError, UsageError
 
-_NAME = re.compile(r"[0-9A-Za-z]*_[0-9a-f]{16}")
+_NAME = re.compile(r"[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
 _FACTORIES: dict[str, Callable[[], Any]] = {}
 _DATA = "a path, arrays, a dict of arrays, a DataLoader, a list of batches, or a function that yields batches"
 _MODELS = "a path, a torch.nn.Module, an onnx.ModelProto or an onnx_ir.Model"
+
+
+@dataclass(frozen=True)
+class PassedData:
+    """Data that was passed as an object; calling it returns the batches.
+
+    Attributes:
+        data: the object.
+        make: returns its batches.
+        is_identified: its name holds a hash of all values. Of others, such as a DataLoader, which would have
+            to be read once more, it holds one of the first batch and the length.
+    """
+
+    data: Any
+    make: Callable[[], Iterable[Any]]
+    is_identified: bool
+
+    def __call__(self) -> Iterable[Any]:
+        """Return the batches."""
+        return self.make()
 
 
 def __getattr__(name: str) -> Callable[[], Any]:
@@ -46,11 +67,12 @@ def pass_data(data: Any) -> str:
             a callable that returns an iterable.
 
     Edge case:
-        Data is read more than once, so that a generator is refused: it can be read once only.
+        Data is read more than once, so that a generator is refused: it can be read once only. Two objects
+        that begin alike have different names, so that neither is taken for the other one.
 
     Raises:
         UsageError: it is none of these.
-        DataFormatError, EmptyDataError: its first batch does not hold arrays, or there is none.
+        DataFormatError, EmptyDataError: a batch that was read does not hold arrays, or there is none.
 
     Example:
         >>> pass_data("calib.npz"), pass_data({"x": np.zeros((4, 3), np.float32)}).rpartition(":")[2][:5]
@@ -58,16 +80,23 @@ def pass_data(data: Any) -> str:
     """
     if isinstance(data, (str, Path)):
         return str(data)
-    make = _batches(data)
-    digest = hashlib.sha256()
-    first = next(iter(make()), None)
-    if first is None:
-        raise EmptyDataError(f"the {type(data).__name__} has no batches", hint="pass at least one batch")
-    arrays, labels = as_arrays(first, f"batch 0 of the {type(data).__name__}")
+    kind, make = type(data).__name__, _batches(data)
+    is_identified = hasattr(data, "__array__") or isinstance(data, (Mapping, tuple, list))
+    digest, number = hashlib.sha256(), -1
+    for number, batch in enumerate(make()):
+        _update(digest, batch, f"batch {number} of the {kind}")
+        if not is_identified:
+            break
+    if number < 0:
+        raise EmptyDataError(f"the {kind} has no batches", hint="pass at least one batch")
+    digest.update(str(len(data) if hasattr(data, "__len__") else "").encode())
+    return _keep(kind, digest.hexdigest(), PassedData(data, make, is_identified))
+
+
+def _update(digest: Any, batch: Any, where: str) -> None:
+    arrays, labels = as_arrays(batch, where)
     for name, array in sorted({**arrays, **({"label": labels} if labels is not None else {})}.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-    digest.update(str(len(data) if hasattr(data, "__len__") else "").encode())
-    return _keep(type(data).__name__, digest.hexdigest(), make)
 
 
 def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
@@ -155,9 +184,20 @@ def _as_batch_of_one(item: Any) -> Any:
 
 
 def _keep(kind: str, digest: str, make: Callable[[], Any]) -> str:
-    name = f"{re.sub(r'[^0-9A-Za-z]', '', kind)}_{digest[:16]}"
+    first = name = f"{re.sub(r'[^0-9A-Za-z]', '', kind)}_{digest[:16]}"
+    number = 1
+    while _is_another(_FACTORIES.get(name), make):
+        number += 1
+        name = f"{first}_{number}"
     _FACTORIES[name] = make
     return f"{__name__}:{name}"
+
+
+def _is_another(kept: Callable[[], Any] | None, make: Callable[[], Any]) -> bool:
+    """Tell whether a name is that of another object, of which only the beginning is known to be the same."""
+    if not isinstance(kept, PassedData) or not isinstance(make, PassedData) or kept.is_identified:
+        return False
+    return kept.data is not make.data
 
 
 def _folder() -> Path:

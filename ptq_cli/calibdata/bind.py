@@ -32,6 +32,7 @@ class BoundDataset(Dataset):
         self._label = positional_label(dataset, names)
         self.has_labels = dataset.has_labels or self._label is not None
         self.class_names = dataset.class_names
+        self.is_resumable = dataset.is_resumable
         self._dataset = dataset
         self._inputs = tuple(inputs)
         self._names = dict(names)

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptq_cli
+from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.core.errors import DataNameError, EntryPointError, UsageError
 
 torch.set_num_threads(1)
@@ -108,3 +109,53 @@ def test_refused(proto: onnx.ModelProto, model: Any, data: Any, error: type[Exce
 def test_an_object_of_another_process_is_gone(proto: onnx.ModelProto) -> None:
     with pytest.raises(EntryPointError, match="it was passed as a Python object"):
         ptq_cli.calibrate(proto, data="ptq_cli.api.passed_objects:DataLoader_0123456789abcdef")
+
+
+def largest(tensor: str) -> float:
+    return load_calibration(Path("ptq-run/calibration.safetensors")).statistics[tensor].high
+
+
+class Stopping:
+    """Batches that are read again and again, and end as Ctrl+C would before the third one, if asked to."""
+
+    def __init__(self, last: np.ndarray, *, stops: bool = False) -> None:
+        self.last, self.stops = last, stops
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        yield X[:2]
+        yield X[2:4]
+        if self.stops:
+            raise KeyboardInterrupt
+        yield self.last
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["objects", "lists"])
+def test_objects_that_begin_alike_are_not_taken_for_each_other(proto: onnx.ModelProto, as_list: bool) -> None:
+    one, other = Stopping(X[4:6]), Stopping(9 * X[4:6])
+    result = ptq_cli.quantize(
+        proto, data=list(one) if as_list else one, eval_data=list(other) if as_list else other
+    )
+    assert result.evaluation is not None
+    report = result.evaluation.report
+    assert largest("x") == X[:6].max()
+    assert report.evaluation.data_digest != report.calibration.data_digest
+
+
+def test_no_checkpoint_of_an_object_that_cannot_be_recognized(proto: onnx.ModelProto) -> None:
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        ptq_cli.calibrate(
+            proto,
+            data=Stopping(X[4:6], stops=True),
+            batch_size=2,
+            checkpoint_every=0,
+            progress=lambda step: told.append(step.note),
+        )
+    assert "no checkpoints are written: the data is a Python object, which cannot be recognized later" in told
+    assert not Path("ptq-run/calibration.partial.safetensors").exists()
+    whole = ptq_cli.calibrate(proto, data=Stopping(9 * X[4:6]), batch_size=2)
+    assert whole.samples == 6
+    assert largest("x") == max(X[:4].max(), (9 * X[4:6]).max())

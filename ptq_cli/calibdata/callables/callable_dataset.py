@@ -45,6 +45,8 @@ class CallableDataset(Dataset):
         self.class_names: tuple[str, ...] = ()
         self._samples = samples
         self._callable = load_entry_point(source, Path.cwd(), "data")
+        # Of a Python object, the name may hold a hash of a part of its values.
+        self.is_resumable = bool(getattr(self._callable, "is_identified", True))
         self._peeked: Iterator[Any] | None = None
         self._axes: Mapping[str, int | None] = {}
         self._singles = False

@@ -29,6 +29,7 @@ class Dataset(ABC):
         class_names: name of each class by its label; empty if the source does not know.
         extras_allowed: whether arrays that are not inputs of the model are ignored. Where they are not, an
             extra array is taken for a misspelt name.
+        is_resumable: whether the digest says which data this is, so that a checkpoint can be continued.
         default_input: the array that a model with one input takes if none has that input's name, or None.
     """
 
@@ -38,6 +39,7 @@ class Dataset(ABC):
     has_labels: bool
     class_names: tuple[str, ...]
     extras_allowed: bool = False
+    is_resumable: bool = True
     default_input: str | None = None
 
     def only(self, names: Collection[str]) -> Self:

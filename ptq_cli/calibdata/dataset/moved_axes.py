@@ -22,6 +22,7 @@ class MovedAxes(Dataset):
         self.specs = {name: _moved(spec, axes.get(name, 0)) for name, spec in dataset.specs.items()}
         self.has_labels = dataset.has_labels
         self.class_names = dataset.class_names
+        self.is_resumable = dataset.is_resumable
         self.extras_allowed = dataset.extras_allowed
         self.default_input = dataset.default_input
 

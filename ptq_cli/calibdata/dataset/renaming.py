@@ -24,6 +24,7 @@ class RenamedDataset(Dataset):
         }
         self.has_labels = dataset.has_labels or self._label is not None
         self.class_names = dataset.class_names
+        self.is_resumable = dataset.is_resumable
         self.extras_allowed = dataset.extras_allowed
         default = dataset.default_input
         self.default_input = self._names.get(default, default) if default is not None else None

@@ -23,6 +23,7 @@ from ptq_cli.core.schedule import Schedule
 from ptq_cli.pipeline.calibration.collect import Snapshot
 
 Tell = Callable[[str], None]
+NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"
 
 
 class CheckpointWriter:

@@ -16,6 +16,7 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
+    NO_CHECKPOINTS,
     CheckpointWriter,
     advance,
     discard_checkpoint,
@@ -184,11 +185,15 @@ def make_calibration(
 
     begun = provenance_of(subject, request, resolved, run, shard)
     settings = resolved.recipe.calibration
-    earlier = load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell)
+    is_resumable = subject.dataset.is_resumable
+    if not is_resumable:
+        tell(NO_CHECKPOINTS)
+    earlier = load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell) if is_resumable else None
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
-    writer = CheckpointWriter(run.checkpoint, begun, settings.checkpoint_every, tell)
+    every = settings.checkpoint_every
+    writer = CheckpointWriter(run.checkpoint, begun, every, tell) if is_resumable else None
     initial = earlier.statistics if earlier is not None else None
     calibration = measure_part(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial

@@ -13,6 +13,7 @@ from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.files import sha256_file
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.stored import StoredModel
+from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
@@ -82,17 +83,18 @@ def evaluate_pass(
     def make() -> Evaluator:
         return _evaluator(models, evaluation_set, watches, with_pytorch=settings.with_pytorch)
 
-    evaluator = continued(run.evaluation_checkpoint, identity, make, tell)
+    path = run.evaluation_checkpoint
+    evaluator = continued(path, identity, make, tell) if dataset.is_resumable else make()
     checkpoints = None
-    if evaluator.not_resumable:
+    if not dataset.is_resumable:
+        tell(NO_CHECKPOINTS)
+    elif evaluator.not_resumable:
         tell(
             f"no checkpoints are written: {' and '.join(evaluator.not_resumable)} cannot continue from one, "
             "because it has no state_dict and load_state_dict"
         )
     else:
-        checkpoints = EvaluationCheckpoints(
-            run.evaluation_checkpoint, identity, settings.checkpoint_every, tell
-        )
+        checkpoints = EvaluationCheckpoints(path, identity, settings.checkpoint_every, tell)
     batches = checked(dataset.batches(batch_size, Selection(WHOLE, evaluator.batches)))
     with closing(decoded_ahead(batches, machine.prefetch)) as decoded:
         run_evaluator(
