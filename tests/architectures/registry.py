@@ -73,7 +73,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet, basic": Architecture("resnet.py:basic", IMAGE),
     "ResNet, bottleneck": Architecture("resnet.py:bottleneck", IMAGE),
     "MobileNetV2": Architecture("mobilenet.py:v2", IMAGE),
-    "MobileNetV3": Architecture("mobilenet.py:v3", IMAGE, "HardSwish HardSigmoid"),
+    "MobileNetV3": Architecture("mobilenet.py:v3", IMAGE),
     "EfficientNet": Architecture("mobilenet.py:efficientnet", IMAGE),
     "ConvNeXt": Architecture(
         "convnext.py:build", IMAGE, "Add Gelu GlobalAveragePool LayerNormalization Reshape Transpose"

@@ -109,7 +109,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str, tuple[str, ...]]] = {
         ("input 'x' holds nan at [0, 0, 0] of sample 'bad.tar:004'",),
     ),
     "a wrong name": (
-        lambda folder: tar(folder, lambda index, suffix, content: (suffix.replace("x", "X"), content)),
+        lambda folder: tar(
+            folder,
+            lambda _, suffix, content: ("X.npy", content) if suffix == "x.npy" else ("z.npy", npy(X[0])),
+        ),
         "bad.tar",
         "PTQ-DATA-002",
         ("no array for input 'x' in 'bad.tar', found 'X'",),

@@ -37,7 +37,7 @@ def test_several_limits_at_once(folder: Path, old: Path, ptq: Any) -> None:
         "evaluate --max-drop top1=50% --min cosine=0.5 --max-size 1MB --baseline old.json "
         "--max-regression top1=0.1 --max-regression sqnr_db=0.5"
     )
-    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.status == 0 and outcome.err.startswith("warning: the quantized file is larger")
     assert [(gate["kind"], gate["metric"], gate["passed"]) for gate in gates(folder)] == [
         ("max_drop", "top1", True),
         ("min", "cosine", True),

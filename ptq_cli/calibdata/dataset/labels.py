@@ -45,6 +45,7 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels for 4 samples
+        hint: save one label for each sample
     """
     if dtype.kind not in "iuf":
         raise LabelError(

@@ -44,6 +44,7 @@ class Judge:
         NaN or Inf in the variant's output make its metric and its SQNR NaN.
 
     Example:
+        >>> import numpy as np
         >>> from ptq_cli.calibdata.dataset.batch import Batch
         >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
         >>> from ptq_cli.report.metrics.spec import MetricSpec
