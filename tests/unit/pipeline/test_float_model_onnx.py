@@ -45,7 +45,9 @@ def test_a_conversion_that_computes_something_else_is_refused(tmp_path: Path) ->
     scales = "s = Constant<value = float[4] {1.0, 1.0, 1.5, 0.75}>()"
     with pytest.raises(ParityError) as caught:
         made(
-            tmp_path, f'(float[N,1,4,4] x) => (float[N,1,a,b] y) {{ {scales}\n y = Resize<mode="nearest">(x, s) }}', 10
+            tmp_path,
+            f'(float[N,1,4,4] x) => (float[N,1,a,b] y) {{ {scales}\n y = Resize<mode="nearest">(x, s) }}',
+            10,
         )
     assert "output 'y' of the prepared graph differs from the file's by " in caught.value.message
     assert caught.value.code == "PTQ-MODEL-006"
