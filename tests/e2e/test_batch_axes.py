@@ -70,6 +70,11 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     assert json.loads(metadata["ptq.batch_axis"]) == {"state": 1, "stateN": 1}
     report = json.loads(Path("ptq-run/report.json").read_text())
     names = {(item["name"], item["output"]) for item in report["metrics"]}
+    # The second output is [2, samples, 8], and its channels are the two layers of the state on axis 0.
+    assert ptq(f"quantize voice.onnx {words} --eval-data calib.npz --all-layers --run all").status == 0
+    metrics = json.loads(Path("all/report.json").read_text())["metrics"]
+    (worst,) = (item for item in metrics if item["name"] == "worst_channel_sqnr_db[stateN]")
+    assert worst["channel"]["axis"] == 0 and worst["channel"]["index"] in (0, 1)
     # Cosine is of each sample, so the samples of the second output were found, too.
     assert ("cosine[stateN]", "stateN") in names and report["evaluation"]["samples"] == COUNT
     for command in (

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.ahead import decoded_ahead
@@ -23,9 +23,10 @@ from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings
+from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
-from ptq_cli.report.evaluation.sample_axes import samples_first
+from ptq_cli.report.evaluation.sample_axes import Axis, axis_before, samples_first
 from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
 
@@ -70,14 +71,13 @@ def evaluate_pass(
         tell(note)
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.data else Session
-    runs = _samples_first(
-        Runs(
-            opened(models.float_model, threads=machine.threads).run,
-            tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
-            _pytorch_run(recipe.model) if settings.with_pytorch else None,
-        ),
-        evaluation_set,
+    runs = Runs(
+        opened(models.float_model, threads=machine.threads).run,
+        tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
+        _pytorch_run(recipe.model) if settings.with_pytorch else None,
     )
+    axes = _axes(runs, evaluation_set)
+    runs = _samples_first(runs, axes)
     identity = _identity(settings, recipe.image, models, evaluation_set, watches)
 
     def make() -> Evaluator:
@@ -100,21 +100,37 @@ def evaluate_pass(
         run_evaluator(
             evaluator, runs, decoded, total=dataset.count, progress=progress, checkpoints=checkpoints
         )
-    return evaluator.evaluations()
+    by_output = dict(zip(evaluation_set.outputs, axes, strict=True))
+    return tuple(
+        replace(found, measurements=tuple(_as_in_the_file(item, by_output) for item in found.measurements))
+        for found in evaluator.evaluations()
+    )
 
 
-def _samples_first(runs: Runs, evaluation_set: EvaluationSet) -> Runs:
-    axes = evaluation_set.noted_axes
-    if axes is None:
-        if evaluation_set.leads_with_samples:
-            return runs
-        outputs = len(evaluation_set.outputs)
-        axes = output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
+def _axes(runs: Runs, evaluation_set: EvaluationSet) -> tuple[Axis, ...]:
+    """Return the axis of the samples of each output."""
+    outputs = len(evaluation_set.outputs)
+    if evaluation_set.noted_axes is not None:
+        return evaluation_set.noted_axes
+    if evaluation_set.leads_with_samples:
+        return (0,) * outputs
+    return output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
+
+
+def _samples_first(runs: Runs, axes: Sequence[Axis]) -> Runs:
     return Runs(
         samples_first(runs.of_float, axes),
         tuple(samples_first(run, axes) for run in runs.quantized),
         samples_first(runs.pytorch, axes) if runs.pytorch is not None else None,
     )
+
+
+def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
+    """Return a measurement that names the axis of its channel as the model's output has it."""
+    if item.channel is None:
+        return item
+    axis = axis_before(item.channel.axis, axes.get(item.output or ""))
+    return replace(item, channel=replace(item.channel, axis=axis))
 
 
 def _evaluator(

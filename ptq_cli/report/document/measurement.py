@@ -55,7 +55,7 @@ class Channel:
     """One index along an axis of an output.
 
     Attributes:
-        axis: of the output, whose axis 0 are the samples.
+        axis: of the output, as the model has it.
         index: counted from 0.
 
     Example:

@@ -94,3 +94,19 @@ def _turned(output: Array, axis: Axis) -> Array:
     if axis is None or not is_array(output):
         return output
     return output[None] if axis == NO_AXIS else np.moveaxis(output, axis, 0)
+
+
+def axis_before(axis: int, samples: Axis) -> int:
+    """Return the axis of an output as the model has it, from its axis after the samples were put on axis 0.
+
+    Args:
+        axis: of the turned output, not that of the samples.
+        samples: where the samples are in the model's output.
+
+    Example:
+        >>> [axis_before(axis, 1) for axis in (1, 2)], axis_before(1, NO_AXIS), axis_before(1, 0)
+        ([0, 2], 0, 1)
+    """
+    if samples is None:
+        return axis
+    return axis - 1 if samples == NO_AXIS or axis <= samples else axis
