@@ -173,7 +173,8 @@ def test_whole_steps_are_run_as_they_are(folder: Path, ptq: Ptq) -> None:
     )
     assert told.status == 0 and "on 4 steps" in told.out
     assert json.loads(Path("ptq-run/report.json").read_text())["evaluation"]["samples"] == 4
-    assert ptq("analyze").status == 0
+    analyzed = ptq("analyze")
+    assert analyzed.status == 0 and "on 4 steps," in analyzed.out
     assert (
         ptq_cli.calibrate("voice.onnx", data="data.py:steps", batch_axis={"*": "none"}, samples=2).samples
         == 2
@@ -233,6 +234,11 @@ def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
     three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")
     seen = load_calibration(Path("three/calibration.safetensors")).statistics["input"]
     assert (three.samples, seen.high, seen.count) == (3, 2.0, 16 * (1 + 2 + 3))
+    mistyped = ptq("calibrate voice.onnx --data steps --batch-axis nnone")
+    assert mistyped.status == 2 and "or --batch-axis none for whole steps" in mistyped.err
+    Path("empty").mkdir()
+    empty = ptq("calibrate voice.onnx --data empty --batch-axis none")
+    assert empty.status == 2 and "holds no images, .npz files, tar shards or Parquet files" in empty.err
     np.savez("steps/11.npz", input=np.zeros((1, 16), np.float32), sr=np.array(8000))
     refused = ptq("calibrate voice.onnx --data steps --batch-axis none")
     assert refused.status == 2

@@ -68,7 +68,8 @@ def list_images(root: str) -> ImageListing:
         return ImageListing(sorted(top), [], ())
     if nested is None:
         raise EmptyDataError(
-            f"folder '{root}' holds no images", hint=f"files with these suffixes count: {' '.join(SUFFIXES)}"
+            f"folder '{root}' holds no images, .npz files, tar shards or Parquet files",
+            hint=f"suffixes of images: {' '.join(SUFFIXES)}",
         )
     turns = itertools.zip_longest(*members)
     order = [(name, label) for turn in turns for label, name in enumerate(turn) if name is not None]

@@ -124,5 +124,7 @@ def command(
     if as_json:
         print_json(json.loads(analysis_to_json(result.analysis)))
     else:
-        print_analysis(result.analysis, run, top, tensors=tensors, is_last=result.is_last_evaluation)
+        print_analysis(
+            result.analysis, run, top, tensors=tensors, is_last=result.is_last_evaluation, unit=result.unit
+        )
         say(" and ".join([f"wrote {shown_path(result.run.analysis)}", *result.also]))

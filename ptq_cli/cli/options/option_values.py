@@ -144,7 +144,8 @@ def parse_batch_axes(texts: tuple[str, ...]) -> dict[str, int | str]:
         name, _, axis = text.rpartition("=") if text != "none" else ("*", "", text)
         if not name or not (axis == "none" or axis.isdecimal()):
             raise UsageError(
-                f"--batch-axis '{text}' is not of the form NAME=AXIS", hint="--batch-axis state=1"
+                f"--batch-axis '{text}' is not of the form NAME=AXIS",
+                hint="--batch-axis state=1, or --batch-axis none for whole steps",
             )
         found: int | str = axis if axis == "none" else int(axis)
         if axes.setdefault(name, found) != found:

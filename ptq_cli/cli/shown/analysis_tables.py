@@ -23,7 +23,9 @@ MOST_EXCLUDED = 3
 """Most layers, starting with the costliest, that one command proposes to leave in float."""
 
 
-def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool, is_last: bool = False) -> None:
+def print_analysis(
+    analysis: Analysis, run: Path, top: int, *, tensors: bool, is_last: bool = False, unit: str = "sample"
+) -> None:
     """Print an analysis.
 
     Args:
@@ -32,8 +34,9 @@ def print_analysis(analysis: Analysis, run: Path, top: int, *, tensors: bool, is
         top: number of rows.
         tensors: show tensors instead of layers.
         is_last: whether the samples are those of the run's last evaluation, because no others were given.
+        unit: what is counted as one: ``sample`` or ``step``.
     """
-    _print_summary(analysis, is_last=is_last)
+    _print_summary(analysis, is_last=is_last, unit=unit)
     if tensors or analysis.metric is None:
         rows = worst_tensors(analysis)[:top]
         _print_tensors(rows, len(analysis.tensors))
@@ -54,12 +57,12 @@ def _worst_first(tensor: TensorAnalysis) -> tuple[bool, float]:
     return (tensor.cause != "not finite", tensor.sqnr_isolated_db)
 
 
-def _print_summary(analysis: Analysis, *, is_last: bool) -> None:
+def _print_summary(analysis: Analysis, *, is_last: bool, unit: str) -> None:
     kinds = [item.kind for item in analysis.tensors]
     activations = counted(kinds.count("activation"), "activation")
     constants = counted(len(kinds) - kinds.count("activation"), "constant")
     layers = counted(sum(layer.sensitivity is not None for layer in analysis.layers), "layer")
-    samples = counted(analysis.samples.count, "sample")
+    samples = counted(analysis.samples.count, unit)
     say(f"analyzed {activations}, {constants} and {layers} on {samples},")
     say(f"at the cost of {analysis.cost.forward_passes:.1f} forward passes")
     source = as_typed(analysis.samples.source, Path.cwd())

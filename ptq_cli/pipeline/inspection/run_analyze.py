@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
@@ -62,7 +62,7 @@ from ptq_cli.report.document.times import current_time
 DEFAULT_SAMPLES = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AnalysisResult:
     """The result of ``analyze``.
 
@@ -72,12 +72,14 @@ class AnalysisResult:
         also: other files that were written there: ``report.html``, where there is a report of this model.
         is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
             were given.
+        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
     """
 
     analysis: Analysis
     run: RunDirectory
     also: tuple[str, ...] = ()
     is_last_evaluation: bool = False
+    unit: str = "sample"
 
 
 def run_analyze(
@@ -129,7 +131,13 @@ def run_analyze(
     analysis = _assembled(opened, run, question, subject, measured, layers)
     page = page_with(analysis, run)
     write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
-    return AnalysisResult(analysis, run, tuple(path.name for path in page), opened.is_last_evaluation)
+    return AnalysisResult(
+        analysis=analysis,
+        run=run,
+        also=tuple(path.name for path in page),
+        is_last_evaluation=opened.is_last_evaluation,
+        unit="step" if is_step(opened.inputs) else "sample",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
