@@ -226,7 +226,7 @@ def _rank_hint(found: TensorSpec, wanted: TensorSpec) -> str:
     if axis is None:
         return f"the whole of '{wanted.name}' is run as it is: reshape the array"
     if len(found.shape) == len(wanted.shape) - 1:
-        return f"axis {axis} is the sample: numpy.stack(samples, {axis}) makes an array of several samples"
+        return f"axis {axis} is the sample; reshape the array: numpy.stack(samples, {axis}) joins several"
     return f"axis {axis} is the sample; reshape the array"
 
 

@@ -12,7 +12,7 @@ from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
-from ptq_cli.models.batch_axes import note_axes
+from ptq_cli.models.batch_axes import Axes, note_axes, noted_axes
 from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
@@ -38,7 +38,7 @@ from ptq_cli.report.proof.kernel_differences import compare_kernels
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification
 from ptq_cli.runtime.sizes import measured_shapes
-from ptq_cli.runtime.turns import Batch, batch_size
+from ptq_cli.runtime.turns import Batch
 
 COMPARED_SAMPLES = 64
 COMPARED_ALONE = 4
@@ -251,7 +251,9 @@ def _compare_kernels(
     """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
     if not samples.batches or target.runtime != ONNXRUNTIME:
         return None
-    batches = samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0])
+    batches = (
+        samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0], noted_axes(graph))
+    )
     try:
         return compare_kernels(
             graph, batches, _output_scales(graph, target), limit, threads=threads, progress=progress
@@ -260,11 +262,13 @@ def _compare_kernels(
         return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
 
 
-def _single(batch: Batch) -> list[Batch]:
-    size = batch_size(batch)
+def _single(batch: Batch, axes: Axes) -> list[Batch]:
+    """Return the first samples of a batch, one by one; ``axes`` are those other than the first."""
+    own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
+    sizes = [batch[name].shape[axis] for name, axis in own.items() if axis is not None]
     return [
-        {name: array[index : index + 1] if array.ndim else array for name, array in batch.items()}
-        for index in range(min(size, COMPARED_ALONE))
+        {name: part_of(array, own[name], index, index + 1) for name, array in batch.items()}
+        for index in range(min([*sizes, COMPARED_ALONE]) if sizes else 1)
     ]
 
 
