@@ -15,6 +15,8 @@ from ptq_cli.plan.target.rules import Target
 WORTH = 0.98
 """A mix must take at most this part of the faster whole model's time: less of a gain is within the error."""
 MOST_ROUNDS = 40
+LEADING = ("compute", "join", "stored")
+"""The kinds of a target's rules whose operators compute; the others follow them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +47,24 @@ def fastest_placement(
 
     Edge case:
         A layer that is kept in float can keep the next one in float, too (docs/decisions/0018). Where that
-        happens, the cheaper of two remedies is taken: both in float, or both in integers.
+        happens, the cheaper of two remedies is taken: both in float, or both in integers. What only moves
+        values, or clamps them, follows its neighbours. A placement that would quantize a tensor that the
+        calibration did not measure is not taken: what reads that tensor stays in float, too.
     """
     circuit, excluded = circuit_of_profile(model, plan, profile), _in_float(model, plan, target)
-    seam = Seam(profile.seam_fixed, profile.seam_element)
+    seam, leading = Seam(profile.seam_fixed, profile.seam_element), _leading(model, target)
     integer, floating = frozenset[int](), frozenset[int]()
     for _ in range(MOST_ROUNDS):
         chosen = cheapest(circuit, seam, integer=integer, floating=floating)
-        reasons = _reasons(circuit, chosen)
+        reasons = _reasons(circuit, chosen, leading)
         found = _planned(model, target, {**excluded, **reasons})
-        trapped = chosen - unit_sides(circuit, found)
-        if not trapped:
+        trapped = _led(circuit, chosen - unit_sides(circuit, found), leading)
+        unmeasured = _readers(circuit, set(found.measured) - set(plan.measured)) & chosen
+        if not trapped and not unmeasured:
             break
+        if unmeasured:
+            floating |= unmeasured
+            continue
         apart = floating | trapped
         together = integer | _before(circuit, trapped, chosen)
         options = (
@@ -70,7 +78,7 @@ def fastest_placement(
     if expected > WORTH * min(whole.values()):
         if profile.integer <= profile.floating:
             return FastestPlacement(in_float={}, plan=plan, expected=profile.integer)
-        reasons = _reasons(circuit, frozenset())
+        reasons = _reasons(circuit, frozenset(), leading)
         found = _planned(model, target, {**excluded, **reasons})
         expected = profile.floating
     return FastestPlacement(in_float=reasons, plan=found, expected=expected)
@@ -117,13 +125,29 @@ def _before(circuit: Circuit, units: Collection[int], chosen: Collection[int]) -
     )
 
 
-def _reasons(circuit: Circuit, integer: Collection[int]) -> dict[str, str]:
+def _readers(circuit: Circuit, tensors: Collection[str]) -> frozenset[int]:
+    """Return the units that read one of these tensors."""
+    return frozenset(reader for edge in circuit.edges if edge.tensor in tensors for reader in edge.readers)
+
+
+def _leading(model: ir.Model, target: Target) -> frozenset[str]:
+    """Return the names of the nodes that the target computes or joins, and does not only move or clamp."""
+    kinds = {name for name, rule in target.op.items() if rule.kind in LEADING}
+    return frozenset(node.name or "" for node in model.graph if node.op_type in kinds)
+
+
+def _led(circuit: Circuit, units: Collection[int], leading: Collection[str]) -> frozenset[int]:
+    return frozenset(unit for unit in units if any(name in leading for name in circuit.units[unit].choices))
+
+
+def _reasons(circuit: Circuit, integer: Collection[int], leading: Collection[str]) -> dict[str, str]:
     reasons = {}
     for index, unit in enumerate(circuit.units):
         if index in integer:
             continue
         for name in unit.choices:
-            reasons[name] = _reason(unit.floating, unit.integer)
+            if name in leading:
+                reasons[name] = _reason(unit.floating, unit.integer)
     return reasons
 
 

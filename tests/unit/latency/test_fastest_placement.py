@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 
+from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.properties.random_graphs import random_model
+from tests.properties.random_steps import STEPS
 from tests.unit.plan.graphs import build
 
 TARGET = load_target("ort-cpu")
@@ -98,3 +104,19 @@ def test_a_profile_can_be_of_a_machine_with_other_seams():
     cheap, dear = profile(times), replace(profile(times), seam_fixed=100.0, integer=500.0)
     assert not fastest_placement(model, plan, TARGET, cheap).in_float
     assert len(fastest_placement(model, plan, TARGET, dear).in_float) == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_placement_needs_a_tensor_that_was_not_measured(seed: int):
+    model = prepare(ir.from_proto(random_model(seed, 25, STEPS)), "random.onnx")
+    try:
+        plan = make_plan(model, TARGET)
+    except NothingToQuantizeError:
+        return
+    random = np.random.default_rng(seed)
+    times = {node.name or "": tuple(random.integers(1, 50, 2)) for node in model.graph}
+    found = fastest_placement(model, plan, TARGET, profile(times, seam=3.0))
+    assert set(found.plan.measured) <= set(plan.measured)
+    assert found.expected <= min(
+        sum(time[0] for time in times.values()), sum(time[1] for time in times.values()) + 12
+    )
