@@ -131,9 +131,7 @@ def forget_pair_types(model: ir.Model) -> None:
 
     They are a tenth of a small file. An output of the graph keeps its own, which say what the model returns.
     """
-    for value in model.graph.initializers.values():
-        value.type, value.shape = None, None
-    for node in model.graph.all_nodes():
-        for value in node.outputs if node.op_type in (QUANTIZE, DEQUANTIZE) else ():
-            if not value.is_graph_output():
-                value.type, value.shape = None, None
+    pairs = [node for node in model.graph.all_nodes() if node.op_type in (QUANTIZE, DEQUANTIZE)]
+    for value in (*model.graph.initializers.values(), *(output for node in pairs for output in node.outputs)):
+        if not value.is_graph_output():
+            value.type, value.shape = None, None

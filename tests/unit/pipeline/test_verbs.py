@@ -1,6 +1,7 @@
 """The verbs on a model of one layer: what they return, and what they write."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,12 @@ def test_evaluate_refuses_what_ptq_did_not_write(finished: RunDirectory) -> None
         run_evaluate(Request(settings={}), finished, Path("model.onnx"))
 
 
-def test_quantize_without_a_limit_does_not_evaluate(run: RunDirectory, request_with: RequestWith) -> None:
-    result = run_quantize(request_with(), run)
+def test_quantize_without_a_limit_or_evaluation_data_does_not_evaluate(
+    run: RunDirectory, request_with: RequestWith
+) -> None:
+    request = request_with()
+    settings = {name: value for name, value in request.settings.items() if name != "eval_data"}
+    result = run_quantize(replace(request, settings=settings), run)
     assert result.evaluation is None
     assert "report.json" not in names(run)
 
