@@ -29,6 +29,8 @@ def fuzzed_model(model: onnx.ModelProto, random: Random) -> bytes:
     if random.random() < 0.05:
         return nested(edited, _one(DEPTHS, random))
     for _ in range(int(random.integers(1, 3))):
+        if not edited.graph.node:
+            break  # The edit before left nothing to damage.
         EDITS[int(random.integers(0, len(EDITS)))](edited, random)
     return edited.SerializeToString()
 
@@ -230,7 +232,9 @@ def _opsets(model: onnx.ModelProto, random: Random) -> None:
         case 2:
             model.ir_version = _number(random)
         case _:
-            model.opset_import[0].version = int(random.integers(1, 30))
+            # An earlier edit may have cleared them.
+            opset = model.opset_import[0] if model.opset_import else model.opset_import.add()
+            opset.version = int(random.integers(1, 30))
 
 
 def _huge_result(model: onnx.ModelProto, random: Random) -> None:

@@ -3,7 +3,7 @@ import pytest
 from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacked, is_unpacking
 from tests.unit.plan.graphs import build
 
-LONG = 3000
+LONG = 1500
 
 
 @pytest.mark.parametrize("start", ["w", "x"])
