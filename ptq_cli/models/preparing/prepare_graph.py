@@ -16,6 +16,7 @@ from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.models.possible_sizes import require_possible_values
 from ptq_cli.models.preparing.declared_shapes import infer_undeclared
 from ptq_cli.models.preparing.half import widen_half
+from ptq_cli.models.preparing.identities import drop_identities
 from ptq_cli.models.preparing.interface import Interface
 from ptq_cli.models.preparing.layer_names import name_graph
 from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
@@ -191,7 +192,7 @@ def _without_notes(model: ir.Model) -> ir.Model:
 
 
 def _clean(model: ir.Model) -> ir.Model:
-    model = passes.IdentityEliminationPass()(model).model
+    drop_identities(model)
     remove_unused(model)
     own_nested_outputs(model)
     for last in (passes.OutputFixPass(), passes.TopologicalSortPass()):

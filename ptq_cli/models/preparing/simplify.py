@@ -16,6 +16,7 @@ from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
+from ptq_cli.models.preparing.identities import drop_identities
 from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
 from ptq_cli.models.preparing.rewriting.match import made_by
 from ptq_cli.models.stored import is_large
@@ -68,10 +69,10 @@ def simplify(model: ir.Model) -> ir.Model:
         passes.LiftSubgraphInitializersToMainGraphPass(),
         passes.DeduplicateInitializersPass(),
         passes.CommonSubexpressionEliminationPass(),
-        passes.IdentityEliminationPass(),
-        passes.RemoveUnusedNodesPass(),
     ):
         model = step(model).model
+    drop_identities(model)
+    model = passes.RemoveUnusedNodesPass()(model).model
     own_nested_outputs(model)
     for last in (passes.OutputFixPass(), passes.NameFixPass(), passes.TopologicalSortPass()):
         model = last(model).model
