@@ -17,7 +17,7 @@ MOST_SAMPLES = 1000
 MOST_PICTURES = 60
 
 Paint = Callable[[Array], bytes | None]
-"""One sample of the first input to a small JPEG; None if it is no picture."""
+"""One sample of the first input to a small JPEG; None if it is not a picture."""
 
 
 class ChangeCollector:

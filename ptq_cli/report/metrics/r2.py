@@ -11,7 +11,7 @@ from ptq_cli.report.metrics.base import Float64Array, Labels, SampleSums, Target
 from ptq_cli.report.metrics.recorder import Recorded
 
 MOST_COLUMNS = 256
-"""More targets than these take more memory than a metric should; an image's pixels are no columns."""
+"""With more targets the sums take more memory than a metric should: pixels of an image are not columns."""
 
 
 class R2(Recorded):

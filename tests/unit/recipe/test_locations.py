@@ -6,24 +6,24 @@ from hypothesis import strategies as st
 
 from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
 
-FOLDER = Path("/work/run")
+FOLDER = Path("/srv/run")
 
 
 @pytest.mark.parametrize(
     ("text", "resolved"),
     [
-        ("m.pt", "/work/run/m.pt"),
-        ("./m.pt", "/work/run/m.pt"),
-        ("../m.pt", "/work/m.pt"),
+        ("m.pt", "/srv/run/m.pt"),
+        ("./m.pt", "/srv/run/m.pt"),
+        ("../m.pt", "/srv/m.pt"),
         ("/m.pt", "/m.pt"),
-        ("images/", "/work/run/images"),
-        (".", "/work/run"),
-        ("model.py:build", "/work/run/model.py:build"),
-        ("../src/model.py:build", "/work/src/model.py:build"),
+        ("images/", "/srv/run/images"),
+        (".", "/srv/run"),
+        ("model.py:build", "/srv/run/model.py:build"),
+        ("../src/model.py:build", "/srv/src/model.py:build"),
         ("/src/model.py:build", "/src/model.py:build"),
         ("package.module:build", "package.module:build"),
-        ("folder/a:b", "/work/run/folder/a:b"),
-        ("~no-such-user/m.pt", "/work/run/~no-such-user/m.pt"),
+        ("folder/a:b", "/srv/run/folder/a:b"),
+        ("~no-such-user/m.pt", "/srv/run/~no-such-user/m.pt"),
         ("~/m.pt", "/home/me/m.pt"),
         ("~/model.py:build", "/home/me/model.py:build"),
     ],
@@ -50,16 +50,16 @@ def test_link_stays_a_link(tmp_path):
 @pytest.mark.parametrize(
     ("location", "relative"),
     [
-        ("/work/run/m.pt", "m.pt"),
-        ("/work/m.pt", "../m.pt"),
+        ("/srv/run/m.pt", "m.pt"),
+        ("/srv/m.pt", "../m.pt"),
         ("/m.pt", "../../m.pt"),
-        ("/work/run", "."),
-        ("/work/src/model.py:build", "../src/model.py:build"),
+        ("/srv/run", "."),
+        ("/srv/src/model.py:build", "../src/model.py:build"),
         ("package.module:build", "package.module:build"),
-        ("/work/run/~", "./~"),
-        ("/work/run/~root/m.pt", "./~root/m.pt"),
-        ("/work/run/~x.py:build", "./~x.py:build"),
-        ("/work/run/a.b:c", "./a.b:c"),
+        ("/srv/run/~", "./~"),
+        ("/srv/run/~root/m.pt", "./~root/m.pt"),
+        ("/srv/run/~x.py:build", "./~x.py:build"),
+        ("/srv/run/a.b:c", "./a.b:c"),
     ],
 )
 def test_location_becomes_relative_and_absolute_again(location, relative):

@@ -23,19 +23,19 @@ def test_control_characters_are_replaced(text: str, shown: str) -> None:
 
 
 PATHS = {
-    "quoted": ("data '/work/c/a.npz' is", "data 'a.npz' is"),
-    "in a subfolder": ("/work/c/run/a", "run/a"),
-    "twice": ("'/work/c/a' and '/work/c/b'", "'a' and 'b'"),
-    "a folder that begins alike": ("/work/cc/a", "/work/cc/a"),
-    "a longer path that ends alike": ("/mnt/work/c/a", "/mnt/work/c/a"),
-    "the folder itself": ("'/work/c' is", "'/work/c' is"),
-    "with a sample": ("sample '/work/c/a.npz[3]'", "sample 'a.npz[3]'"),
+    "quoted": ("data '/srv/c/a.npz' is", "data 'a.npz' is"),
+    "in a subfolder": ("/srv/c/run/a", "run/a"),
+    "twice": ("'/srv/c/a' and '/srv/c/b'", "'a' and 'b'"),
+    "a folder that begins alike": ("/srv/cc/a", "/srv/cc/a"),
+    "a longer path that ends alike": ("/mnt/srv/c/a", "/mnt/srv/c/a"),
+    "the folder itself": ("'/srv/c' is", "'/srv/c' is"),
+    "with a sample": ("sample '/srv/c/a.npz[3]'", "sample 'a.npz[3]'"),
 }
 
 
 @pytest.mark.parametrize(("text", "shown"), PATHS.values(), ids=PATHS.keys())
 def test_paths_below_the_folder_become_relative(text: str, shown: str) -> None:
-    assert as_typed(text, Path("/work/c")) == shown
+    assert as_typed(text, Path("/srv/c")) == shown
 
 
 def test_at_the_root_paths_stay_absolute() -> None:
