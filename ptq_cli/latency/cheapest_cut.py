@@ -10,8 +10,6 @@ Source:
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import networkx
-
 from ptq_cli.latency.units import OUTSIDE, Circuit, Edge
 
 INTEGER, FLOAT = "integer", "float"
@@ -57,6 +55,8 @@ def cheapest(
         >>> sorted(cheapest(Circuit(tuple(units), (between,)), Seam(50.0, 0.001)))
         [0, 1]
     """
+    import networkx  # takes a sixth of a second, and most exports place nothing by time
+
     graph = networkx.DiGraph()
     graph.add_nodes_from((INTEGER, FLOAT))
     for index, unit in enumerate(circuit.units):
