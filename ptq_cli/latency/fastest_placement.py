@@ -1,5 +1,6 @@
 """Which layers stay in float so that a model is fastest, by the profile of a machine."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -61,9 +62,10 @@ def fastest_placement(
         trapped = _led(circuit, chosen - unit_sides(circuit, found), leading)
         unmeasured = _readers(circuit, set(found.measured) - set(plan.measured)) & chosen
         if not trapped and not unmeasured:
+            expected = predicted(circuit, seam, unit_sides(circuit, found))
             break
         if unmeasured:
-            floating |= unmeasured
+            integer, floating = integer - unmeasured, floating | unmeasured
             continue
         apart = floating | trapped
         together = integer | _before(circuit, trapped, chosen)
@@ -73,15 +75,15 @@ def fastest_placement(
             else [(integer, apart), (together, floating)]
         )
         integer, floating = min(options, key=lambda option: _cost(circuit, seam, *option))
-    expected = predicted(circuit, seam, unit_sides(circuit, found))
-    whole = {"": profile.integer, "all": profile.floating}
-    if expected > WORTH * min(whole.values()):
-        if profile.integer <= profile.floating:
-            return FastestPlacement(in_float={}, plan=plan, expected=profile.integer)
-        reasons = _reasons(circuit, frozenset(), leading)
-        found = _planned(model, target, {**excluded, **reasons})
-        expected = profile.floating
-    return FastestPlacement(in_float=reasons, plan=found, expected=expected)
+    else:
+        expected = math.inf  # No mix was found that the planner makes as it is asked.
+    if expected <= WORTH * min(profile.integer, profile.floating):
+        return FastestPlacement(in_float=reasons, plan=found, expected=expected)
+    if profile.integer <= profile.floating:
+        return FastestPlacement(in_float={}, plan=plan, expected=profile.integer)
+    reasons = _reasons(circuit, frozenset(), leading)
+    found = _planned(model, target, {**excluded, **reasons})
+    return FastestPlacement(in_float=reasons, plan=found, expected=profile.floating)
 
 
 def circuit_of_profile(model: ir.Model, plan: Plan, profile: MachineProfile) -> Circuit:

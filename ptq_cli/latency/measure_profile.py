@@ -17,6 +17,7 @@ from ptq_cli.latency.integer_twin import integer_twin
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.operator_times import fast_run, operator_times
 from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.models.stored import serialize
 from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
@@ -122,7 +123,7 @@ def _with_seam_of_here(
     if not placement.in_float or not placement.plan.activations:
         return profile  # There is no seam whose cost matters.
     candidate = integer_twin(model, placement.plan, target)
-    measured = fast_run(candidate, batches, threads=profile.threads, seconds=seconds).fast
+    measured = fast_run(serialize(candidate), batches, threads=profile.threads, seconds=seconds).fast
     circuit, seam = circuit_of_profile(model, plan, profile), Seam(profile.seam_fixed, profile.seam_element)
     sides = unit_sides(circuit, placement.plan)
     free = predicted(circuit, Seam(0.0, 0.0), sides)

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import serialize
+from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.runtime.session import Session
 
 SUFFIX = "_kernel_time"
@@ -31,13 +31,11 @@ class OperatorTimes:
     Attributes:
         by_node: microseconds by the name of a node of the graph that was given; 0 for one that ONNX Runtime
             merged into another.
-        merged: names of the nodes that it merged into others.
         total: microseconds of a fast run of the whole model, without profiling.
         spread: the median run's time over that.
     """
 
     by_node: Mapping[str, float]
-    merged: frozenset[str]
     total: float
     spread: float
 
@@ -63,7 +61,7 @@ def operator_times(
     """
     marked, names = _marked(model), [node.name or "" for node in model.graph]
     stored = serialize(marked)
-    whole = fast_run(model, batches, threads=threads, seconds=seconds / 2)
+    whole = fast_run(stored, batches, threads=threads, seconds=seconds / 2)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         session = Session(stored, threads=threads, save_optimized=path, profile=Path(folder) / "profile")
@@ -74,12 +72,10 @@ def operator_times(
         events = json.loads(Path(session.end_profile()).read_text(encoding="utf-8"))
         optimized = onnx.load(path, load_external_data=False)
     kernels = _kernel_times(events)
-    by_node, found = dict.fromkeys(names, 0.0), set[int]()
+    by_node = dict.fromkeys(names, 0.0)
     for kernel, index in _origins(optimized.graph).items():
-        found.add(index)
         by_node[names[index]] += kernels.get(kernel, 0.0)
-    merged = frozenset(name for index, name in enumerate(names) if index not in found)
-    return OperatorTimes(by_node, merged, whole.fast, whole.spread)
+    return OperatorTimes(by_node, whole.fast, whole.spread)
 
 
 def _marked(model: ir.Model) -> ir.Model:
@@ -96,7 +92,7 @@ def _marked(model: ir.Model) -> ir.Model:
 
 @dataclass(frozen=True)
 class WholeRuns:
-    """WholeRuns of a whole model.
+    """How long runs of a whole model take.
 
     Attributes:
         fast: microseconds of a fast one.
@@ -108,14 +104,14 @@ class WholeRuns:
 
 
 def fast_run(
-    model: ir.Model, batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
+    model: StoredModel, batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
 ) -> WholeRuns:
-    """Return how long a fast run of a model takes, in microseconds.
+    """Return how long a run of a model takes.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load or run the model.
     """
-    session = Session(serialize(model), threads=threads)
+    session = Session(model, threads=threads)
     session.run(batches[0])
     # One thread is the caller's, whose processor time leaves out what other processes do.
     clock = thread_time if threads == 1 else perf_counter
