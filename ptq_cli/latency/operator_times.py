@@ -81,11 +81,10 @@ def operator_times(
 def _marked(model: ir.Model) -> ir.Model:
     """Return a copy whose nodes and computed values have names that ONNX Runtime's kernels keep."""
     marked = model.clone()
-    kept = {*marked.graph.inputs, *marked.graph.outputs}
     for index, node in enumerate(marked.graph):
         node.name = f"node{index}."
         for value in node.outputs:
-            if value not in kept and value.name:
+            if value.name:
                 value.name = f"value{index}.{value.name}"
     return marked
 
