@@ -1,7 +1,7 @@
 """Rounds of turns, each with sessions of its own: where a session lies in memory changes how fast it is."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.runtime.session import Session
@@ -26,8 +26,8 @@ def take_rounds(
     seconds: float = 10.0,
     runs: int | None = None,
     progress: ProgressCallback = silent,
-) -> list[Turns]:
-    """Let models take turns in several rounds, and return the turns of each.
+) -> Iterator[Turns]:
+    """Let models take turns in several rounds, and yield the turns of each.
 
     Two sessions of one small model differ by about half a percent, however many turns there are. In each
     round the sessions are opened again, and another model's first; all are kept until the end, because in the
@@ -50,29 +50,25 @@ def take_rounds(
         RuntimeFailedError: ONNX Runtime failed.
     """
     require_length(seconds, runs)
-    rounds: list[Turns] = []
     kept: list[Sequence[Session]] = []
     wanted, done = 1, 0
-    while len(rounds) < wanted:
+    while len(kept) < wanted:
         begin = time.perf_counter()
-        order = [(len(rounds) + offset) % models for offset in range(models)]
+        order = [(len(kept) + offset) % models for offset in range(models)]
         sessions = open_sessions(order)
-        kept.append(sessions)
         opening = time.perf_counter() - begin
-        if not rounds:
+        if not kept:
             wanted = _fitting(sessions, batches[0], opening, seconds, runs)
+        kept.append(sessions)
         told = _Told(progress, done, wanted)
-        rounds.append(
-            take_turns(
-                sessions,
-                batches,
-                seconds=seconds if wanted == 1 else max(seconds / wanted - opening, seconds / wanted / 2),
-                runs=-(-runs // wanted) if runs is not None else None,
-                progress=told,
-            )
+        yield take_turns(
+            sessions,
+            batches,
+            seconds=seconds if wanted == 1 else max(seconds / wanted - opening, seconds / wanted / 2),
+            runs=-(-runs // wanted) if runs is not None else None,
+            progress=told,
         )
         done = told.done
-    return rounds
 
 
 def _fitting(

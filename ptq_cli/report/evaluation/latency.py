@@ -6,15 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
+from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
-from ptq_cli.runtime.rounds import take_rounds
+from ptq_cli.runtime.rounds import OpenSessions, take_rounds
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, Turns, batch_size
 
 PERCENTILES = (50.0, 90.0, 99.0)
+FAST = 10.0
+"""The percentile of a fast run: other work on the machine only ever adds time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,8 @@ class ModelLatency:
         runs: how many were counted.
         p50, p90, p99: seconds of a batch that so many percent of the runs did not exceed.
         mean: seconds of a batch.
+        processor: seconds of processor time of all threads for a batch, the mean.
+        spread: ``p50`` over what a tenth of the runs did not exceed.
         samples_per_second: of the mean.
     """
 
@@ -33,6 +38,8 @@ class ModelLatency:
     p90: float
     p99: float
     mean: float
+    processor: float
+    spread: float
     samples_per_second: float
 
 
@@ -45,16 +52,33 @@ class LatencyRatio:
         interval: of 95 %, by Student's t of the logarithms of the rounds, or of the turns of a single round;
             None of fewer than two turns.
         processor: the same of processor time, which other work on the machine changes less.
+        processor_interval: of that.
     """
 
     value: float
     interval: Interval | None
     processor: float
+    processor_interval: Interval | None
 
     @property
     def speed_up(self) -> float:
         """How many times as fast as the first it is."""
         return 1.0 / self.value
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What models are run with.
+
+    Attributes:
+        inputs: batches by input name, of one size; used one after the other.
+        threads: of one operator, at least 1.
+        samples: of a batch; None for the length of the inputs' first axis.
+    """
+
+    inputs: Sequence[Batch]
+    threads: int
+    samples: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,21 +140,93 @@ def measure_latency(
         >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
         (True, 4, 1)
     """
+    scenario = Scenario(inputs, threads, samples)
+    (found,) = measure_latencies(models, [scenario], seconds=seconds, runs=runs, progress=progress)
+    return found
 
+
+def measure_latencies(
+    models: Sequence[bytes | Path | StoredModel],
+    scenarios: Sequence[Scenario],
+    *,
+    seconds: float = 10.0,
+    runs: int | None = None,
+    progress: ProgressCallback = silent,
+) -> list[LatencyComparison]:
+    """Let models take turns in several scenarios, whose rounds take turns as well.
+
+    Args:
+        models: one or several, serialized or as paths; the ratios are to the first.
+        scenarios: inputs and threads.
+        seconds: about how long to measure each of them.
+        runs: how many runs of each model to count in each, instead of ``seconds``.
+        progress: is called after each turn.
+
+    Returns:
+        The latencies and ratios of each scenario.
+
+    Raises:
+        RuntimeFailedError: a model cannot be loaded or run.
+        RecipeValueError: ``seconds`` or ``runs`` makes no sense.
+    """
+    told = _Sum(progress, len(scenarios))
+    waiting = {
+        index: take_rounds(
+            _opener(models, scenario.threads),
+            len(models),
+            scenario.inputs,
+            seconds=seconds,
+            runs=runs,
+            progress=told.part(index),
+        )
+        for index, scenario in enumerate(scenarios)
+    }
+    found: list[list[Turns]] = [[] for _ in scenarios]
+    while waiting:
+        for index in list(waiting):
+            turns = next(waiting[index], None)
+            if turns is None:
+                del waiting[index]
+            else:
+                found[index].append(turns)
+    return [_compared(rounds, scenario) for rounds, scenario in zip(found, scenarios, strict=True)]
+
+
+def _opener(models: Sequence[bytes | Path | StoredModel], threads: int) -> OpenSessions:
     def open_sessions(order: Sequence[int]) -> list[Session]:
         opened = {index: Session(models[index], threads=threads) for index in order}
         return [opened[index] for index in range(len(models))]
 
-    rounds = take_rounds(open_sessions, len(models), inputs, seconds=seconds, runs=runs, progress=progress)
-    batch = samples or batch_size(inputs[0])
+    return open_sessions
+
+
+def _compared(rounds: Sequence[Turns], scenario: Scenario) -> LatencyComparison:
+    models, batch = range(len(rounds[0].seconds)), scenario.samples or batch_size(scenario.inputs[0])
     return LatencyComparison(
-        models=tuple(_summarize(rounds, index, batch) for index in range(len(models))),
-        ratios=tuple(latency_ratio(rounds, index) for index in range(1, len(models))),
+        models=tuple(_summarize(rounds, index, batch) for index in models),
+        ratios=tuple(latency_ratio(rounds, index) for index in models[1:]),
         turns=sum(len(turns.seconds[0]) for turns in rounds),
         rounds=len(rounds),
         batch=batch,
-        threads=threads,
+        threads=scenario.threads,
     )
+
+
+class _Sum:
+    """Tells progress on, with the samples of all scenarios added up; how many there will be is not known."""
+
+    def __init__(self, progress: ProgressCallback, parts: int) -> None:
+        self._progress, self._done, self._begun = progress, [0] * parts, False
+
+    def part(self, index: int) -> ProgressCallback:
+        def told(progress: Progress) -> None:
+            self._done[index] = progress.done
+            if progress.done or not self._begun:
+                total = progress.total if len(self._done) == 1 else None
+                self._progress(Progress(progress.stage, sum(self._done), total, progress.note))
+            self._begun = True
+
+        return told
 
 
 def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
@@ -155,26 +251,38 @@ def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
         >>> latency_ratio([Turns(clock, clock)], 1).value
         0.5
     """
-    logs = [np.log(np.divide(turns.medians(model), turns.medians(0))) for turns in rounds]
-    means = np.array([turns.mean() for turns in logs])
-    found = mean_interval(means if len(rounds) > 1 else logs[0])
-    return LatencyRatio(
-        float(np.exp(means.mean())),
-        replace(found, low=float(np.exp(found.low)), high=float(np.exp(found.high))) if found else None,
-        float(np.exp(np.mean([_processor_log(turns, model) for turns in rounds]))),
+    value, interval = _mean_ratio(
+        [np.log(np.divide(turns.medians(model), turns.medians(0))) for turns in rounds]
     )
+    processor, of_processor = _mean_ratio([_processor_logs(turns, model) for turns in rounds])
+    return LatencyRatio(value, interval, processor, of_processor)
 
 
-def _processor_log(turns: Turns, model: int) -> float:
+def _mean_ratio(logs: Sequence[Float64Array]) -> tuple[float, Interval | None]:
+    means = np.array([turns.mean() for turns in logs])
+    found = mean_interval(means if len(logs) > 1 else logs[0])
+    interval = replace(found, low=float(np.exp(found.low)), high=float(np.exp(found.high))) if found else None
+    return float(np.exp(means.mean())), interval
+
+
+def _processor_logs(turns: Turns, model: int) -> Float64Array:
     tiny = np.finfo(np.float64).tiny
     above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
-    return float(np.log(above / below).mean())
+    return np.log(above / below)
 
 
 def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
     seconds = np.array([run for turns in rounds for turn in turns.seconds[model] for run in turn])
-    p50, p90, p99 = (float(value) for value in np.percentile(seconds, PERCENTILES))
+    work = [run for turns in rounds for turn in turns.processors[model] for run in turn]
+    fast, p50, p90, p99 = (float(value) for value in np.percentile(seconds, (FAST, *PERCENTILES)))
     mean = float(seconds.mean())
     return ModelLatency(
-        runs=len(seconds), p50=p50, p90=p90, p99=p99, mean=mean, samples_per_second=batch / mean
+        runs=len(seconds),
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        mean=mean,
+        processor=float(np.mean(work)),
+        spread=p50 / fast,
+        samples_per_second=batch / mean,
     )

@@ -31,7 +31,7 @@ class Models:
 
 def test_each_model_is_opened_first_as_often_as_another(clock):
     models = Models(clock, 0.001)
-    rounds = take_rounds(models, 2, BATCHES, seconds=2.0)
+    rounds = list(take_rounds(models, 2, BATCHES, seconds=2.0))
     assert models.orders == [[0, 1], [1, 0]] * (ROUNDS // 2)
     assert clock.now == pytest.approx(2.0, rel=0.1)
     logs = [np.log(np.divide(turns.medians(1), turns.medians(0))).mean() for turns in rounds]
@@ -40,34 +40,34 @@ def test_each_model_is_opened_first_as_often_as_another(clock):
 
 def test_of_three_models_a_multiple_of_three_rounds_is_taken(clock):
     models = Models(clock, 0.001, models=3)
-    assert len(take_rounds(models, 3, BATCHES, seconds=5.0)) == 6
+    assert len(list(take_rounds(models, 3, BATCHES, seconds=5.0))) == 6
 
 
 @pytest.mark.parametrize(("seconds", "opening"), [(0.001, 3.0), (0.1, 0.0)])
 def test_what_takes_long_to_open_or_to_run_is_opened_once(clock, seconds, opening):
     models = Models(clock, seconds, opening)
-    assert len(take_rounds(models, 2, BATCHES, seconds=10.0)) == 1
+    assert len(list(take_rounds(models, 2, BATCHES, seconds=10.0))) == 1
     assert clock.now < 15
 
 
 def test_runs_of_what_takes_long_to_open_are_of_one_round(clock):
-    assert len(take_rounds(Models(clock, 0.001, opening=1.0), 2, BATCHES, runs=480)) == 1
+    assert len(list(take_rounds(Models(clock, 0.001, opening=1.0), 2, BATCHES, runs=480))) == 1
 
 
 def test_one_model_has_no_ratio_and_one_round(clock):
-    assert len(take_rounds(Models(clock, 0.001, models=1), 1, BATCHES, seconds=2.0)) == 1
+    assert len(list(take_rounds(Models(clock, 0.001, models=1), 1, BATCHES, seconds=2.0))) == 1
 
 
 @pytest.mark.parametrize(("runs", "rounds", "counted"), [(100, 1, 102), (240, 4, 240), (4800, ROUNDS, 4800)])
 def test_runs_are_shared_out(clock, runs, rounds, counted):
-    found = take_rounds(Models(clock, 0.001), 2, BATCHES, runs=runs)
+    found = list(take_rounds(Models(clock, 0.001), 2, BATCHES, runs=runs))
     assert len(found) == rounds
     assert sum(len(turn) for turns in found for turn in turns.seconds[0]) == counted
 
 
 def test_progress_goes_on_from_round_to_round(clock):
     seen = []
-    take_rounds(Models(clock, 0.001), 2, BATCHES, runs=240, progress=seen.append)
+    list(take_rounds(Models(clock, 0.001), 2, BATCHES, runs=240, progress=seen.append))
     done = [item.done for item in seen]
     assert done == sorted(done)
     assert (done[0], done[-1], seen[-1].total, done.count(0)) == (0, 960, 960, 1)
@@ -76,5 +76,5 @@ def test_progress_goes_on_from_round_to_round(clock):
 def test_lengths_that_make_no_sense_are_refused_before_anything_is_opened(clock):
     models = Models(clock, 0.001)
     with pytest.raises(RecipeValueError, match="seconds must be above 0, got nan"):
-        take_rounds(models, 2, BATCHES, seconds=float("nan"))
+        list(take_rounds(models, 2, BATCHES, seconds=float("nan")))
     assert models.orders == []

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from ptq_cli.report.evaluation import latency
 from ptq_cli.report.evaluation.latency import latency_ratio, measure_latency
 from ptq_cli.runtime.turns import Turns
 
@@ -98,3 +99,50 @@ def arithmetic_file(tmp_path):
     path = tmp_path / "add.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     return path
+
+
+def test_scenarios_take_turns_round_by_round(arithmetic_file, monkeypatch):
+    opened = []
+
+    class Counted(latency.Session):
+        def __init__(self, model, *, threads):
+            opened.append(threads)
+            super().__init__(model, threads=threads)
+
+    monkeypatch.setattr(latency, "Session", Counted)
+    scenarios = [
+        latency.Scenario([{name: np.ones((size, 3), np.float32) for name in "xy"}], threads)
+        for size, threads in ((1, 1), (4, 2))
+    ]
+    told = []
+    found = latency.measure_latencies([arithmetic_file] * 2, scenarios, runs=9, progress=told.append)
+    assert [(item.batch, item.threads, item.rounds) for item in found] == [(1, 1, 1), (4, 2, 1)]
+    assert opened == [1, 1, 2, 2]
+    samples = [sum(model.runs for model in item.models) // 2 * item.batch for item in found]
+    assert (told[0].done, told[-1].done) == (0, sum(samples))
+    assert [item.done for item in told] == sorted(item.done for item in told)
+
+
+def test_rounds_of_one_scenario_alternate_with_those_of_another(monkeypatch):
+    calls = []
+
+    def rounds(_sessions, _models, batches, **_settings):
+        for index in range(len(batches)):
+            calls.append((len(batches), index))
+            yield turns_of([1.0, 1.0], [2.0, 2.0])[0]
+
+    monkeypatch.setattr(latency, "take_rounds", rounds)
+    scenarios = [latency.Scenario([{"x": np.ones((4, 1))}] * count, 1) for count in (2, 3)]
+    found = latency.measure_latencies([b"", b""], scenarios)
+    assert calls == [(2, 0), (3, 0), (2, 1), (3, 1), (3, 2)]
+    assert [item.rounds for item in found] == [2, 3]
+    assert found[1].ratios[0].speed_up == pytest.approx(0.5)
+    assert found[1].models[0].spread == 1.0
+
+
+def test_processor_time_has_a_mean_and_an_interval():
+    clock = ((1.0,), (2.0,)), ((1.0,), (2.0,))
+    work = ((1.0,), (1.0,)), ((0.5,), (0.5,))
+    ratio = latency_ratio([Turns(clock, work)], 1)
+    assert (ratio.value, ratio.processor) == (1.0, 0.5)
+    assert (ratio.processor_interval.low, ratio.processor_interval.high) == (0.5, 0.5)
