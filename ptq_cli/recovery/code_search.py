@@ -89,17 +89,14 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
         (2023); Nair and Suggala, CDQuant (2024), for coordinate descent.
 
     Example:
+        >>> from ptq_cli.recovery.centered_moments import centered
         >>> from ptq_cli.recovery.least_squares import fit_least_squares
         >>> from ptq_cli.recovery.second_moments import second_moments
         >>> x = np.array([[3.0, 3.0], [-3.0, -3.0], [2.0, 3.0], [-2.0, -3.0]] * 500)
         >>> weights = np.array([[1.4, 1.4]])
-        >>> objective = fit_least_squares(
-        ...     second_moments(x, np.rint(x @ weights.T * 1e3)),
-        ...     weights,
-        ...     input_step=1.0,
-        ...     target_step=np.full(1, 1e-3),
-        ...     has_bias=False,
-        ... )
+        >>> sums = second_moments(x, np.rint(x @ weights.T * 1e3))
+        >>> means = centered(sums, input_step=1.0, target_step=np.full(1, 1e-3), has_bias=False)
+        >>> objective = fit_least_squares(means, weights)
         >>> grid = CodeGrid(lowest=-4, highest=4, block=np.zeros(2, np.int64), least=np.zeros(1), free=False)
         >>> nearest = Codes(integers=np.ones((1, 2)), scales=np.ones((1, 1)))
         >>> found = search_codes(objective, grid, nearest)

@@ -1,6 +1,6 @@
 """What a layer reads at some of its output positions, and what it makes there, as rows of two matrices."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,14 @@ AT_ONCE = 4096
 """Rows that are multiplied at once: enough for a product of matrices to be fast."""
 
 Part = tuple[Array, npt.NDArray[np.float32]]
+Chosen = Callable[[int], bool]
+"""Tells by its number whether a sample is meant."""
+
+
+def every(sample: int) -> bool:
+    """Mean every sample."""
+    del sample
+    return True
 
 
 class LayerRows:
@@ -41,7 +49,7 @@ class LayerRows:
         self._each = -(-wanted // max(samples, 1))
         self._outside = outside
         self._tables: dict[tuple[tuple[int, ...], tuple[int, ...]], Int64s] = {}
-        self._pieces: dict[int, list[Part]] = {}
+        self._pieces: dict[int, list[tuple[int, Part]]] = {}
 
     def add(self, piece: int, read: Array, made: Array, *, first: int) -> None:
         """Take the rows of a piece; several threads may call it, each for its own pieces.
@@ -59,19 +67,22 @@ class LayerRows:
         if read.ndim == 1:  # A MatMul may read a vector, which is one row.
             read, made = read[None], made[None]
         self._pieces[piece] = [
-            rows(np.ascontiguousarray(read[sample]), made[sample], first + sample)
+            (first + sample, rows(np.ascontiguousarray(read[sample]), made[sample], first + sample))
             for sample in range(len(read))
         ]
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self, chosen: Chosen = every) -> Iterator[Part]:
         """Yield what was read and what was made, some thousand rows at a time, in the order of the pieces.
+
+        Args:
+            chosen: of which samples.
 
         Shapes:
             (rows, groups * K), (rows, M).
         """
         waiting: list[Part] = []
         for piece in sorted(self._pieces):
-            waiting += self._pieces[piece]
+            waiting += [part for sample, part in self._pieces[piece] if chosen(sample)]
             if sum(len(read) for read, _ in waiting) >= AT_ONCE:
                 yield _joined(waiting)
                 waiting = []

@@ -182,6 +182,12 @@ def constant_array(model: ir.Model, name: str) -> Array:
         )
 
 
+def is_changed(model: ir.Model, arrays: Mapping[str, Array]) -> bool:
+    """Return whether a graph holds other values of one of these initializers."""
+    held = {name: constant_array(model, name) for name in arrays}
+    return any(not np.array_equal(held[name], arrays[name].astype(held[name].dtype)) for name in arrays)
+
+
 def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
     """Give initializers of a graph other values of the same type.
 

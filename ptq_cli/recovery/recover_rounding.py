@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -13,14 +15,17 @@ from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
 from ptq_cli.recovery.layer_rows import LayerRows
 from ptq_cli.recovery.output_error import output_sqnr
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, quantized_layers, replace_constants
+from ptq_cli.recovery.residual_input import residual_input
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.shelf import IN_MEMORY, Shelf
-from ptq_cli.recovery.solve_layer import SolvedLayer, solve_layer
+from ptq_cli.recovery.solve_layer import LayerData, SolvedLayer, solve_layer
 
 ROWS = 8192
 """Of a layer with few inputs."""
 ROWS_PER_INPUT = 8
 """Of one with many. Eight times as many rows gave no better result; see docs/recovery.md."""
+DECIDED = 4
+"""One for so many rows is enough to decide by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,11 @@ class RecoveredRounding:
     before: float
     after: float
     constants: Mapping[str, Array] = field(repr=False)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any layer has another constant than before."""
+        return any(item.changed for item in self.layers.values())
 
 
 def recover_rounding(
@@ -121,11 +131,9 @@ class _Walk:
         self._fit, self._decide = len(samples.fit), len(samples.decide)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
-        sizes = [
-            max((len(array) for array in piece.values() if array.ndim), default=1) for piece in samples.fit
-        ]
-        self._firsts = [sum(sizes[:piece]) for piece in range(len(sizes))]
-        self._samples = sum(sizes)
+        sizes, aside = ([_size(piece) for piece in part] for part in (samples.fit, samples.decide))
+        self._samples, self._set_aside = sum(sizes), sum(aside)
+        self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
         pieces = (*samples.fit, *samples.decide)
         self._floating = SampleStream(twins.pairs, pieces, shelf)
         self._quantized = SampleStream(twins.pairs, pieces, shelf)
@@ -139,8 +147,8 @@ class _Walk:
         if layer is None:
             self._floating.run(stage.floating, stage.floating.model, self._pool)
         else:
-            rows = self._rows(stage, layer)
-            solved = solve_layer(self._twins, layer, rows, threads=self._threads)
+            data = self._data(stage, layer)
+            solved = solve_layer(self._twins, layer, data, threads=self._threads)
             if isinstance(solved, SolvedLayer):
                 model = _changed(model, solved.constants)
         self._quantized.run(form, model, self._pool)
@@ -156,23 +164,39 @@ class _Walk:
         after = [[self._quantized.floats(name, own) for name in self._outputs] for _, own in pairs]
         return output_sqnr(wanted, before), output_sqnr(wanted, after)
 
-    def _rows(self, stage: Stage, layer: QuantizedLayer) -> LayerRows:
-        """Run the float model's stage; collect what its layer makes there and reads in the quantized one."""
-        rows = LayerRows(
-            layer.geometry,
-            wanted=max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block)),
-            samples=self._samples,
-            outside=int(layer.parameters.zero_point) if layer.parameters is not None else 0,
+    def _data(self, stage: Stage, layer: QuantizedLayer) -> LayerData:
+        """Run the float model's stage; collect what its layer should make, and reads in the quantized one."""
+        wanted = max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
+        outside = int(layer.parameters.zero_point) if layer.parameters is not None else 0
+        data = LayerData(
+            learn=LayerRows(layer.geometry, wanted=wanted, samples=self._samples, outside=outside),
+            decide=LayerRows(
+                layer.geometry, wanted=wanted // DECIDED, samples=self._set_aside, outside=outside
+            ),
         )
-        read = self._reader(stage, layer)
+        read, lost = self._reader(stage, layer), self._lost(layer)
 
         def collect(piece: int, made: Array) -> None:
-            if piece < self._fit:
-                rows.add(piece, read(piece), made, first=self._firsts[piece])
+            rows = data.learn if piece < self._fit else data.decide
+            rows.add(piece, read(piece), lost(piece, made), first=self._firsts[piece])
 
         floating = stage.floating
         self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect)
-        return rows
+        return data
+
+    def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
+        """Return what adds to a layer's output what another input of the Add behind it has lost so far."""
+        other = residual_input(self._twins.float_model, layer)
+        if not (self._floating.has(other) and self._quantized.has(other)):
+            return lambda _piece, made: made
+
+        def lost(piece: int, made: Array) -> Array:
+            wanted = self._floating.floats(other, piece).astype(np.float32)
+            if wanted.shape != made.shape:
+                return made
+            return made.astype(np.float32) + wanted - self._quantized.floats(other, piece).astype(np.float32)
+
+        return lost
 
     def _reader(self, stage: Stage, layer: QuantizedLayer) -> Callable[[int], Array]:
         """Return what gives a layer's input in the quantized model: its integers where it has them."""
@@ -186,6 +210,10 @@ class _Walk:
             form, form.model, self._pool, tap=layer.reads, tapped=found.__setitem__, keep=False
         )
         return found.__getitem__
+
+
+def _size(piece: Mapping[str, Array]) -> int:
+    return max((len(array) for array in piece.values() if array.ndim), default=1)
 
 
 def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:

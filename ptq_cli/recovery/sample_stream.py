@@ -84,6 +84,10 @@ class SampleStream:
         for name in made[0] if keep and made else ():
             self._keep(name, [held[name] for held in made])
 
+    def has(self, tensor: str) -> bool:
+        """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
+        return f"{id(self)} floats {tensor}" in self._shelf
+
     def integers(self, tensor: str, piece: int) -> Array:
         """Return the integers of a tensor that has a pair."""
         return integers_of(self._held(tensor, piece), self._pairs[tensor])

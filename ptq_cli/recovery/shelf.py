@@ -40,6 +40,10 @@ class Shelf:
         self.held = 0
         self.moved = 0
 
+    def __contains__(self, key: str) -> bool:
+        """Return whether there are arrays under a key."""
+        return key in self._kept or key in self._filed
+
     def put(self, key: str, arrays: Sequence[Array | None]) -> None:
         """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory.
 

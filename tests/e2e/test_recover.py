@@ -172,6 +172,32 @@ def test_what_makes_the_output_worse_is_not_kept(
     )
 
 
+def test_a_layer_that_does_not_hold_on_the_samples_set_aside_stays_as_it_is(
+    tmp_path: Path, quantize: Quantize
+) -> None:
+    text, shape = ARRAYS["sequences"]
+    quantize(text, shape, recover=[])
+    x = correlated(shape, 80)
+    x[7::8] = 0.0  # What is learned of the mean of the others is wrong here.
+    np.savez(tmp_path / "calib.npz", x=x)
+    result = ptq_cli.quantize("model.onnx", data="calib.npz", run="b", recover=["round"], weight_bits=4)
+    found = result.export.recovery
+    assert found is not None
+    assert found.refused["up"] == "the error on the samples set aside did not fall"
+    assert "up" not in found.layers
+
+
+def test_a_pass_that_changed_nothing_says_so(quantize: Quantize) -> None:
+    # One input, and weights that are powers of two: no other integers are as near.
+    text = "(float[n, 1] x) => (float[n, 2] y) <float[1, 2] w = {64, 127}> { [only] y = MatMul (x, w) }"
+    found = quantize(text, (1,), weight_granularity="tensor").recovery
+    assert (list(found.layers), found.changed, found.kept) == (["only"], False, False)
+    from ptq_cli.cli.shown.recovery_lines import recovery_lines
+
+    (line, *_) = recovery_lines(found)
+    assert line == "note: nothing was recovered (round): no better integers, scales or biases were found"
+
+
 def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
     shared = """(float[n, 6] x) => (float[n, 6] y) <float[6, 6] w, float[6, 6] v> {
         [one] a = MatMul (x, w)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptq_cli.recovery.centered_moments import centered
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.least_squares import Quadratic, fit_least_squares
 from ptq_cli.recovery.second_moments import SecondMoments, second_moments
@@ -55,9 +56,9 @@ def problem(seed: int, size: int, channels: int, bits: int, blocks: int) -> tupl
     x = np.clip(np.rint(random.standard_normal((400, size)) @ mixing * 10 + 100), 0, 255)
     weights = random.standard_normal((channels, size))
     y = np.rint((x + random.standard_normal(x.shape)) @ weights.T * 4)
-    quadratic = fit_least_squares(
-        second_moments(x, y), weights, input_step=0.02, target_step=np.full(channels, 0.005), has_bias=True
-    )
+    steps = np.full(channels, 0.005)
+    means = centered(second_moments(x, y), input_step=0.02, target_step=steps, has_bias=True)
+    quadratic = fit_least_squares(means, weights)
     block = np.arange(size) * blocks // size
     highest = (1 << (bits - 1)) - 1
     largest = np.abs(weights).reshape(channels, blocks, -1).max(axis=2)

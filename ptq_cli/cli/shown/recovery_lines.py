@@ -18,6 +18,7 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
         >>> from ptq_cli.pipeline.exporting.recovered_model import LayerRecovery, Recovery
         >>> recovery = Recovery(
         ...     rungs=("round",),
+        ...     changed=True,
         ...     kept=True,
         ...     before=17.58,
         ...     after=29.01,
@@ -37,6 +38,8 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
     change = f"output SQNR from {_decibels(recovery.before)} to {_decibels(recovery.after)} dB {by}"
     if not recovery.layers:
         yield f"note: nothing was recovered ({rungs}): no layer could be"
+    elif not recovery.changed:
+        yield f"note: nothing was recovered ({rungs}): no better integers, scales or biases were found"
     elif recovery.kept:
         yield f"recovered {_counted(len(recovery.layers), 'layer')} ({rungs}): {change}"
     else:

@@ -45,6 +45,7 @@ class Recovery:
 
     Attributes:
         rungs: that ran.
+        changed: whether it found any other integer, scale or bias than there were.
         kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
         before, after: SQNR of the output on these, in dB.
         samples, decided_by: how many samples were learned from, and set aside.
@@ -54,6 +55,7 @@ class Recovery:
     """
 
     rungs: tuple[str, ...]
+    changed: bool
     kept: bool
     before: float
     after: float
@@ -122,7 +124,7 @@ def recover_model(
         threads=machine.threads,
         done=lambda done, total: progress(LayerProgress(STAGE, done, total)),
     )
-    kept = bool(found.layers) and found.after > found.before
+    kept = found.changed and found.after > found.before
     if kept:
         replace_constants(model, found.constants)
     return _summary(found, kept=kept, samples=learned, decided_by=decided)
@@ -142,6 +144,7 @@ def free_scales(placement: Placement) -> dict[WeightSite, bool]:
 def _summary(found: RecoveredRounding, *, kept: bool, samples: int, decided_by: int) -> Recovery:
     return Recovery(
         rungs=(ROUND,),
+        changed=found.changed,
         kept=kept,
         before=found.before,
         after=found.after,
