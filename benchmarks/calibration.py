@@ -4,7 +4,8 @@ python -m benchmarks.calibration            print the tables
 python -m benchmarks.calibration --write    also write them to benchmarks/RESULTS.md
 python -m benchmarks.calibration --case cnn --quick    one case, without ONNX Runtime's calibrators
 
-Each contestant has its own process (``benchmarks.contestants``); they take turns in each round.
+Each contestant has its own process (``benchmarks.contestants``); they take turns in each round. Start-up
+(sessions, compiled kernels) is not counted, and has its own column.
 """
 
 import argparse
@@ -18,9 +19,9 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from benchmarks.models import write_bert, write_images, write_resnet50, write_resnet56, write_sequences
 from benchmarks.timing import run_ptq
-from benchmarks.turns import Answer, Contestant
+from benchmarks.turns import Answer, Contestant, Marginal
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
@@ -47,6 +48,7 @@ class Case:
         samples: number of samples for our calibrators.
         samples_of_theirs: number for ONNX Runtime's, which keep all activations in memory.
         limits: largest allowed time of max and of histogram over forward.
+        less: number of samples whose time is taken off, with all that happens once; 0 takes nothing off.
     """
 
     name: str
@@ -56,51 +58,62 @@ class Case:
     samples: int
     samples_of_theirs: int
     limits: tuple[float, float]
+    less: int = 0
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of calibration.")
     parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
-    parser.add_argument("--case", help="run only this case: cnn, jpeg, resnet50 or bert")
+    parser.add_argument("--case", help="run only this case: cnn, jpeg, resnet50, bert or resnet56")
     parser.add_argument("--quick", action="store_true", help="skip ONNX Runtime and the memory table")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PTQ_BENCHMARK_SCRATCH"] = scratch
-        lines = list(_report(Path(scratch), arguments))
-    text = "\n".join(lines)
-    if arguments.write:
-        write_part(RESULTS, "calibration", text)
+        for part, lines in _parts(Path(scratch), arguments):
+            text = "\n".join(_shown(lines))
+            if arguments.write:
+                write_part(RESULTS, f"calibration_{part}", text)
 
 
-def _report(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
-    for line in _lines(scratch, arguments):
+def _shown(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
         print(line, flush=True)
         yield line
 
 
-def _lines(scratch: Path, arguments: argparse.Namespace) -> Iterator[str]:
-    yield (
-        f"`python -m benchmarks.calibration --write`, {platform.machine()}, {usable_cores()} cores, "
-        f"load {os.getloadavg()[0]:.1f} at the start; medians of {arguments.rounds} rounds in which the "
-        "contestants take turns, each in its own process. Start-up (sessions, compiled kernels) is not "
-        "counted, and has its own column. Forward is the faster of two plain sessions, with spinning and "
-        "without. The ratio of processor times shows the cost, independent of what else the machine does."
-    )
+def _parts(scratch: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield each part of the page: its name, and the lines that measuring gives."""
     cases = make_cases(scratch, arguments.case)
     for case in cases:
-        yield from ("", f"**{case.title}**", "")
-        yield from case_lines(case, arguments.rounds, theirs=not arguments.quick and case.name != "jpeg")
+        theirs = not arguments.quick and case.name != "jpeg"
+        yield case.name, _table(case, arguments.rounds, theirs=theirs)
     if not arguments.quick and any(case.name == "cnn" for case in cases):
-        yield from ("", "**Peak memory**, CNN sample as ONNX, from arrays: no process loads PyTorch", "")
-        yield from memory_lines(replace(cases[0], model=_as_onnx(cases[0], scratch)))
+        yield "memory", _memory_table(replace(cases[0], model=_as_onnx(cases[0], scratch)))
+
+
+def _table(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
+    yield (
+        f"**{case.title}**, {platform.machine()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} at "
+        f"the start, medians of {rounds} rounds"
+    )
+    yield ""
+    yield from case_lines(case, rounds, theirs=theirs)
+
+
+def _memory_table(case: Case) -> Iterator[str]:
+    yield "**Peak memory**, CNN sample as ONNX, from arrays: no process loads PyTorch"
+    yield ""
+    yield from memory_lines(case)
 
 
 def make_cases(scratch: Path, only: str | None) -> list[Case]:
     """Write models and data, and return all cases, or only the named one."""
-    arrays, images, sequences = (scratch / f"{name}.npz" for name in ("cnn", "images", "sequences"))
-    resnet50, bert, model = scratch / "resnet50.onnx", scratch / "bert.onnx", CNN / "model.pt"
+    names = ("cnn", "images", "small", "sequences")
+    arrays, images, small, sequences = (scratch / f"{name}.npz" for name in names)
+    resnet50, resnet56, bert = (scratch / f"{name}.onnx" for name in ("resnet50", "resnet56", "bert"))
+    model = CNN / "model.pt"
     cases = [
         Case(
             name="cnn",
@@ -138,6 +151,16 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
             samples_of_theirs=32,
             limits=(1.15, 1.30),
         ),
+        Case(
+            name="resnet56",
+            title="(d) ResNet-56's shape, 3,000 images of 32², less 200 of them",
+            model=resnet56,
+            data=small,
+            samples=3_000,
+            samples_of_theirs=256,
+            limits=(1.30, 1.60),
+            less=200,
+        ),
     ]
     chosen = [case for case in cases if only in (None, case.name)]
     for case in chosen:
@@ -146,6 +169,9 @@ def make_cases(scratch: Path, only: str | None) -> list[Case]:
         elif case.name == "resnet50":
             write_resnet50(resnet50)
             write_images(images, 64)
+        elif case.name == "resnet56":
+            write_resnet56(resnet56)
+            write_images(small, case.samples, side=32)
         elif case.name == "bert":
             write_bert(bert)
             write_sequences(sequences, 256, 64)
@@ -171,7 +197,7 @@ def _as_onnx(case: Case, scratch: Path) -> Path:
 def case_lines(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
     """Measure a case; yield the rows of its table."""
     names = [*FORWARD, *OURS]
-    contestants = [Contestant(name, case.model, case.data, case.samples) for name in names]
+    contestants = [_contestant(name, case) for name in names]
     for contestant in contestants:
         contestant.work()
     rows = [[contestant.work() for contestant in contestants] for _ in range(rounds)]
@@ -194,6 +220,12 @@ def case_lines(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
     yield f"| ideal: forward and one read of every measured element | | {ideal:.2f} | | | | |"
 
 
+def _contestant(name: str, case: Case) -> Contestant | Marginal:
+    if case.less:
+        return Marginal(name, case.model, case.data, case.samples, case.less)
+    return Contestant(name, case.model, case.data, case.samples)
+
+
 def _row(name: str, answers: Sequence[Answer], forward: Sequence[Answer], asked: str) -> str:
     ratio = median(one.seconds / other.seconds for one, other in zip(answers, forward, strict=True))
     work = median(one.processors / other.processors for one, other in zip(answers, forward, strict=True))
@@ -213,7 +245,7 @@ def _their_rows(case: Case, forward: Sequence[Answer], ours: Sequence[Answer]) -
         contestant = Contestant(name, case.model, case.data, case.samples_of_theirs)
         answer = contestant.work()
         contestant.close()
-        part = case.samples / case.samples_of_theirs
+        part = (case.samples - case.less) / case.samples_of_theirs
         faster = answer.seconds * part / _middle(ours)
         note = "" if part == 1 else f" ({case.samples_of_theirs} samples, time x {part:.0f})"
         asked = "" if name.endswith("MinMax") else "at least 6 x ptq histogram"
@@ -227,7 +259,7 @@ def _their_rows(case: Case, forward: Sequence[Answer], ours: Sequence[Answer]) -
 
 def read_seconds(case: Case) -> float:
     """Return the time of reading every measured element once, on all cores together."""
-    with Contestant("one read", case.model, case.data, case.samples) as contestant:
+    with Contestant("one read", case.model, case.data, case.samples - case.less) as contestant:
         return min(contestant.work().seconds for _ in range(3))
 
 

@@ -15,6 +15,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 OPSET = 20
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 """Width, blocks and stride of ResNet-50's stages."""
+SMALL_STAGES = ((16, 9, 1), (32, 9, 2), (64, 9, 2))
+"""The same of ResNet-56's."""
 LAYERS, WIDTH, HEADS, INNER, VOCABULARY, POSITIONS = 6, 768, 12, 3072, 1000, 512
 
 
@@ -93,6 +95,32 @@ def write_resnet50(path: Path) -> None:
     graph.save(path, {"image": (TensorProto.FLOAT, ["batch", 3, 224, 224])}, x, ["batch", 1000])
 
 
+def write_resnet56(path: Path) -> None:
+    """Write a model of ResNet-56's shape, for small images: input ``image`` float32 [batch, 3, 32, 32].
+
+    Source:
+        He et al., Deep Residual Learning for Image Recognition, section 4.2, n = 9, with a 1x1 convolution
+        where the shape changes; BatchNorm is folded already.
+    """
+    graph = _Graph()
+    x = graph.add("Relu", [graph.conv("image", (3, 16, 3))])
+    channels = 16
+    for width, blocks, stride in SMALL_STAGES:
+        for block in range(blocks):
+            step = stride if block == 0 else 1
+            inner = graph.add("Relu", [graph.conv(x, (channels, width, 3), step)])
+            # A small gain, so that the sum over the blocks stays in range.
+            inner = graph.conv(inner, (width, width, 3), gain=0.2)
+            if channels != width:
+                x = graph.conv(x, (channels, width, 1), step, gain=1.0)
+            x = graph.add("Relu", [graph.add("Add", [x, inner])])
+            channels = width
+    x = graph.add("Flatten", [graph.add("GlobalAveragePool", [x])])
+    weight, bias = graph.weight((channels, 10), channels, 1.0), graph.constant(np.zeros(10, np.float32))
+    x = graph.add("Gemm", [x, weight, bias])
+    graph.save(path, {"image": (TensorProto.FLOAT, ["batch", 3, 32, 32])}, x, ["batch", 10])
+
+
 def write_bert(path: Path, *, masked: bool = False) -> None:
     """Write a model of BERT's shape with 6 layers, as DistilBERT: input ``ids`` int64 [batch, length].
 
@@ -151,10 +179,10 @@ def _attention(graph: _Graph, x: str, mask: str | None) -> str:
     return graph.linear(graph.add("Reshape", [joined, whole]), WIDTH, WIDTH)
 
 
-def write_images(path: Path, count: int, *, seed: int = 1) -> None:
-    """Write ``count`` images of 224 by 224 as an ``.npz``: smooth, like photographs."""
+def write_images(path: Path, count: int, *, side: int = 224, seed: int = 1) -> None:
+    """Write ``count`` square images as an ``.npz``: smooth, like photographs; 8 must divide their side."""
     random = np.random.default_rng(seed)
-    coarse = random.standard_normal((count, 3, 28, 28)).astype(np.float32)
+    coarse = random.standard_normal((count, 3, side // 8, side // 8)).astype(np.float32)
     images = np.repeat(np.repeat(coarse, 8, axis=2), 8, axis=3)
     images += random.normal(0, 0.2, images.shape).astype(np.float32)
     np.savez(path, image=images)

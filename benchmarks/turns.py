@@ -77,3 +77,33 @@ class Contestant:
             raise RuntimeError(f"a contestant ended with exit status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class Marginal:
+    """One contestant with many samples and with few: their difference is free of all that happens once.
+
+    Args:
+        name: name of one of the contestants in ``benchmarks.contestants``.
+        model: file of the model.
+        data: file of the data.
+        many, few: numbers of samples.
+    """
+
+    def __init__(self, name: str, model: Path, data: Path, many: int, few: int) -> None:
+        self._many = Contestant(name, model, data, many)
+        self._few = Contestant(name, model, data, few)
+
+    def work(self) -> Answer:
+        """Let both work once, one after the other; the start-up and the peak are those of many samples."""
+        many, few = self._many.work(), self._few.work()
+        return Answer(
+            startup=many.startup,
+            seconds=many.startup + many.seconds - few.startup - few.seconds,
+            processors=many.processors - few.processors,
+            peak=many.peak,
+        )
+
+    def close(self) -> None:
+        """Let both processes end."""
+        self._many.close()
+        self._few.close()
