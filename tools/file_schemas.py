@@ -1,4 +1,4 @@
-"""JSON Schemas of files in the run directory, from their dataclasses and docstrings."""
+"""JSON Schemas of documents, from their dataclasses and docstrings."""
 
 import inspect
 import json
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from ptq_cli.core.json_values import AtLeast
 from ptq_cli.report.analysis import analysis_document as analysis
 from ptq_cli.report.document import details
+from ptq_cli.report.evaluation import bench_document as bench
 
 SCALARS = {str: "string", int: "integer", bool: "boolean"}
 NUMBER = {
@@ -21,6 +22,11 @@ NUMBER = {
 def analysis_schema() -> str:
     """Return ``docs/analysis.schema.json``."""
     return _schema_of(analysis.Analysis, analysis.FORMAT, analysis.FORMAT_VERSION)
+
+
+def bench_schema() -> str:
+    """Return ``docs/bench.schema.json``."""
+    return _schema_of(bench.Bench, bench.FORMAT, bench.FORMAT_VERSION)
 
 
 def details_schema() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.command_page import command_page
 from tools.error_page import error_page
-from tools.file_schemas import analysis_schema, details_schema
+from tools.file_schemas import analysis_schema, bench_schema, details_schema
 from tools.recipe_page import recipe_page
 from tools.target_page import target_page
 
@@ -25,6 +25,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
     "docs/analysis.schema.json": ("ptq_cli/report/analysis", analysis_schema),
+    "docs/bench.schema.json": ("ptq_cli/report/evaluation/bench_document.py", bench_schema),
     "docs/details.schema.json": ("ptq_cli/report/document/details.py", details_schema),
 }
 

@@ -1,7 +1,8 @@
 """Proofs and measurements of model files, from Python: ``verify`` and ``bench``."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, request_of
@@ -9,7 +10,7 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.recipe.flags import Settings
+from ptq_cli.recipe.flags import Settings, SharedSettings
 from ptq_cli.report.proof.verification import Verification
 
 
@@ -56,26 +57,33 @@ def verify(
 def bench(
     *models: ModelLike,
     run: PathLike = DEFAULT_RUN,
-    batch: int | None = None,
+    batch: int | Sequence[int] | None = None,
+    threads: int | Sequence[int] | None = None,
     seconds: float = 10.0,
     runs: int | None = None,
+    profile: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
-    **settings: Unpack[Settings],
+    **settings: Unpack[SharedSettings],
 ) -> BenchResult:
     """Return the latency of models that take turns, with the ratios to the first model.
 
     Args:
         models: ONNX files with the same inputs; none for the two in the run directory.
         run: the run directory.
-        batch: samples per run; None for one, or for the batch size that the models fix.
-        seconds: about how long to measure.
+        batch: samples per run, one or several sizes; None for one, or for the size that the models fix.
+        threads: of one operator, one or several numbers; 0 for one per core. None for that of the recipe.
+        seconds: about how long to measure each batch size with each number of threads.
         runs: how many runs of each model to count, instead of ``seconds``.
+        profile: also measure how long each operator takes.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called after each turn.
-        settings: ``data``, ``input_shape``, ``threads`` and others.
+        settings: ``data``, ``input_shape`` and others.
+
+    Returns:
+        A scenario for each batch size and number of threads, in that order; ``latency`` is the first one's.
 
     Raises:
         PtqError: a model or the data cannot be used.
@@ -83,7 +91,19 @@ def bench(
     Example:
         >>> bench("float.onnx", "int8.onnx", threads=1).latency.ratios[0].speed_up  # doctest: +SKIP
         2.1
+        >>> found = bench("float.onnx", "int8.onnx", batch=[1, 8], profile=True)  # doctest: +SKIP
+        >>> [item.latency.ratios[0].speed_up for item in found.scenarios]  # doctest: +SKIP
+        [1.42, 1.85]
     """
-    request = request_of(settings, None, recipe, preset)
+    request = request_of(cast("Settings", settings), None, recipe, preset)
     paths = [onnx_file(model) for model in models]
-    return run_bench(request, RunDirectory(Path(run)), paths, BenchOptions(batch, seconds, runs), progress)
+    options = BenchOptions(
+        batches=_numbers(batch), threads=_numbers(threads), seconds=seconds, runs=runs, profile=profile
+    )
+    return run_bench(request, RunDirectory(Path(run)), paths, options, progress)
+
+
+def _numbers(value: int | Sequence[int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)

@@ -10,11 +10,8 @@ from ptq_cli.core.errors import UsageError, did_you_mean
 from ptq_cli.recipe.schema import Limit
 
 
-class Settings(TypedDict, total=False):
-    """The recipe's settings by the name of their flag; what is not given comes from the lower layers.
-
-    The meaning of each is described in ``ptq_cli.recipe.schema``.
-    """
+class SharedSettings(TypedDict, total=False):
+    """The settings whose names no function has for an argument of its own."""
 
     arch: str
     trust_pickle: bool
@@ -61,7 +58,6 @@ class Settings(TypedDict, total=False):
     recover: list[str]
     prefer: str
     serve_batch: int
-    profile: str
     eval_data: Any
     metric: list[str]
     with_pytorch: bool
@@ -74,7 +70,6 @@ class Settings(TypedDict, total=False):
     max_regression: dict[str, Limit]
     strict: bool
     device: str
-    threads: int
     prefetch: int
     max_memory: str
     image_mode: str
@@ -84,6 +79,16 @@ class Settings(TypedDict, total=False):
     mean: list[float]
     std: list[float]
     layout: str
+
+
+class Settings(SharedSettings, total=False):
+    """The recipe's settings by the name of their flag; what is not given comes from the lower layers.
+
+    The meaning of each is described in ``ptq_cli.recipe.schema``.
+    """
+
+    profile: str
+    threads: int
 
 
 FLAG_KEYS: dict[str, tuple[str, ...]] = {

@@ -1,6 +1,7 @@
 """The part of the machine that a command may use."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.runtime.device import Device
@@ -31,3 +32,13 @@ def usable_cores() -> int:
         True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_counts(asked: Sequence[int]) -> tuple[int, ...]:
+    """Return numbers of threads, each once, where 0 means one per core.
+
+    Example:
+        >>> thread_counts([1, 4, 1])
+        (1, 4)
+    """
+    return tuple(dict.fromkeys(threads or usable_cores() for threads in asked))

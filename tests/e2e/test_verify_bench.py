@@ -1,9 +1,11 @@
 """``ptq verify`` and ``ptq bench`` as a stranger calls them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 from tests.e2e.conftest import Ptq, Refuse
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +70,9 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
         ),
         ("bench --runs 0", "PTQ-RECIPE-003", "runs must be at least 1"),
         ("bench --batch 0", "PTQ-RECIPE-003", "--batch must be at least 1"),
+        ("bench --batch 1 --batch -2", "PTQ-RECIPE-003", "--batch must be at least 1, got -2"),
+        ("bench --threads 1 --threads -1", "PTQ-RECIPE-003", "'runtime.threads' is -1, it must be 0 to"),
+        ("bench --top 3", "PTQ-USAGE-001", "--top lists the slowest nodes of --profile"),
         ("bench nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
     ],
 )
@@ -76,15 +83,48 @@ def test_what_is_refused(folder: Path, refuse: Refuse, command: str, code: str, 
 def test_bench_tells_latencies_and_a_ratio(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("bench --threads 1 --runs 5")
     assert outcome.status == 0, outcome.err
-    assert "1 thread, batch 1, 5 turns" in outcome.out
+    assert "batch 1, 1 thread, 5 turns" in outcome.out
     assert "inputs: x: float32[1, 3, 8, 8], from calib.npz" in outcome.out
-    assert "ptq-run/model.int8.onnx is " in outcome.out
+    assert "speed: how many times as fast as model.float.onnx, with the 95 % interval" in outcome.out
 
 
 def test_bench_gives_json_alone(folder: Path, ptq: Ptq) -> None:
     values = json.loads(ptq("bench ptq-run/model.float.onnx --threads 1 --runs 5 --json").out)
-    assert values["models"][0]["ratio_to_first"] is None
-    assert values["models"][0]["p50"] > 0
+    (scenario,) = values["scenarios"]
+    (model,) = scenario["models"]
+    assert (model["ratio_to_first"], model["operators"], model["runs"]) == (None, None, 5)
+    assert model["p50"] > 0
+
+
+def test_bench_measures_each_batch_with_each_number_of_threads(folder: Path, ptq: Ptq) -> None:
+    shutil.copy("ptq-run/model.int8.onnx", "copy.onnx")
+    words = "bench ptq-run/model.float.onnx ptq-run/model.int8.onnx copy.onnx --batch 1 --batch 4 --runs 5"
+    outcome = ptq(f"{words} --threads 1 --threads 2 --profile --top 2")
+    assert outcome.status == 0, outcome.err
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    wanted = [f"batch {batch}, {threads}" for batch in (1, 4) for threads in ("1 thread", "2 threads")]
+    assert [line for line in lines if line in wanted] == wanted
+    assert sum(re.match(r"copy.onnx [\d.]+ [µm]s ", line) is not None for line in lines) == 4
+    assert [line for line in lines if line.startswith("operators of a run")] == [
+        f"operators of a run, {scenario}:" for scenario in wanted
+    ]
+    assert lines.count("slowest nodes, batch 4, 2 threads:") == 1
+    operators = lines[lines.index("operators of a run, batch 1, 1 thread:") :]
+    assert any(
+        re.match(r"Conv [\d.]+ µs \d+ % [\d.]+ µs \d+ % [\d.]+ µs \d+ % 1 1 1$", line) for line in operators
+    )
+
+
+def test_the_document_of_bench_follows_its_schema(folder: Path, ptq: Ptq) -> None:
+    values = json.loads(ptq("bench --batch 1 --batch 2 --threads 1 --runs 5 --profile --json").out)
+    schema = json.loads((ROOT / "docs" / "bench.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(values)
+    assert [item["batch"] for item in values["scenarios"]] == [1, 2]
+    quantized = values["scenarios"][1]["models"][1]
+    assert quantized["ratio_to_first"]["interval"]["method"] == "student"
+    assert sum(item["seconds"] for item in quantized["nodes"]) == pytest.approx(quantized["p50"])
+    assert sum(item["share"] for item in quantized["operators"]) == pytest.approx(1.0)
+    assert values["scenarios"][0]["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}]
 
 
 class _Batches(CalibrationDataReader):

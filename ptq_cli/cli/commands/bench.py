@@ -1,18 +1,15 @@
 """``ptq bench``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
-
-if TYPE_CHECKING:
-    from ptq_cli.pipeline.inspection.run_bench import BenchResult
+from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, settings_from, take
 
 
 @click.command(
@@ -22,12 +19,20 @@ if TYPE_CHECKING:
 Examples:
   ptq bench
   ptq bench model.float.onnx model.int8.onnx --threads 1 --batch 8
+  ptq bench float.onnx int8.onnx other.onnx --batch 1 --batch 8 --threads 1 --threads 2
+  ptq bench float.onnx int8.onnx --profile --top 10
   ptq bench model.onnx --data calib.npz --runs 200 --json
 """,
 )
 @click.argument("models", nargs=-1, type=PATH)
 @option(
-    OWN, "--batch", type=int, metavar="N", help="Samples per run.  [default: 1, or the model's fixed size]"
+    OWN,
+    "--batch",
+    "batches",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Samples per run. Can be repeated.  [default: 1, or the model's fixed size]",
 )
 @option(
     OWN,
@@ -36,9 +41,17 @@ Examples:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Approximate time to measure.",
+    help="Approximate time to measure each batch size and number of threads.",
 )
 @option(OWN, "--runs", type=int, metavar="N", help="Number of runs of each model, instead of a time.")
+@option(OWN, "--profile", is_flag=True, help="Also measure how long each operator takes.")
+@option(
+    OWN,
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --profile, also list the N slowest nodes.",
+)
 @option(
     DATA,
     "--data",
@@ -46,12 +59,24 @@ Examples:
     metavar="PATH",
     help="Input data.  [default: the data of the run or recipe; random without any, or with --input-shape]",
 )
-@take(INPUT, INPUT_SHAPE, NAMES, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
+@option(
+    RUNNING,
+    "--threads",
+    "threads",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Number of threads; 0 for one per core. Can be repeated.  [default: 0]",
+)
+@take(INPUT, INPUT_SHAPE, NAMES, IMAGE, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
-    batch: int | None,
+    batches: tuple[int, ...],
     seconds: float,
     runs: int | None,
+    profile: bool,
+    top: int | None,
+    threads: tuple[int, ...],
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -62,77 +87,28 @@ def command(
 
     MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
     directory. The models take turns with a few runs each, and a different model begins each turn, so that a
-    machine whose speed changes favours none of them. The ratio to the first model has a 95 % confidence
-    interval. Inputs are samples of --data, or else of the data that the run of the models was calibrated on;
-    without either, they are random. The output says which.
+    machine whose speed changes favours none of them. The speed relative to the first model has a 95 %
+    confidence interval. Inputs are samples of --data, or else of the data that the run of the models was
+    calibrated on; without either, they are random. The output says which.
+
+    With several batch sizes or numbers of threads, each of them is measured with each of the others.
+    --profile shows what every model spends its time on, by the operators of its graph.
     """
+    from ptq_cli.cli.shown.bench_tables import bench_document, print_bench
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
+    if top is not None and not profile:
+        raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    asked = BenchOptions(batches=batches, threads=threads, seconds=seconds, runs=runs, profile=profile)
     with shown_progress() as progress:
-        result = run_bench(request, RunDirectory(run), models, BenchOptions(batch, seconds, runs), progress)
+        result = run_bench(request, RunDirectory(run), models, asked, progress)
     if as_json:
-        print_json(_values(result))
+        print_json(bench_document(result))
     else:
-        _print(result)
-
-
-def _print(result: "BenchResult") -> None:
-    from ptq_cli.cli.shown.output import print_table, say
-    from ptq_cli.cli.shown.printable import as_typed
-    from ptq_cli.report.text.numbers import format_latency
-    from ptq_cli.report.text.summary import Table
-
-    latency = result.latency
-    names = [str(path) for path in result.models]
-    threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
-    rounds = f" in {latency.rounds} rounds" if latency.rounds > 1 else ""
-    say(f"{threads}, batch {latency.batch}, {latency.turns:,} turns{rounds}")
-    say(f"inputs: {', '.join(map(str, result.inputs))}, from {as_typed(result.data, Path.cwd())}")
-    for fault in result.data_faults:
-        say(f"note: data of the recipe were not used: {as_typed(fault, Path.cwd())}")
-    rows = tuple(
-        (
-            name,
-            *map(format_latency, (item.p50, item.p90, item.p99)),
-            f"{item.samples_per_second:.4g}",
-            f"{item.runs:,}",
-        )
-        for name, item in zip(names, latency.models, strict=True)
-    )
-    print_table(
-        Table(("model", "p50", "p90", "p99", "samples/s", "runs"), rows),
-        right=(1, 2, 3, 4, 5),
-        whole=(1, 2, 3, 4, 5),
-    )
-    for name, ratio in zip(names[1:], latency.ratios, strict=True):
-        interval = ratio.interval
-        ends = f" (95 % interval {1 / interval.high:.3f} to {1 / interval.low:.3f})" if interval else ""
-        say(f"{name} is {ratio.speed_up:.3f} times as fast as {names[0]}{ends}")
-        say(f"in processor time: {1 / ratio.processor:.3f} times as fast")
-
-
-def _values(result: "BenchResult") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    latency = result.latency
-    ratios = [None, *(asdict(ratio) for ratio in latency.ratios)]
-    return {
-        "data": result.data,
-        "data_faults": list(result.data_faults),
-        "inputs": [
-            {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)} for spec in result.inputs
-        ],
-        "threads": latency.threads,
-        "batch": latency.batch,
-        "turns": latency.turns,
-        "rounds": latency.rounds,
-        "models": [
-            {"model": str(path), **asdict(item), "ratio_to_first": ratio}
-            for path, item, ratio in zip(result.models, latency.models, ratios, strict=True)
-        ],
-    }
+        print_bench(result, top or 0)

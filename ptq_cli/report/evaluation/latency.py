@@ -152,6 +152,7 @@ def measure_latencies(
     seconds: float = 10.0,
     runs: int | None = None,
     progress: ProgressCallback = silent,
+    stage: str = "measuring",
 ) -> list[LatencyComparison]:
     """Let models take turns in several scenarios, whose rounds take turns as well.
 
@@ -161,6 +162,7 @@ def measure_latencies(
         seconds: about how long to measure each of them.
         runs: how many runs of each model to count in each, instead of ``seconds``.
         progress: is called after each turn.
+        stage: what ``progress`` is told.
 
     Returns:
         The latencies and ratios of each scenario.
@@ -169,7 +171,7 @@ def measure_latencies(
         RuntimeFailedError: a model cannot be loaded or run.
         RecipeValueError: ``seconds`` or ``runs`` makes no sense.
     """
-    told = _Sum(progress, len(scenarios))
+    told = _Sum(progress, len(scenarios), stage)
     waiting = {
         index: take_rounds(
             _opener(models, scenario.threads),
@@ -215,15 +217,15 @@ def _compared(rounds: Sequence[Turns], scenario: Scenario) -> LatencyComparison:
 class _Sum:
     """Tells progress on, with the samples of all scenarios added up; how many there will be is not known."""
 
-    def __init__(self, progress: ProgressCallback, parts: int) -> None:
-        self._progress, self._done, self._begun = progress, [0] * parts, False
+    def __init__(self, progress: ProgressCallback, parts: int, stage: str) -> None:
+        self._progress, self._done, self._stage, self._begun = progress, [0] * parts, stage, False
 
     def part(self, index: int) -> ProgressCallback:
         def told(progress: Progress) -> None:
             self._done[index] = progress.done
             if progress.done or not self._begun:
                 total = progress.total if len(self._done) == 1 else None
-                self._progress(Progress(progress.stage, sum(self._done), total, progress.note))
+                self._progress(Progress(self._stage, sum(self._done), total, progress.note))
             self._begun = True
 
         return told

@@ -34,20 +34,22 @@ def test_one_model_has_no_ratio(finished):
 
 
 def test_data_make_whole_batches(finished):
-    options = BenchOptions(batch=4, runs=5)
+    options = BenchOptions(batches=(4,), runs=5)
     found = run_bench(Request(settings={"threads": 1, "data": "calib.npz"}), finished, options=options)
     assert (found.data.endswith("calib.npz"), found.latency.batch) == (True, 4)
 
 
 def test_a_batch_larger_than_the_data_is_refused(finished):
     with pytest.raises(RecipeValueError, match=r"--batch is 11, and '.*calib\.npz' has 10 samples"):
-        run_bench(Request(settings={"data": "calib.npz"}), finished, options=BenchOptions(batch=11, runs=1))
+        run_bench(
+            Request(settings={"data": "calib.npz"}), finished, options=BenchOptions(batches=(11,), runs=1)
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (BenchOptions(batch=0), "--batch must be at least 1, got 0"),
+        (BenchOptions(batches=(0,)), "--batch must be at least 1, got 0"),
         (BenchOptions(seconds=0.0), "seconds must be above 0, got 0"),
         (BenchOptions(runs=0), "runs must be at least 1, got 0"),
     ],
@@ -75,7 +77,7 @@ def test_a_fixed_batch_is_kept(finished, tmp_path):
     onnx.save(onnx.parser.parse_model(text), path)
     assert run_bench(Request(settings={}), finished, [path], FEW).latency.batch == 3
     with pytest.raises(RecipeValueError, match="--batch is 4, but the model takes batches of 3"):
-        run_bench(Request(settings={}), finished, [path], BenchOptions(batch=4, runs=1))
+        run_bench(Request(settings={}), finished, [path], BenchOptions(batches=(4,), runs=1))
 
 
 def test_a_size_that_one_model_fixes_holds_for_all(finished, tmp_path):
@@ -115,7 +117,7 @@ def square(tmp_path):
 
 @pytest.mark.parametrize("batch", [1, 2, 8])
 def test_samples_are_those_of_the_run(square, batch):
-    options = BenchOptions(batch=batch, runs=5)
+    options = BenchOptions(batches=(batch,), runs=5)
     found = run_bench(Request(settings={"threads": 1}), square, [square.float_model], options)
     assert (Path(found.data).name, found.inputs[0].shape, found.data_faults) == ("wide.npz", (batch, 6), ())
 
@@ -150,5 +152,36 @@ def test_made_up_indices_stay_in_a_table(finished, tmp_path):
 def test_two_batches_that_contradict_are_refused(finished):
     with pytest.raises(RecipeValueError, match="--batch is 8, but --input-shape says 2 samples for 'x'"):
         run_bench(
-            Request(settings={"input_shape": {"x": [2, 4]}}), finished, options=BenchOptions(batch=8, runs=1)
+            Request(settings={"input_shape": {"x": [2, 4]}}),
+            finished,
+            options=BenchOptions(batches=(8,), runs=1),
         )
+
+
+def test_each_batch_is_run_with_each_number_of_threads_and_once(finished):
+    told = []
+    options = BenchOptions(batches=(4, 1, 4), threads=(2, 1), runs=5)
+    found = run_bench(Request(settings={}), finished, options=options, progress=told.append)
+    assert told[-1].stage == "measuring 4 combinations"
+    scenarios = [(item.latency.batch, item.latency.threads) for item in found.scenarios]
+    assert scenarios == [(4, 2), (4, 1), (1, 2), (1, 1)]
+    assert found.scenarios[0].inputs[0].shape == (4, 4)
+    assert found.scenarios[0].profiles == ()
+
+
+def test_a_profile_has_every_node_and_adds_up_to_a_run(finished):
+    options = BenchOptions(runs=5, profile=True, threads=(1,))
+    (scenario,) = run_bench(Request(settings={}), finished, options=options).scenarios
+    for nodes, model, name in zip(
+        scenario.profiles, scenario.latency.models, ("model.float.onnx", "model.int8.onnx"), strict=True
+    ):
+        graph = onnx.load(finished.path / name).graph
+        assert [node.operator for node in nodes] == [node.op_type for node in graph.node]
+        assert sum(node.microseconds for node in nodes) == pytest.approx(1e6 * model.p50)
+
+
+def test_a_shape_says_how_many_samples_a_run_has(square):
+    request = Request(settings={"threads": 1, "input_shape": {"x": [2, 6]}})
+    latency = run_bench(request, square, [square.float_model], FEW).latency
+    assert latency.batch == 2
+    assert latency.models[0].samples_per_second == pytest.approx(2 / latency.models[0].mean)

@@ -1,0 +1,69 @@
+"""Why a measured latency may say little: the runs are too short, or the machine does something else."""
+
+from collections.abc import Sequence
+
+from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
+from ptq_cli.report.text.numbers import format_latency
+from ptq_cli.runtime.machine import usable_cores
+
+LEAST = 20e-6
+"""Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, whatever the model computes."""
+MOST_SPREAD = 2.0
+"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
+MOST_WAITING = 1.25
+"""Of a single thread's time over its processor time: above it, other work had the core for a fifth of it."""
+
+
+def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:
+    """Return why the numbers say little; nothing if there is no reason.
+
+    Args:
+        found: what was measured.
+        names: of its models.
+    """
+    return tuple(filter(None, (_too_short(found.models, names), _busy(found), _too_many(found.threads))))
+
+
+def described(found: LatencyComparison) -> str:
+    """Return the batch and the threads in words.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> described(SimpleNamespace(batch=8, threads=1)), described(SimpleNamespace(batch=1, threads=2))
+        ('batch 8, 1 thread', 'batch 1, 2 threads')
+    """
+    return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}"
+
+
+def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:
+    short = [(item.p50, name) for item, name in zip(models, names, strict=True) if item.p50 < LEAST]
+    if not short:
+        return ""
+    time, name = min(short)
+    return (
+        f"a run of '{name}' takes {format_latency(time)}, and a good part of that is the call itself: "
+        "measure a larger --batch"
+    )
+
+
+def _busy(found: LatencyComparison) -> str:
+    spread = max(item.spread for item in found.models)
+    if spread > MOST_SPREAD:
+        return (
+            f"the machine is busy: the median run takes {spread:.1f} times as long as a fast one; "
+            "try again when it is idle"
+        )
+    waiting = max(item.mean / max(item.processor, 1e-9) for item in found.models)
+    if found.threads == 1 and waiting > MOST_WAITING:
+        return (
+            f"the machine is busy: a run takes {waiting:.1f} times its processor time; "
+            "try again when it is idle, or compare the processor times"
+        )
+    return ""
+
+
+def _too_many(threads: int) -> str:
+    cores = usable_cores()
+    if threads <= cores:
+        return ""
+    return f"{threads} threads share {cores} core{'' if cores == 1 else 's'}: a run waits for them in turn"
