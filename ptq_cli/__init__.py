@@ -1,8 +1,8 @@
 """Calibrate a trained model, quantize it, export ONNX with Q/DQ, and prove what that cost in accuracy.
 
 The verbs are functions that return values: ``calibrate``, ``merge``, ``export``, ``evaluate``, ``quantize``,
-``inspect`` and ``prepare``; ``verify`` proves what runs as integers, ``bench`` measures how fast, and
-``analyze`` where accuracy is lost; ``show_calibration`` and ``explain`` look at what was measured,
+``tune``, ``inspect`` and ``prepare``; ``verify`` proves what runs as integers, ``bench`` measures how fast,
+and ``analyze`` where accuracy is lost; ``show_calibration`` and ``explain`` look at what was measured,
 ``compare`` at two reports, and ``report_page`` writes a run's page again. They raise ``PtqError`` for input
 that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
 

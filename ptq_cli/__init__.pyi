@@ -6,6 +6,7 @@ from .api.stages import export as export
 from .api.stages import merge as merge
 from .api.stages import prepare as prepare
 from .api.stages import quantize as quantize
+from .api.tuning import tune as tune
 from .api.views import analyze as analyze
 from .api.views import compare as compare
 from .api.views import explain as explain

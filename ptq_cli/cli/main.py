@@ -37,6 +37,7 @@ COMMANDS = (
     "evaluate",
     "analyze",
     "quantize",
+    "tune",
     "verify",
     "bench",
     "profile",

@@ -353,6 +353,24 @@ class RecoveryError(PtqError):
     code = "PTQ-RECOVERY-001"
 
 
+class TuneError(PtqError):
+    """There is no budget, or too little data is set aside to decide by, or a metric has no interval."""
+
+    code = "PTQ-TUNE-001"
+
+
+class UnreachableBudgetError(TuneError):
+    """The samples set aside are too few to prove the budget, whatever model they are shown."""
+
+    code = "PTQ-TUNE-002"
+
+
+class TimeBudgetError(TuneError):
+    """``--time-budget`` was over before the first candidate had been measured."""
+
+    code = "PTQ-TUNE-003"
+
+
 class GateError(PtqError):
     """A gate cannot be decided: the report does not have the metric, or the limit is not a number."""
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
+from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
@@ -16,6 +17,9 @@ MOST_THREADS = 1024
 """ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
 
 MOST_PREFETCH = 1024
+
+MOST_SET_ASIDE = 0.9
+"""Of the samples; the others are calibrated on."""
 
 Rule = tuple[str, Callable[[Recipe], object], Callable[[Recipe], bool], str]
 
@@ -36,6 +40,18 @@ RULES: tuple[Rule, ...] = (
         lambda r: r.calibration.samples,
         lambda r: _at_least_one(r.calibration.samples),
         "at least 1",
+    ),
+    (
+        "calibration.set_aside",
+        lambda r: r.calibration.set_aside,
+        lambda r: 0 <= r.calibration.set_aside <= MOST_SET_ASIDE,
+        f"0 to {MOST_SET_ASIDE}",
+    ),
+    (
+        "tune.time_budget",
+        lambda r: repr(r.tune.time_budget),
+        lambda r: not r.tune.time_budget or bool(parse_duration(r.tune.time_budget)),
+        "a time such as 90s, 10m or 1h",
     ),
     (
         "calibration.checkpoint_every",
@@ -140,6 +156,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
         "gate.max_drop": recipe.gate.max_drop,
         "gate.min": recipe.gate.min,
         "gate.max_regression": recipe.gate.max_regression,
+        "tune.budget": recipe.tune.budget,
     }
     for name, limits in by_name.items():
         for metric, limit in limits.items():

@@ -39,8 +39,8 @@ def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
         ...
         ptq_cli.core.errors.RecipeKeyError: PTQ-RECIPE-002: ptq.toml: unknown key \
 'calibration.bach_size' (did you mean 'batch_size'?)
-        hint: [calibration] has: data, method, batch_size, samples, checkpoint_every, activation_axis, \
-allow_nonfinite
+        hint: [calibration] has: data, method, batch_size, samples, set_aside, checkpoint_every, \
+activation_axis, allow_nonfinite
     """
     return decode_table(Recipe, table, where)
 

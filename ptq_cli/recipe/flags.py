@@ -23,6 +23,7 @@ class SharedSettings(TypedDict, total=False):
     method: str
     batch_size: int
     samples: int
+    set_aside: float
     checkpoint_every: float
     activation_axis: dict[str, int]
     allow_nonfinite: bool
@@ -69,6 +70,8 @@ class SharedSettings(TypedDict, total=False):
     baseline: str
     max_regression: dict[str, Limit]
     strict: bool
+    budget: dict[str, Limit]
+    time_budget: str
     device: str
     prefetch: int
     max_memory: str
@@ -102,6 +105,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "method": ("calibration.method",),
     "batch_size": ("calibration.batch_size", "evaluation.batch_size"),
     "samples": ("calibration.samples",),
+    "set_aside": ("calibration.set_aside",),
     "checkpoint_every": ("calibration.checkpoint_every", "evaluation.checkpoint_every"),
     "activation_axis": ("calibration.activation_axis",),
     "allow_nonfinite": ("calibration.allow_nonfinite",),
@@ -144,6 +148,8 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "baseline": ("gate.baseline",),
     "max_regression": ("gate.max_regression",),
     "strict": ("gate.strict",),
+    "budget": ("tune.budget",),
+    "time_budget": ("tune.time_budget",),
     "device": ("runtime.device",),
     "threads": ("runtime.threads",),
     "prefetch": ("runtime.prefetch",),

@@ -93,6 +93,8 @@ class CalibrationSettings:
         method: the statistics to collect: ``"histogram"`` or ``"max"``.
         batch_size: samples per batch; it does not change the result.
         samples: number of samples to use, from the first on; all if it is not set.
+        set_aside: share of the samples, 0 to 0.9, that is not calibrated on, so that ``ptq tune`` can decide
+            by it. They are spread evenly, in an order that looks random and is always the same.
         checkpoint_every: seconds between checkpoints, from which an interrupted calibration continues; 0
             writes one after each batch. They are farther apart if writing them would take over 1 % of the
             time.
@@ -108,6 +110,7 @@ class CalibrationSettings:
     method: str = "histogram"
     batch_size: int = 32
     samples: int | None = None
+    set_aside: float = 0.0
     checkpoint_every: float = 30.0
     activation_axis: dict[str, int] = field(default_factory=dict)
     allow_nonfinite: bool = False
@@ -320,6 +323,22 @@ class GateSettings:
 
 
 @dataclass(frozen=True)
+class TuneSettings:
+    """``[tune]``: what ``ptq tune`` may lose, and how long it may take; see ``docs/tune.md``.
+
+    Attributes:
+        budget: largest drop per metric, or smallest value of a metric that compares the two models: ``top1 =
+            0.005`` is half a percentage point, ``top1 = "0.5%"`` is 0.5 % of the float model's value,
+            ``sqnr_db = 30`` is at least 30 dB.
+        time_budget: longest time for the whole command, such as ``"10m"``, ``"90s"`` or ``"1h"``. If empty,
+            there is no limit.
+    """
+
+    budget: dict[str, Limit] = field(default_factory=dict)
+    time_budget: str = ""
+
+
+@dataclass(frozen=True)
 class RuntimeSettings:
     """``[runtime]``: how ONNX Runtime runs.
 
@@ -363,4 +382,5 @@ class Recipe:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     metric: list[MetricSettings] = field(default_factory=list)
     gate: GateSettings = field(default_factory=GateSettings)
+    tune: TuneSettings = field(default_factory=TuneSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)

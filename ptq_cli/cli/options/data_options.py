@@ -98,6 +98,14 @@ IMAGE = (
         help="Order of the axes: NCHW or NHWC.  [default: NCHW]",
     ),
 )
+SET_ASIDE = option(
+    DATA,
+    "--set-aside",
+    type=float,
+    metavar="SHARE",
+    help="Share of the calibration samples to decide by, and not to calibrate on.  "
+    "[default: 0; 0.5 for ptq tune]",
+)
 CALIBRATION = (
     option(
         DATA,
@@ -107,6 +115,7 @@ CALIBRATION = (
         help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, or FILE.PY:NAME.",
     ),
     option(DATA, "--samples", type=int, metavar="N", help="Number of calibration samples.  [default: all]"),
+    SET_ASIDE,
     option(
         RANGES,
         "--method",

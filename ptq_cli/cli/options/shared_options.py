@@ -98,7 +98,13 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         UsageError: a shape, a name, an axis or an override cannot be read.
         GateError: a limit cannot be read.
     """
-    from ptq_cli.report.gate.limits import MAX_DROP_FLAG, MAX_REGRESSION_FLAG, MIN_FLAG, parse_limits
+    from ptq_cli.report.gate.limits import (
+        BUDGET_FLAG,
+        MAX_DROP_FLAG,
+        MAX_REGRESSION_FLAG,
+        MIN_FLAG,
+        parse_limits,
+    )
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     if "input" in settings:
@@ -118,10 +124,10 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["override"] = parse_overrides(settings["override"])
     if "metric" in settings:
         settings["metric"] = list(settings["metric"])
-    if "max_drop" in settings:
-        settings["max_drop"] = parse_limits(settings["max_drop"], MAX_DROP_FLAG)
-    if "max_regression" in settings:
-        settings["max_regression"] = parse_limits(settings["max_regression"], MAX_REGRESSION_FLAG)
     if "minimum" in settings:
-        settings["min"] = parse_limits(settings.pop("minimum"), MIN_FLAG)
+        settings["min"] = settings.pop("minimum")
+    flags = {"max_drop": MAX_DROP_FLAG, "max_regression": MAX_REGRESSION_FLAG, "min": MIN_FLAG}
+    for name, flag in {**flags, "budget": BUDGET_FLAG}.items():
+        if name in settings:
+            settings[name] = parse_limits(settings[name], flag)
     return settings

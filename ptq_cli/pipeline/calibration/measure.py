@@ -1,6 +1,6 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,12 +8,15 @@ from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.calibdata.input_names import match_names
 from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
@@ -89,6 +92,7 @@ def open_subject(
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
     batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
     return CalibrationSubject(
         model=model,
         dataset=dataset,
@@ -96,6 +100,29 @@ def open_subject(
         batch_size=batch_size,
         notes=bind_inputs(dataset, model.inputs).notes,
     )
+
+
+def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
+    """Return the samples that are calibrated on: all but those that are set aside.
+
+    Args:
+        dataset: the calibration set.
+        settings: say which share is set aside.
+        inputs: of the model, which may fix how many samples stay together.
+
+    Raises:
+        EmptyDataError: none would be left.
+    """
+    if not settings.set_aside:
+        return dataset
+    part = DividedDataset(dataset, Division(settings.set_aside, fixed_batch_size(inputs) or 1))
+    if part.count == 0 or part.other.count == 0:
+        raise EmptyDataError(
+            f"'{dataset.source}' has {dataset.count} samples, which are too few to set a share of "
+            f"{settings.set_aside:g} aside",
+            hint="pass more data with --data or --samples",
+        )
+    return part
 
 
 def measure(

@@ -48,6 +48,7 @@ DEPENDS_ON = (
     "calibration.data",
     "calibration.method",
     "calibration.samples",
+    "calibration.set_aside",
     "calibration.activation_axis",
     "calibration.allow_nonfinite",
     TARGET,

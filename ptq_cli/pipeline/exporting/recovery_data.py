@@ -14,7 +14,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.calibration.measure import checked
+from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
@@ -63,7 +63,8 @@ def open_recovery_data(resolved: Resolved, calibration: Calibration, graph: ir.M
             f"'{dataset.source}' has changed since it was calibrated, and --recover reads it again",
             hint="run ptq calibrate again, or leave out --recover",
         )
-    return recovery_data(resolved, dataset, input_specs(graph))
+    inputs = input_specs(graph)
+    return recovery_data(resolved, calibrated_part(dataset, recipe.calibration, inputs), inputs)
 
 
 def recovery_data(

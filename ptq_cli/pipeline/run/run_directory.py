@@ -84,6 +84,16 @@ class RunDirectory:
         """Where the quantized model loses, for programs."""
         return self.path / "analysis.json"
 
+    @property
+    def tuning(self) -> Path:
+        """What ``ptq tune`` tried and chose, for programs."""
+        return self.path / "tune.json"
+
+    @property
+    def tuning_checkpoint(self) -> Path:
+        """What was measured so far, of a tuning that is not finished."""
+        return self.path / "tune.partial.json"
+
     def of_model(self, model: Path) -> "RunDirectory":
         """Return the folder of the reports of one of several quantized models: that of its file's name.
 

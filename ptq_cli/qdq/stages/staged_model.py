@@ -3,7 +3,7 @@
 A model with one layer changed is the same before that layer: only what comes behind it is run again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,13 +58,20 @@ class StagedModel:
         layers: the stage of each layer that has a quantization of its own, by the layer's name.
     """
 
-    def __init__(self, stages: Sequence[Stage], pairs: Mapping[str, ActivationPair], output: str) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        pairs: Mapping[str, ActivationPair],
+        output: str,
+        others: Collection[str] = (),
+    ) -> None:
         """Open the sessions.
 
         Args:
             stages: of the model.
             pairs: by tensor.
             output: the tensor that a model with one layer changed is judged by.
+            others: further ones, for ``changed_outputs``.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load a stage.
@@ -72,6 +79,7 @@ class StagedModel:
         self.stages = tuple(stages)
         self._pairs = pairs
         self._output = output
+        self._outputs = {output, *others}
         self._floating = [_session(stage.floating) for stage in stages]
         self._quantized = [
             _session(stage.quantized) if stage.quantized else floating
@@ -109,6 +117,15 @@ class StagedModel:
         Raises:
             RuntimeFailedError: ONNX Runtime failed.
         """
+        tensors = self._changed_tensors(layer, base, quantized=quantized)
+        return self.floats(self._output, tensors[self._output])
+
+    def changed_outputs(self, layer: str, base: Tensors, *, quantized: bool) -> dict[str, Array]:
+        """Return every output that a model with one layer in the other form is judged by; as ``changed``."""
+        tensors = self._changed_tensors(layer, base, quantized=quantized)
+        return {name: self.floats(name, tensors[name]) for name in self._outputs}
+
+    def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":
         own = self.layers[layer]
         indices = self._behind(own)
         last = {name: index for index in indices for name in self.stages[index].inputs}
@@ -117,9 +134,9 @@ class StagedModel:
             form = quantized if index == own else not quantized
             tensors.made.update(self._run_stage(index, tensors, quantized=form))
             for name in self.stages[index].inputs:
-                if last[name] == index and name != self._output:
+                if last[name] == index and name not in self._outputs:
                     tensors.made.pop(name, None)
-        return self.floats(self._output, tensors[self._output])
+        return tensors
 
     def floats(self, tensor: str, held: Held) -> Array:
         """Return a tensor's real values."""
@@ -150,7 +167,7 @@ class StagedModel:
         return made
 
     def _before_output(self) -> frozenset[int]:
-        wanted, needed = {self._output}, set()
+        wanted, needed = set(self._outputs), set()
         for index in reversed(range(len(self.stages))):
             if wanted & set(self.stages[index].outputs):
                 needed.add(index)

@@ -12,11 +12,13 @@ MIN_FLAG = "--min"
 MAX_SIZE_FLAG = "--max-size"
 MAX_REGRESSION_FLAG = "--max-regression"
 MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
+BUDGET_FLAG = "--budget"
 EXAMPLES = {
     MAX_DROP_FLAG: "top1=0.01",
     MIN_FLAG: "sqnr_db=25",
     MAX_REGRESSION_FLAG: "top1=0.002",
     MAX_SIZE_FLAG: "1MB",
+    BUDGET_FLAG: "top1=0.5%",
 }
 
 
@@ -45,7 +47,7 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
         if metric in limits:
             raise GateError(f"{flag} names '{metric}' twice", hint="keep one of the two limits")
         limits[metric] = number if number.endswith("%") else _number(number, f"{flag} '{text}'", flag)
-        _require_limit(metric, limits[metric], flag)
+        require_limit(metric, limits[metric], flag)
     return limits
 
 
@@ -66,7 +68,7 @@ def check_limits(gate: GateSettings) -> None:
     }
     for flag, limits in by_flag.items():
         for metric, limit in limits.items():
-            _require_limit(metric, limit, flag)
+            require_limit(metric, limit, flag)
     if gate.max_size:
         size_limit(gate.max_size)
     ratio = gate.max_latency_ratio
@@ -142,7 +144,20 @@ def _number(text: str, what: str, flag: str) -> float:
         raise GateError(f"{what}: '{text}' is not a number", hint=_example(flag)) from None
 
 
-def _require_limit(metric: str, limit: Limit, flag: str) -> None:
+def require_limit(metric: str, limit: Limit, flag: str) -> None:
+    """Refuse a limit that is not a finite number or percentage, or that is negative.
+
+    Args:
+        metric: its name.
+        limit: on it.
+        flag: the option that sets it, for the message; a minimum may be negative, and is no percentage.
+
+    Raises:
+        GateError: the message says what is wrong.
+
+    Example:
+        >>> require_limit("top1", "0.5%", BUDGET_FLAG)
+    """
     number = _percents(metric, limit, flag) if isinstance(limit, str) else limit
     if not math.isfinite(number):
         raise GateError(f"{flag} {metric}={limit} is not finite", hint=_example(flag))

@@ -57,6 +57,29 @@ def drop_interval(flips: Flips) -> Interval:
     return Interval(_end(flips, NORMAL_QUANTILE, -1.0), _end(flips, -NORMAL_QUANTILE, 1.0), "score")
 
 
+def largest_drop(flips: Flips, quantile: float) -> float:
+    """Return the largest drop that the one-sided score test does not reject.
+
+    Args:
+        flips: what was seen.
+        quantile: of the standard normal distribution, such as 1.645 for a level of 5 %.
+
+    Units:
+        a share, -1 to 1.
+
+    Edge case:
+        Without a flip it is ``quantile² / (samples + quantile²)``.
+
+    Source:
+        Tango 1998, as ``score_statistic``.
+
+    Example:
+        >>> round(largest_drop(Flips.counted(512, lost=0, gained=0), 1.96), 4)
+        0.0074
+    """
+    return _end(flips, -quantile, 1.0)
+
+
 def samples_to_resolve(flips: Flips, limit: float) -> int | None:
     """Return about how many samples it takes until the interval of the drop ends at ``limit``.
 

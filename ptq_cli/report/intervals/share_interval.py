@@ -32,6 +32,32 @@ def share_interval(share: float, samples: int) -> Interval:
     return Interval(max(0.0, centre - half), min(1.0, centre + half), "wilson")
 
 
+def smallest_share(share: float, samples: int, quantile: float) -> float:
+    """Return the smallest share that Wilson's one-sided score test does not reject.
+
+    Args:
+        share: the share of the samples, such as those that agree.
+        samples: how many samples there are, at least 1.
+        quantile: of the standard normal distribution, such as 1.645 for a level of 5 %.
+
+    Units:
+        a share, 0 to 1.
+
+    Edge case:
+        Of a share of 1 it is ``samples / (samples + quantile²)``.
+
+    Source:
+        Wilson 1927, as ``share_interval``.
+
+    Example:
+        >>> round(smallest_share(1.0, 512, 1.96), 4)
+        0.9926
+    """
+    square = quantile**2 / samples
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return max(0.0, (share + square / 2) / (1 + square) - half)
+
+
 def samples_to_resolve_share(share: float, limit: float) -> int | None:
     """Return how many samples it takes until the interval of a share ends at ``limit``.
 

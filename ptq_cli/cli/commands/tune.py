@@ -1,0 +1,96 @@
+"""``ptq tune``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptq_cli.cli.help.help_sections import EVALUATION, OWN, SectionCommand, option
+from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA, METRIC
+from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
+from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
+
+
+@click.command(
+    cls=SectionCommand,
+    short_help="Quantize so that accuracy provably stays within a budget.",
+    epilog="""\b
+Examples:
+  ptq tune model.pt --budget top1=1%
+  ptq tune model.pt --budget sqnr_db=30 --time-budget 10m
+  ptq tune model.pt --budget top1=0.01 --budget top1_agreement=0.97 --prefer latency
+
+Exits with status 3 if the budget is not kept; the best candidate is written all the same.
+""",
+)
+@option(
+    OWN,
+    "--budget",
+    multiple=True,
+    metavar="METRIC=X",
+    help="Largest drop of a metric: top1=0.5%, top1=0.01; or the smallest value of one that compares the "
+    "models: sqnr_db=30. Can be repeated.",
+)
+@option(OWN, "--time-budget", metavar="TIME", help="Stop after this time: 90s, 10m, 1h.  [default: no limit]")
+@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, EVALUATION_DATA)
+@option(
+    EVALUATION,
+    "--evaluate/--no-evaluate",
+    default=None,
+    help="Evaluate the result on the evaluation data, which decide nothing.  [default: if they are given]",
+)
+@take(METRIC, GLOBALS)
+def command(
+    model: Path | None,
+    output: Path | None,
+    evaluate: bool | None,
+    restart: bool,
+    run: Path,
+    recipe: Path | None,
+    preset: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Quantize MODEL so that accuracy provably stays within a budget, at the least cost.
+
+    Half of the calibration data is set aside. Candidates are made from the other half: the default, then
+    each rung of --recover, then fewer and fewer integer layers, the cheapest first. The command stops when
+    the samples set aside show with 95 % confidence that the budget is kept.
+
+    The best candidate so far is always in the run directory, with a recipe from which ptq quantize makes the
+    same file: Ctrl-C keeps it, and the same command continues.
+    """
+    import json
+
+    from ptq_cli.cli.shown import result_lines as summaries
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.tuning_lines import print_tuning, tuning_status, tuning_values
+    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_quantize import asks_for_evaluation
+    from ptq_cli.pipeline.tuning.run_tune import run_tune
+    from ptq_cli.report.document.report_document import report_to_json
+    from ptq_cli.report.text.markdown import report_to_markdown
+
+    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    wanted = asks_for_evaluation(request.settings) if evaluate is None else evaluate
+    with shown_progress() as progress:
+        result = run_tune(
+            request, RunDirectory(run), output, evaluate=wanted, restart=restart, progress=progress
+        )
+    report = result.evaluation.report if result.evaluation is not None else None
+    if report is not None:
+        add_to_step_summary(report_to_markdown(report))
+    if as_json:
+        values = json.loads(report_to_json(report)) if report is not None else None
+        print_json({**tuning_values(result), "report": values})
+    else:
+        print_tuning(result)
+        if report is not None:
+            summaries.print_report(report)
+            summaries.say_written(result.run)
+    return tuning_status(result)

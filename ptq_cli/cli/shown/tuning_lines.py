@@ -1,0 +1,57 @@
+"""What a tuning tried and chose, in lines for a person and values for ``--json``."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.result_lines import GATE_MISSED, shown_path
+from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.report.document.ladder import ladder_to_json
+from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
+from ptq_cli.report.text.summary import share_of_float
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.tuning.run_tune import TuneResult
+
+INTERRUPTED = 130
+MOST_NAMES = 8
+
+
+def print_tuning(result: "TuneResult") -> None:
+    """Print the ladder, the verdict, and what was written."""
+    ladder = result.ladder
+    table = ladder_table(ladder)
+    print_table(table, right=tuple(range(1, len(table.header) - 1)))
+    say(verdict_of(ladder))
+    for line in ladder.advice:
+        say(f"what it would take: {line}")
+    if ladder.best.in_float:
+        names = ladder.best.in_float
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        say(f"in float: {', '.join(names[:MOST_NAMES])}{more}")
+    if result.interrupted:
+        say("interrupted: the best so far was written, and the same command continues")
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+    say(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
+
+
+def tuning_values(result: "TuneResult") -> dict[str, Any]:
+    """Return what was tried and chosen, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "float_bytes": result.float_bytes,
+        "interrupted": result.interrupted,
+        "ladder": json.loads(ladder_to_json(result.ladder)),
+    }
+
+
+def tuning_status(result: "TuneResult") -> int:
+    """Return 130 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
+    if result.interrupted:
+        return INTERRUPTED
+    report = result.evaluation.report if result.evaluation is not None else None
+    failed = report is not None and report.verdict == "fail"
+    return GATE_MISSED if failed or not result.ladder.met else 0

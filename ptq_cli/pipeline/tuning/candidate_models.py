@@ -1,0 +1,166 @@
+"""Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.core.files import Content, sha256_file, write_together
+from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.exporting.recovery_data import recovery_data
+from ptq_cli.pipeline.exporting.run_export import Exported, make_export
+from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.climb import Candidate, Seen
+from ptq_cli.pipeline.tuning.layer_ranking import LEVELS, layer_costs, layer_noise, layers_by_level
+from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
+from ptq_cli.qdq.read.padded_channels import without_padding
+from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.schema import OverrideSettings, Recipe, RecoverySettings
+
+RANKED_ON = 64
+"""Samples that layers are ranked on."""
+
+
+@dataclass(kw_only=True)
+class CandidateModels:
+    """Makes and measures candidates, and remembers both.
+
+    Attributes:
+        resolved: the recipe that candidates change, with the machine.
+        deciding: the recipe of the evaluations that decide.
+        subject: the float model, the calibration samples and the plan.
+        calibration: the statistics.
+        float_model: serialized.
+        compared_on: the samples to choose by.
+        proven_on: the samples set aside.
+        run: the run directory.
+        output: where the best candidate is written.
+        calibrated: files that are written together with the first candidate.
+        checkpoint: what was measured.
+        progress: is told about all of it.
+    """
+
+    resolved: Resolved
+    deciding: Resolved
+    subject: CalibrationSubject
+    calibration: Calibration
+    float_model: StoredModel
+    compared_on: EvaluationSet
+    proven_on: EvaluationSet
+    run: RunDirectory
+    output: Path
+    calibrated: Mapping[Path, Content]
+    checkpoint: TuneCheckpoint
+    progress: ProgressCallback
+
+    def __post_init__(self) -> None:
+        self._made: dict[str, Exported] = {}
+
+    @property
+    def set_aside(self) -> int:
+        """How many samples the budget is proven on."""
+        proven = next(iter(self.checkpoint.proven.values()), None)
+        return proven.samples if proven is not None else self.proven_on.dataset.count or 1
+
+    def compare(self, candidate: Candidate) -> Seen:
+        """Measure a candidate on the samples to choose by."""
+        return self._measured(candidate, self.compared_on, self.checkpoint.compared)
+
+    def prove(self, candidate: Candidate) -> Seen:
+        """Measure a candidate on the samples set aside."""
+        return self._measured(candidate, self.proven_on, self.checkpoint.proven)
+
+    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to leave in float for more and more accuracy."""
+        if candidate.key not in self.checkpoint.float_layers:
+            exported = self._export(candidate)
+            twins = TwinGraphs(self.float_model.load(), with_types(without_padding(exported.model.load())))
+            inputs, plan = self.subject.model.inputs, exported.result.plan
+            noise = layer_noise(
+                twins,
+                plan,
+                first_samples(self.compared_on, RANKED_ON).dataset,
+                inputs,
+                batch_size=self.subject.batch_size,
+                threads=self.resolved.machine.threads,
+                progress=self.progress,
+            )
+            cost = layer_costs(twins.float_model, plan, noise, self.resolved.recipe.export.prefer)
+            self.checkpoint.float_layers[candidate.key] = layers_by_level(noise, cost, LEVELS)
+            self.checkpoint.save()
+        return self.checkpoint.float_layers[candidate.key]
+
+    def keep(self, candidate: Candidate) -> None:
+        """Write a candidate: it is the best so far."""
+        written = self.checkpoint.written.get(candidate.key)
+        if written is not None and self.output.is_file() and sha256_file(self.output) == written:
+            return
+        exported = self._export(candidate)
+        digest = exported.model.sha256
+        write_together({**self.calibrated, **exported.files})
+        self.calibrated = {}
+        if exported.model.data:  # They have moved to their place.
+            self._made[candidate.key] = replace(exported, model=read_model(self.output))
+        self.checkpoint.written[candidate.key] = digest
+        self.checkpoint.save()
+
+    def _measured(self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, Seen]) -> Seen:
+        if candidate.key not in known:
+            model = self._export(candidate).model
+            models = EvaluatedModels(self.float_model, {self.output.name: model})
+            discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+            (found,) = evaluate_pass(self.deciding, models, chosen, self.run, self.progress)
+            discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+            known[candidate.key] = Seen(found.samples, found.measurements)
+            self.checkpoint.save()
+        return known[candidate.key]
+
+    def _export(self, candidate: Candidate) -> Exported:
+        if candidate.key not in self._made:
+            for made in self._made.values():  # Only the last is needed again.
+                made.model.discard()
+            self._made.clear()
+            resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate))
+            data = recovery_data(resolved, self.subject.dataset, self.subject.model.inputs)
+            self._made[candidate.key] = make_export(
+                resolved,
+                self.calibration,
+                self.float_model,
+                self.float_model.load(),
+                self.run,
+                self.output,
+                self.subject.plan,
+                data=data,
+                progress=self.progress,
+            )
+        return self._made[candidate.key]
+
+
+def recipe_of(recipe: Recipe, candidate: Candidate) -> Recipe:
+    """Return the recipe of a candidate, with which ``ptq quantize`` makes the same file.
+
+    Example:
+        >>> found = recipe_of(Recipe(), Candidate(("round",), ("head",)))
+        >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
+        (['round'], 'head', False)
+    """
+    floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
+    rungs = list(candidate.rungs)
+    return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *floats])
+
+
+def first_samples(chosen: EvaluationSet, most: int) -> EvaluationSet:
+    """Return at most about so many of a set's samples, spread evenly over it."""
+    count = chosen.dataset.count
+    if count is None or count <= most:
+        return chosen
+    division = Division(most / count, chosen.fixed_batch or 1)
+    return replace(chosen, dataset=DividedDataset(chosen.dataset, division, aside=True))

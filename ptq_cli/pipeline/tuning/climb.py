@@ -1,0 +1,220 @@
+"""Which candidate is tried next, and when one has shown enough. It knows neither models nor data."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ptq_cli.pipeline.tuning.budget_checks import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
+from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.report.document.ladder import LadderStep
+from ptq_cli.report.document.measurement import Measurement
+
+DEFAULT = "default"
+SQNR = "sqnr_db"
+NO_MORE_RUNGS = "no further rung is left"
+NO_MORE_TIME = "the time budget was over"
+NO_MORE_LOOKS = "the samples set aside are too few for another look"
+INTERRUPTED = "it was interrupted"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a model is made with.
+
+    Attributes:
+        rungs: of recovery, in the order in which they run.
+        in_float: layers that stay in float.
+    """
+
+    rungs: tuple[str, ...] = ()
+    in_float: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """A text that identifies it."""
+        return f"{','.join(self.rungs)}|{','.join(self.in_float)}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured of a candidate, and on how many samples."""
+
+    samples: int
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def sqnr_db(self) -> float:
+        """SQNR of all outputs: the noise of each counts as a share of its signal.
+
+        Edge case:
+            Infinite if no output differs.
+        """
+        shares = [
+            10 ** (-item.quantized_value / 10)
+            for item in self.measurements
+            if item.name == SQNR or item.name.startswith(f"{SQNR}[")
+        ]
+        noise = sum(shares) / len(shares) if shares else math.nan
+        return -10 * math.log10(noise) if noise else math.inf
+
+
+class Subject(Protocol):
+    """Makes and measures candidates."""
+
+    @property
+    def set_aside(self) -> int:
+        """How many samples the budget is proven on; at least 1."""
+        ...
+
+    def compare(self, candidate: Candidate) -> Seen:
+        """Measure a candidate on the samples to choose by."""
+        ...
+
+    def prove(self, candidate: Candidate) -> Seen:
+        """Measure a candidate on the samples set aside."""
+        ...
+
+    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to leave in float for more and more accuracy, the cheapest first."""
+        ...
+
+    def keep(self, candidate: Candidate) -> None:
+        """Write a candidate: it is the best so far."""
+        ...
+
+
+@dataclass
+class Climb:
+    """The state of a climb.
+
+    Attributes:
+        subject: makes and measures candidates.
+        gate: the budgets.
+        is_over: whether no time is left.
+        tell: is told about each candidate.
+        stop: is called when the climb is over, so that a last look may take its time.
+        steps: the candidates so far.
+        chosen: index of the best one.
+        met: the budget is kept.
+        stopped: why no further candidate was tried.
+    """
+
+    subject: Subject
+    gate: GateSettings
+    is_over: Callable[[], bool]
+    tell: Callable[[LadderStep], None]
+    stop: Callable[[], None] = lambda: None
+    steps: list[LadderStep] = field(default_factory=list)
+    chosen: int = 0
+    met: bool = False
+    stopped: str = ""
+    _best: Candidate = field(default_factory=Candidate)
+    _seen: tuple[Measurement, ...] = ()
+    _spent: float = 0.0
+
+    def up(self, rungs: Sequence[str]) -> None:
+        """Try the default, then each rung on top of the best, then fewer and fewer integer layers.
+
+        After each candidate that is better, the samples set aside are looked at if they are expected to show
+        that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
+        all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
+        in that the climb goes on, so the candidates are not chosen by these samples.
+
+        Args:
+            rungs: of recovery, in the order in which they run.
+        """
+        try:
+            self._up(rungs)
+        except KeyboardInterrupt:
+            if not self.steps:
+                raise
+            self.stopped = INTERRUPTED
+            return
+        except TimeIsOverError:
+            self.stopped = NO_MORE_TIME
+        self.stop()
+        if not self.met and not self.steps[self.chosen].proof:
+            self._look(last=True)
+
+    def _up(self, rungs: Sequence[str]) -> None:
+        if self._try(DEFAULT, Candidate()):
+            return
+        for rung in rungs:
+            if self._is_hopeless():
+                return
+            if self._try(rung, Candidate((*self._best.rungs, rung))):
+                return
+        if self._is_promising() and self._look():
+            return  # Float layers cost time, so that even a look that may fail comes first.
+        for layers in self.subject.float_layers(self._best):
+            if self._is_hopeless():
+                return
+            name = f"{len(layers)} layer{'' if len(layers) == 1 else 's'} in float"
+            if self._try(name, Candidate(self._best.rungs, layers)):
+                return
+        self.stopped = NO_MORE_RUNGS
+
+    def _is_hopeless(self) -> bool:
+        if self.is_over():
+            self.stopped = NO_MORE_TIME
+        elif self._spent and not self._could_be_shown():
+            self.stopped = NO_MORE_LOOKS
+        return bool(self.stopped)
+
+    def _is_promising(self) -> bool:
+        """Tell whether the best keeps its budgets on the samples to choose by, and was not looked at."""
+        best = self.steps[self.chosen]
+        return not best.proof and self._could_be_shown() and all(check.kept for check in best.checks)
+
+    def _could_be_shown(self) -> bool:
+        """Tell whether a look at a model that changes no answer would still show that it does not."""
+        level = (LEVEL - self._spent) / 2
+        return could_be_shown(self.gate, self._seen, self.subject.set_aside, level)
+
+    def _try(self, name: str, candidate: Candidate) -> bool:
+        """Measure a candidate; return whether it keeps the budget."""
+        seen = self.subject.compare(candidate)
+        level = (LEVEL - self._spent) / 2
+        expected = budget_checks(
+            self.gate, seen.measurements, seen.samples, level, expected=self.subject.set_aside
+        )
+        kept = not self.steps or seen.sqnr_db > self.steps[self.chosen].sqnr_db
+        step = LadderStep(
+            name=name,
+            rungs=candidate.rungs,
+            in_float=candidate.in_float,
+            sqnr_db=seen.sqnr_db,
+            kept=kept,
+            checks=expected,
+        )
+        self.steps.append(step)
+        if kept:
+            self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
+            self.subject.keep(candidate)
+            if all_hold(expected):
+                self._look()
+        self.tell(self.steps[-1])
+        return self.met
+
+    def _look(self, *, last: bool = False) -> bool:
+        """Look at the samples set aside, for the best candidate; return whether it keeps the budget."""
+        left = LEVEL - self._spent
+        level = left if last else left / 2
+        seen = self.subject.prove(self._best)
+        proof = budget_checks(self.gate, seen.measurements, seen.samples, level)
+        self._spent += level
+        self.steps[self.chosen] = replace(self.steps[self.chosen], proof=proof, level=level)
+        self.met = all_hold(proof)
+        return self.met
+
+    def advice(self) -> tuple[str, ...]:
+        """Return what it would take to keep the budget; nothing if it is kept."""
+        if self.met:
+            return ()
+        best = self.steps[self.chosen]
+        return advice_for(best.proof or best.checks, self.subject.set_aside)
+
+
+class TimeIsOverError(Exception):
+    """The time budget was over while a candidate was made."""

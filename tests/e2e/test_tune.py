@@ -1,0 +1,159 @@
+"""``ptq tune``: from the command line to the best model, its recipe and its ladder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import ptq_cli
+from ptq_cli.cli.main import run as run_ptq
+from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
+from ptq_cli.models.stored import serialize
+from ptq_cli.pipeline.tuning import candidate_models
+from ptq_cli.pipeline.tuning.climb import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
+from ptq_cli.recipe.recovery_rungs import RUNGS
+from tests.e2e.test_recover import CONVOLUTIONS, correlated
+from tests.unit.plan.graphs import build
+
+Tune = Callable[..., Any]
+SETTINGS: dict[str, Any] = {"weight_bits": 4, "threads": 1, "batch_size": 64}
+
+
+@pytest.fixture
+def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+    """Tune a small network with weights of 4 bits, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(serialize(build(CONVOLUTIONS)).content)
+    np.savez(tmp_path / "calib.npz", x=correlated((4, 10, 10), 160))
+
+    def call(run: str = "run", **settings: Any) -> Any:
+        return ptq_cli.tune("model.onnx", run=run, **{"data": "calib.npz", **SETTINGS, **settings})
+
+    return call
+
+
+def names(result: Any) -> list[str]:
+    return [step.name for step in result.ladder.steps]
+
+
+def test_the_default_is_enough_for_a_small_budget(tune, tmp_path):
+    result = tune(budget={"sqnr_db": 3.0})
+    assert result.ladder.met
+    assert names(result) == ["default"]
+    assert result.ladder.samples + result.ladder.set_aside == 160
+    assert not (tmp_path / "run" / "tune.partial.json").exists()
+    written = json.loads((tmp_path / "run" / "tune.json").read_text())
+    assert (written["format"], written["met"], written["chosen"]) == ("ptq.tune", True, 0)
+
+
+def test_rungs_are_climbed_and_the_recipe_makes_the_same_file(tune, tmp_path):
+    start = tune(run="start", budget={"sqnr_db": 3.0}).ladder.steps[0].sqnr_db
+    result = tune(budget={"sqnr_db": start + 3.0})
+    assert result.ladder.met
+    assert result.ladder.best.rungs
+    assert result.ladder.best.sqnr_db > start + 3.0
+    assert set(result.ladder.best.rungs) <= set(RUNGS)
+    ptq_cli.quantize(recipe="run/recipe.toml", run="again")
+    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    again = tune(run="third", budget={"sqnr_db": start + 3.0})
+    assert again.output.read_bytes() == result.output.read_bytes()
+    assert again.ladder == result.ladder
+
+
+def test_layers_stay_in_float_for_a_budget_that_rounding_cannot_keep(tune, tmp_path):
+    start = tune(run="start", budget={"sqnr_db": 3.0}).ladder.steps[0].sqnr_db
+    result = tune(budget={"sqnr_db": start + 2.0}, recover=["none"])
+    assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
+    assert result.ladder.best.in_float
+    assert result.ladder.best.rungs == ()
+    floats = [step.sqnr_db for step in result.ladder.steps[1:]]
+    assert floats == sorted(floats)
+    ptq_cli.quantize(recipe="run/recipe.toml", run="again")
+    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+
+
+def test_a_budget_that_nothing_keeps_leaves_the_best_and_status_3(tune, tmp_path, capsys):
+    tune(run="first", budget={"sqnr_db": 3.0})
+    command = (
+        "tune model.onnx --data calib.npz --threads 1 --weight-bits 4 --budget sqnr_db=200 --recover none"
+    )
+    assert run_ptq([*command.split(), "--json"]) == 3
+    values = json.loads(capsys.readouterr().out)
+    ladder = values["ladder"]
+    assert (ladder["met"], ladder["stopped"]) == (False, NO_MORE_RUNGS)
+    assert ladder["advice"][0].startswith("sqnr_db misses its budget")
+    best = max(range(len(ladder["steps"])), key=lambda index: ladder["steps"][index]["sqnr_db"])
+    assert ladder["chosen"] == best > 0
+    onnx.checker.check_model(onnx.load(tmp_path / "ptq-run" / "model.int8.onnx"))
+    assert run_ptq(command.split()) == 3
+    assert "BUDGET MISSED" in capsys.readouterr().out
+
+
+def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_path, monkeypatch):
+    made = []
+    export = candidate_models.make_export
+
+    def interrupted(*arguments: Any, **keywords: Any) -> Any:
+        made.append(arguments)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return export(*arguments, **keywords)
+
+    monkeypatch.setattr(candidate_models, "make_export", interrupted)
+    cut = tune(budget={"sqnr_db": 200.0}, recover=["round"])
+    assert cut.interrupted
+    assert (cut.ladder.stopped, names(cut), cut.ladder.met) == (INTERRUPTED, ["default"], False)
+    first = (tmp_path / "run" / "model.int8.onnx").read_bytes()
+    notes = []
+    continued = tune(
+        budget={"sqnr_db": 200.0}, recover=["round"], progress=lambda step: notes.append(step.note)
+    )
+    assert "continuing an earlier tuning after 1 candidates; --restart starts again" in notes
+    assert continued.output.read_bytes() != first
+    whole = tune(run="whole", budget={"sqnr_db": 200.0}, recover=["round"])
+    assert continued.output.read_bytes() == whole.output.read_bytes()
+    assert continued.ladder == whole.ladder
+
+
+def test_time_that_is_over(tune, tmp_path):
+    with pytest.raises(TimeBudgetError) as caught:
+        tune(budget={"sqnr_db": 200.0}, time_budget="0.000001")
+    assert "was over before the first candidate was measured" in caught.value.message
+    assert not (tmp_path / "run" / "model.int8.onnx").exists()
+
+
+def test_time_that_is_over_later(tune, monkeypatch):
+    export, late = candidate_models.make_export, []
+
+    def slow(*arguments: Any, **keywords: Any) -> Any:
+        late.append(1)
+        return export(*arguments, **keywords)
+
+    monkeypatch.setattr(candidate_models, "make_export", slow)
+    monkeypatch.setattr("ptq_cli.pipeline.tuning.run_tune.time.monotonic", lambda: float(len(late) > 1))
+    result = tune(budget={"sqnr_db": 200.0}, time_budget="0.5")
+    assert (result.ladder.stopped, names(result), result.ladder.met) == (NO_MORE_TIME, ["default"], False)
+    assert result.output.is_file()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({}, TuneError, "no budget was given"),
+        ({"budget": {"top1": 0.1}}, LabelError, "metric 'top1' needs labels"),
+        ({"budget": {"top1_agreement": 0.99}}, UnreachableBudgetError, "cannot be promised to 1 %"),
+        ({"budget": {"sqnr_db": 3.0}, "samples": 30}, TuneError, "and at least 20 are needed"),
+        ({"budget": {"sqnr_db": 3.0}, "samples": 1}, EmptyDataError, "too few to set a share of 0.5 aside"),
+    ],
+    ids=["no budget", "no labels", "unreachable", "too few", "none left"],
+)
+def test_what_is_refused_leaves_nothing(tune, tmp_path, settings, error, says):
+    with pytest.raises(error) as caught:
+        tune(**settings)
+    assert says in caught.value.message
+    assert caught.value.hint
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,166 @@
+"""The climb: which candidate comes next, when the samples set aside are looked at, and what ends it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from ptq_cli.pipeline.tuning.budget_checks import LEVEL
+from ptq_cli.pipeline.tuning.climb import (
+    INTERRUPTED,
+    NO_MORE_LOOKS,
+    NO_MORE_RUNGS,
+    NO_MORE_TIME,
+    Candidate,
+    Climb,
+    Seen,
+    TimeIsOverError,
+)
+from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.intervals.flips import Flips
+
+ROUND, RANGES = Candidate(("round",)), Candidate(("ranges",))
+Script = dict[Candidate, tuple[float, int, int]]
+
+
+def seen(samples: int, sqnr: float, lost: int) -> Seen:
+    """What a candidate would show that loses so many answers."""
+    top1 = Measurement(
+        name="top1",
+        unit="share",
+        needs_labels=True,
+        higher_is_better=True,
+        float_value=0.9,
+        quantized_value=0.9 - lost / samples,
+        flips=Flips.counted(samples, lost, 0),
+    )
+    noise = Measurement(
+        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=sqnr
+    )
+    return Seen(samples, (top1, noise))
+
+
+@dataclass
+class Scripted:
+    """Candidates with an SQNR, and answers lost of 500 to choose by and of those set aside."""
+
+    script: Script
+    set_aside: int = 1000
+    floats: Sequence[tuple[str, ...]] = ()
+    proven: list[Candidate] = field(default_factory=list)
+    kept: list[Candidate] = field(default_factory=list)
+    fails: dict[Candidate, BaseException] = field(default_factory=dict)
+
+    def compare(self, candidate: Candidate) -> Seen:
+        if candidate in self.fails:
+            raise self.fails[candidate]
+        sqnr, lost, _ = self.script[candidate]
+        return seen(500, sqnr, lost)
+
+    def prove(self, candidate: Candidate) -> Seen:
+        self.proven.append(candidate)
+        return seen(self.set_aside, self.script[candidate][0], self.script[candidate][2])
+
+    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        del candidate
+        return self.floats
+
+    def keep(self, candidate: Candidate) -> None:
+        self.kept.append(candidate)
+
+
+def climbed(subject: Scripted, *rungs: str, limit: float = 0.02, over: Sequence[bool] = ()) -> Climb:
+    left = iter(over)
+    climb = Climb(
+        subject=subject,
+        gate=GateSettings(max_drop={"top1": limit}),
+        is_over=lambda: next(left, False),
+        tell=lambda _step: None,
+    )
+    climb.up(rungs)
+    return climb
+
+
+def test_the_default_is_enough():
+    subject = Scripted({Candidate(): (30.0, 0, 2)})
+    climb = climbed(subject, "ranges", "round")
+    assert climb.met
+    assert [step.name for step in climb.steps] == ["default"]
+    assert climb.steps[0].level == LEVEL / 2
+    assert subject.kept == subject.proven == [Candidate()]
+
+
+def test_a_rung_that_is_no_better_is_left_out_and_the_next_builds_on_the_best():
+    subject = Scripted({Candidate(): (20.0, 90, 90), RANGES: (19.0, 99, 99), ROUND: (30.0, 1, 2)})
+    climb = climbed(subject, "ranges", "round")
+    assert [(step.name, step.kept) for step in climb.steps] == [
+        ("default", True),
+        ("ranges", False),
+        ("round", True),
+    ]
+    assert climb.met
+    assert climb.steps[climb.chosen].rungs == ("round",)
+    assert subject.proven == [ROUND]  # The others were not expected to pass.
+
+
+def test_looks_share_five_percent():
+    floats = [("a",), ("a", "b"), ("a", "b", "c")]
+    script: Script = {Candidate(): (20.0, 0, 60)}
+    script |= {Candidate((), layers): (21.0 + len(layers), 0, 60) for layers in floats}
+    climb = climbed(Scripted(script, floats=floats), limit=0.05)
+    levels = [step.level for step in climb.steps if step.level is not None]
+    assert levels == pytest.approx([0.025, 0.0125, 0.00625, 0.003125])
+    assert not climb.met
+    assert climb.stopped == NO_MORE_RUNGS
+    assert "misses its budget" in climb.advice()[0]
+
+
+def test_nobody_looks_who_could_see_nothing():
+    # 600 samples without a changed answer show less than 0.82 % at the second look, and 0.64 % at the first.
+    floats = [("a",), ("a", "b")]
+    script: Script = {Candidate(): (20.0, 0, 4), Candidate((), ("a",)): (25.0, 0, 4)}
+    climb = climbed(Scripted(script, set_aside=600, floats=floats), limit=0.007)
+    assert climb.stopped == NO_MORE_LOOKS
+    assert [step.name for step in climb.steps] == ["default"]
+    assert climb.advice()[0].startswith(
+        "top1 keeps its budget on the 600 samples set aside, which are too few"
+    )
+
+
+def test_the_last_look_may_use_all_that_is_left():
+    subject = Scripted({Candidate(): (20.0, 40, 8)})
+    climb = climbed(subject)
+    assert climb.steps[0].level == LEVEL
+    assert climb.met  # 8 of 1,000 lost, and 2 % allowed.
+
+
+def test_layers_in_float_come_after_a_look_that_may_fail():
+    floats = [("a",)]
+    subject = Scripted({Candidate(): (20.0, 8, 3)}, floats=floats)
+    climb = climbed(subject)
+    assert climb.met
+    assert [step.name for step in climb.steps] == ["default"]
+
+
+def test_no_time_is_left():
+    subject = Scripted({Candidate(): (20.0, 90, 90)})
+    climb = climbed(subject, "ranges", over=[True])
+    assert climb.stopped == NO_MORE_TIME
+    assert len(climb.steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "stopped"), [(TimeIsOverError(), NO_MORE_TIME), (KeyboardInterrupt(), INTERRUPTED)]
+)
+def test_a_candidate_that_is_cut_short_leaves_the_best(error, stopped):
+    subject = Scripted({Candidate(): (20.0, 90, 90)}, fails={RANGES: error})
+    climb = climbed(subject, "ranges", "round")
+    assert climb.stopped == stopped
+    assert climb.chosen == 0
+    assert subject.kept == [Candidate()]
+
+
+def test_an_interrupt_before_the_first_candidate_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        climbed(Scripted({}, fails={Candidate(): KeyboardInterrupt()}))
