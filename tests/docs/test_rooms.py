@@ -22,6 +22,8 @@ MADE_BY_A_RUN = {
     "report.json",
     "details.json",
     "analysis.json",
+    "tune.json",
+    "tune.partial.json",
 }
 
 

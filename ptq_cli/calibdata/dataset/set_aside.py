@@ -28,7 +28,7 @@ class Division:
 
     Example:
         >>> Division(0.5).aside(0, 8).tolist()
-        [True, True, True, False, False, False, False, True]
+        [False, True, True, False, True, True, True, False]
     """
 
     share: float

@@ -115,7 +115,6 @@ CALIBRATION = (
         help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, or FILE.PY:NAME.",
     ),
     option(DATA, "--samples", type=int, metavar="N", help="Number of calibration samples.  [default: all]"),
-    SET_ASIDE,
     option(
         RANGES,
         "--method",
@@ -171,6 +170,7 @@ CALIBRATING = (
     MODEL_ARGUMENT,
     *CALIBRATION,
     BATCH_SIZE,
+    SET_ASIDE,
     *NAMES,
     *IMAGE,
     *MODEL_SOURCE,

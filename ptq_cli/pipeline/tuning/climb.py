@@ -84,7 +84,7 @@ class Subject(Protocol):
         ...
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Climb:
     """The state of a climb.
 

@@ -238,7 +238,7 @@ def _candidate_models(
     calibration = _earlier_calibration(run, checkpoint) if checkpoint.written else None
     float_model, files = subject.model.stored, dict[Path, Content]()
     if calibration is None:
-        checkpoint = TuneCheckpoint(run.tuning_checkpoint, checkpoint.identity)
+        checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity=checkpoint.identity)
         calibrated = make_calibration(subject, opened.request, resolved, run, progress)
         calibration, float_model, files = calibrated.calibration, calibrated.model, dict(calibrated.files)
     return CandidateModels(

@@ -25,7 +25,7 @@ class _Content:
     written: dict[str, str]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TuneCheckpoint:
     """Measurements by candidate, written to a file after each.
 
@@ -71,7 +71,7 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
         identity: what it must be of.
         tell: is told that it is continued, or why not.
     """
-    fresh = TuneCheckpoint(path, identity)
+    fresh = TuneCheckpoint(path=path, identity=identity)
     if not path.is_file():
         return fresh
     try:

@@ -24,7 +24,7 @@ UNKNOWN = {
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
         "the top level has: model, data, image, calibration, amax, weights, activations, override, "
-        "quantization, recovery, export, evaluation, metric, gate, runtime",
+        "quantization, recovery, export, evaluation, metric, gate, tune, runtime",
     ),
     "key": (
         {"amax": {"percentil": 99.9}},
