@@ -12,6 +12,7 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.site_parameters import decide_all
 
 RANGE = (-4.0, 4.0)
@@ -37,6 +38,7 @@ def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
         return QuantParameters(scale, np.asarray(middle), site.format)
 
     quantize_in_place(twin, plan, decide_all(twin, plan, decide))
+    write_runtime_operators(twin, plan)
     pad_channels(twin, target.weight.channel_multiple, target.activation.channel_multiple)
     return twin
 

@@ -37,6 +37,7 @@ class MachineProfile:
     Attributes:
         model: SHA-256 of the float model's file.
         target: the target whose rules decided what can be integer.
+        runtime_operators: whether that model had operators of the runtime's own.
         runtime: the runtime and its version.
         machine: the processor, in words.
         batch: samples per run.
@@ -63,6 +64,7 @@ class MachineProfile:
     seam_element: float
     nodes: dict[str, NodeTimes]
     elements: dict[str, int]
+    runtime_operators: bool = False
     format: Literal["ptq.profile"] = "ptq.profile"
     version: int = FORMAT_VERSION
 

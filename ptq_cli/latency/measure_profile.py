@@ -16,11 +16,12 @@ from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placem
 from ptq_cli.latency.integer_twin import integer_twin
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.operator_times import fast_run, operator_times
-from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.models.dynamic_lstm import MICROSOFT
+from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
 from ptq_cli.models.stored import serialize
 from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import QUICK_GELU, Target
 
 SEAM = Seam(fixed=6.0, element=0.0004)
 """Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""
@@ -95,6 +96,7 @@ def measure_profile(
     profile = MachineProfile(
         model=operators_digest(model),
         target=target.name,
+        runtime_operators=target.runtime_operators,
         runtime=runtime_version(),
         machine=platform.processor() or platform.machine(),
         batch=batch,
@@ -135,7 +137,8 @@ def _with_seam_of_here(
 def _owners(model: ir.Model, twin: ir.Model) -> dict[str, str]:
     """Return the node of the float model that each node of the quantized one computes, by name.
 
-    Pairs that are left belong to no node: they are what a tensor costs between integers and floats.
+    Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
+    around an operator of the runtime's own belong to it, since no placement has it without them.
     """
     own = {node.name or "" for node in model.graph}
     owners = {}
@@ -144,4 +147,7 @@ def _owners(model: ir.Model, twin: ir.Model) -> dict[str, str]:
         owner = name if name in own else name.rpartition("/")[0]
         if owner in own and not (is_pair_node(node) and name not in own):
             owners[name] = owner
+        if node.op_type == QUICK_GELU and node.domain == MICROSOFT:
+            pairs = [dequantized_by(node.inputs[0]), *quantized_by(node.outputs[0])]
+            owners.update({pair.name or "": name for pair in pairs if pair is not None})
     return owners

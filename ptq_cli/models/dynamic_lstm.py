@@ -2,7 +2,7 @@
 
 DYNAMIC_LSTM = "DynamicQuantizeLSTM"
 MICROSOFT = "com.microsoft"
-"""Its domain."""
+"""Its domain, and that of all operators of ONNX Runtime's own."""
 KERNEL_PARAMETERS = {1: 8, 2: 10}
 """By the input that is a weight: the input that is its scale; the zero point is the next one."""
 KERNEL_INPUTS = 12

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.refusals import clamp_refusal
+from ptq_cli.plan.sigmoid_gates import is_part_of_silu
 from ptq_cli.plan.target.rules import OpRule, Target
 
 Reasons = Mapping[str, str]
@@ -32,9 +33,12 @@ class Rules:
         Edge case:
             A layer that is kept in float must stay between float tensors if the runtime would compute it in
             integers between quantized ones; see also ``WeightRule.quantizes_floats``. A Relu or Clip is
-            treated like the operator before it.
+            treated like the operator before it. What becomes an operator of the runtime's own has no rule:
+            it is computed in float.
         """
         if node is None or node.domain not in ("", "ai.onnx"):
+            return None
+        if self.target.runtime_operators and is_part_of_silu(node):
             return None
         rule = self.target.op.get(node.op_type)
         reason = self.excluded.get(node.name or "")

@@ -8,8 +8,9 @@ from ptq_cli.plan.masks import adds_mask
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
+from ptq_cli.plan.sigmoid_gates import silu_input
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import QUICK_GELU, Target
 
 
 def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
@@ -21,7 +22,7 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
     target = requests.rules.target
-    written_as = _integer_form(node, target) if quantized else _float_form(node, target)
+    written_as = _integer_form(node, target) if quantized else _float_form(node, requests)
     return LayerPlan(
         name=name,
         op=node.op_type,
@@ -37,7 +38,10 @@ def _integer_form(node: ir.Node, target: Target) -> str:
     return rule.integer_form if rule is not None else ""
 
 
-def _float_form(node: ir.Node, target: Target) -> str:
+def _float_form(node: ir.Node, requests: Requests) -> str:
+    target, x = requests.rules.target, silu_input(node)
+    if target.runtime_operators and x is not None and (x.name or "") in requests.asked:
+        return QUICK_GELU
     rule = target.op.get(node.op_type)
     if rule is None or not rule.float_form or any(is_constant(value) for value in node.inputs if value):
         return ""

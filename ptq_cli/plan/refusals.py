@@ -5,6 +5,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.plan.graph_questions import is_constant, is_vector
+from ptq_cli.plan.sigmoid_gates import COMPUTED, is_part_of_silu
 from ptq_cli.plan.target.rules import OpRule, Target
 
 FUSED = ": if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
@@ -31,6 +32,8 @@ def no_rule(node: ir.Node, target: Target) -> str:
     if node.domain not in ("", "ai.onnx"):
         fused = FUSED if node.domain.startswith("com.microsoft") else ""
         return f"target {target.name} has no rule for {node.op_type} of domain {node.domain}{fused}"
+    if target.runtime_operators and is_part_of_silu(node):
+        return COMPUTED
     if why := target.floats.get(node.op_type):
         return f"target {target.name} has no integer {node.op_type}: {why}"
     return f"target {target.name} has no rule for {node.op_type}"

@@ -87,8 +87,8 @@ class LayerPlan:
         reason: why not, or what happens to it instead; empty for a quantized compute operator.
         parameters: number of elements of the float constants that it reads.
         weight: how its weight is stored; empty for the target's default integers, or if it has no weight.
-        written_as: an equivalent operator that replaces it in the quantized model if it stays float, or the
-            integer form that it gets if it is quantized.
+        written_as: an equivalent operator that replaces it in the quantized model if it stays float, which
+            may be one of the runtime's own, or the integer form that it gets if it is quantized.
         between_pairs: its inputs and outputs are quantized, but it computes in float.
     """
 

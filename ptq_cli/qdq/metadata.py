@@ -16,6 +16,7 @@ ACTIVATIONS = "ptq.activations"
 LAYERS = "ptq.layers"
 PADDED_CHANNELS = "ptq.padded_channels"
 TARGET = "ptq.target"
+RUNTIME_OPERATORS = "ptq.runtime_operators"
 RECOVERY = "ptq.recovery"
 VERSION = "ptq.version"
 

@@ -54,6 +54,7 @@ class SharedSettings(TypedDict, total=False):
     exclude: list[str]
     exclude_op: list[str]
     all_layers: bool
+    runtime_operators: bool
     override: list[dict[str, Any]]
     target: str
     recover: list[str]
@@ -132,6 +133,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "activation_integer": ("activations.integer",),
     "activation_step": ("activations.step",),
     "all_layers": ("quantization.all_layers",),
+    "runtime_operators": ("quantization.runtime_operators",),
     "target": ("quantization.target",),
     "recover": ("recovery.rungs",),
     "prefer": ("export.prefer",),

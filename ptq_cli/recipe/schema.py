@@ -230,10 +230,13 @@ class QuantizationSettings:
     Attributes:
         target: target whose placement rules apply: a name, or a TOML file; see ``docs/targets.md``.
         all_layers: whether to quantize also layers that save neither bytes nor time.
+        runtime_operators: whether the model may hold ONNX Runtime's own operators where they are faster; no
+            other runtime can read it then. If not set, the target decides.
     """
 
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
     all_layers: bool = False
+    runtime_operators: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import MAX_MEMORY
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
+from ptq_cli.cli.options.quantization_options import (
+    AMAX,
+    OVERRIDES,
+    PREFERENCE,
+    QUANTIZERS,
+    RECOVER,
+    RUNTIME_OPERATORS,
+)
 from ptq_cli.cli.options.shared_options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
 
 
@@ -49,7 +56,19 @@ Examples:
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )
-@take(AMAX, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, THREADS, MAX_MEMORY, RUN, RECIPES, GLOBALS)
+@take(
+    AMAX,
+    QUANTIZERS,
+    RECOVER,
+    OVERRIDES,
+    PREFERENCE,
+    RUNTIME_OPERATORS,
+    THREADS,
+    MAX_MEMORY,
+    RUN,
+    RECIPES,
+    GLOBALS,
+)
 def command(
     format_: str,
     output: Path | None,

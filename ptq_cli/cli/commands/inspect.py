@@ -9,7 +9,7 @@ from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import OVERRIDES, QUANTIZERS
+from ptq_cli.cli.options.quantization_options import OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
 from ptq_cli.cli.options.shared_options import RECIPES, TARGET, THREADS, settings_from, take
 
 
@@ -39,7 +39,19 @@ Examples:
     metavar="PATH",
     help="Data that give the shapes of the model's inputs.",
 )
-@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, QUANTIZERS, OVERRIDES, TARGET, THREADS, RECIPES, GLOBALS)
+@take(
+    MODEL_ARGUMENT,
+    MODEL_SOURCE,
+    NAMES,
+    IMAGE,
+    QUANTIZERS,
+    OVERRIDES,
+    RUNTIME_OPERATORS,
+    TARGET,
+    THREADS,
+    RECIPES,
+    GLOBALS,
+)
 def command(
     model: Path | None,
     recipe: Path | None,

@@ -10,6 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.quantization_options import RUNTIME_OPERATORS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
 
 
@@ -39,7 +40,7 @@ Examples:
     metavar="PATH",
     help="Data to run the model on.  [default: random inputs]",
 )
-@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(RUNTIME_OPERATORS, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,

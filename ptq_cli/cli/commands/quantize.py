@@ -9,7 +9,14 @@ from ptq_cli.cli.help.help_sections import EVALUATION, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
+from ptq_cli.cli.options.quantization_options import (
+    AMAX,
+    OVERRIDES,
+    PREFERENCE,
+    QUANTIZERS,
+    RECOVER,
+    RUNTIME_OPERATORS,
+)
 from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
 
 
@@ -25,7 +32,8 @@ Examples:
 Exits with status 3 if a limit fails.
 """,
 )
-@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, EVALUATION_DATA)
+@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, RUNTIME_OPERATORS)
+@take(EVALUATION_DATA)
 @option(
     EVALUATION,
     "--evaluate/--no-evaluate",

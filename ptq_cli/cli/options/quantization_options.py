@@ -202,6 +202,13 @@ OVERRIDES = (
         help="Settings for the matching layers: 'head.*:weights.bits=4'. Can be repeated.",
     ),
 )
+RUNTIME_OPERATORS = option(
+    LAYERS,
+    "--runtime-operators/--no-runtime-operators",
+    default=None,
+    help="Use ONNX Runtime's own operators where they are faster; then no other runtime can read the model.  "
+    "[default: the target's]",
+)
 PREFERENCE = (
     option(
         LAYERS,

@@ -207,7 +207,7 @@ def make_evaluations(
     if recipe.gate.max_latency_ratio is not None:
         latencies = _latencies(pairs, evaluation_set, resolved.machine.threads, progress)
     found = []
-    plans = {} if plan is None else {recipe.quantization.target: plan}
+    plans = {} if plan is None else {_rules_of(resolved): plan}
     class_names = evaluation_set.dataset.class_names
     work = _work(float_model)
     for pair, own, evaluation, latency, collector in zip(
@@ -215,7 +215,7 @@ def make_evaluations(
     ):
         origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
         exported = as_exported(resolved, origin, Path(pair.quantized_name))
-        named, target = exported.recipe.quantization.target, exported.target
+        named, target = _rules_of(exported), exported.target
         if named not in plans:
             plans[named] = plan_of(float_model, target)
         own_recipe = with_ranges_of(exported.recipe, origin, calibration, pair.quantized_name)
@@ -229,6 +229,11 @@ def make_evaluations(
         files = report_files(report, own_recipe, material, origin, changes, own)
         found.append(Evaluated(EvaluationResult(report, own), files))
     return tuple(found)
+
+
+def _rules_of(resolved: Resolved) -> tuple[str, bool]:
+    """Return what tells the rules of one quantized model from those of another."""
+    return resolved.recipe.quantization.target, resolved.target.runtime_operators
 
 
 def _work(float_model: StoredModel) -> Mapping[str, int | None]:

@@ -13,9 +13,9 @@ from ptq_cli.core.files import write_together
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.run.resolve import named_target
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
 from ptq_cli.report.document.details import Details, read_details
@@ -120,7 +120,7 @@ def read_material(report: Report, run: RunDirectory) -> Material:
     models = report.model.float_model, report.model.quantized_model
     contents = [_read_model(_at_hand(run, model.name), model) for model in models]
     float_model, quantized_model = (content.load() for content in contents)
-    target = load_target(recipe.quantization.target)
+    target = named_target(recipe.quantization)
     return Material(
         float_model=float_model,
         quantized_model=quantized_model,

@@ -30,6 +30,7 @@ from ptq_cli.qdq.metadata import (
     LAYERS,
     OVERRIDES,
     QUANTIZERS,
+    RUNTIME_OPERATORS,
     STATISTICS_SHA256,
     TARGET,
     WEIGHT_AMAX,
@@ -107,6 +108,10 @@ def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Re
     Raises:
         StaleCalibrationError: it was a target of a user's own, and the recipe names another.
     """
+    allowed = origin.get(RUNTIME_OPERATORS) == "true"
+    if allowed != resolved.target.runtime_operators:
+        quantization = replace(resolved.recipe.quantization, runtime_operators=allowed)
+        resolved = resolved.with_recipe(replace(resolved.recipe, quantization=quantization))
     noted = origin.get(TARGET)
     if noted is None or noted == resolved.target.name:
         return resolved

@@ -150,6 +150,12 @@ def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name
             f"'{name}' is a profile for target '{profile.target}', not '{target.name}'",
             hint=f"pass --target {profile.target}, or run ptq profile again with --target {target.name}",
         )
+    if profile.runtime_operators != target.runtime_operators:
+        kind, flag = ("with", "--") if profile.runtime_operators else ("without", "--no-")
+        raise ProfileError(
+            f"'{name}' was measured {kind} ONNX Runtime's own operators, and this model is not",
+            hint=f"pass {flag}runtime-operators, or run ptq profile again without it",
+        )
     if target.runtime == ONNXRUNTIME and profile.runtime != runtime_version():
         raise ProfileError(
             f"'{name}' was measured with {profile.runtime}, and this is {runtime_version()}",

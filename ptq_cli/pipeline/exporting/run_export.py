@@ -45,6 +45,7 @@ from ptq_cli.qdq.metadata import (
     OVERRIDES,
     QUANTIZERS,
     RECOVERY,
+    RUNTIME_OPERATORS,
     STATISTICS_SHA256,
     TARGET,
     VERSION,
@@ -55,6 +56,7 @@ from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
@@ -220,11 +222,13 @@ def make_export(
         recovery = recover_model(model, float_model, exposed, placement, data, machine, path.parent, progress)
         model.metadata_props[RECOVERY] = recovery.metadata()
     prove_powers_of_two(model, placement, exposed)
+    write_runtime_operators(model, exposed)
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
     model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))
     model.metadata_props.update(_unusual(placement, exposed))
+    model.metadata_props.update({RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
     forget_pair_types(model)
     stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
     with ThreadPoolExecutor(1, "kernels") as pool:

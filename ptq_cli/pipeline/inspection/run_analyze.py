@@ -40,6 +40,7 @@ from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.read.spelled_out import spelled_out
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import EvaluationSettings
@@ -165,7 +166,7 @@ def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> 
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
-    twins = TwinGraphs(graph, with_types(without_padding(load_onnx(path))))
+    twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
     settings = _with_data_of(last, recipe.evaluation, request)

@@ -9,10 +9,10 @@ from typing import Any
 from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.core.errors import GateError
+from ptq_cli.core.errors import GateError, RecipeValueError
 from ptq_cli.core.memory import parse_size
 from ptq_cli.pipeline.run.reading import Reading, reading_of
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
@@ -25,7 +25,7 @@ from ptq_cli.recipe.recipe_layers import (
     preset_layer,
     table_layer,
 )
-from ptq_cli.recipe.schema import Recipe, RuntimeSettings
+from ptq_cli.recipe.schema import QuantizationSettings, Recipe, RuntimeSettings
 from ptq_cli.report.gate.limits import check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
@@ -86,8 +86,8 @@ class Resolved:
         Raises:
             PtqError: the target cannot be read; see ``load_target``.
         """
-        name = recipe.quantization.target
-        target = self.target if name == self.recipe.quantization.target else load_target(name)
+        is_same = _names_same(recipe.quantization, self.recipe.quantization)
+        target = self.target if is_same else named_target(recipe.quantization)
         return replace(self, recipe=recipe, target=target)
 
     def for_target(self, name: str) -> "Resolved":
@@ -98,6 +98,28 @@ class Resolved:
         """
         quantization = replace(self.recipe.quantization, target=name)
         return self.with_recipe(replace(self.recipe, quantization=quantization))
+
+
+def named_target(settings: QuantizationSettings) -> Target:
+    """Return the target that a recipe names, with what the recipe says otherwise than the target's table.
+
+    Raises:
+        RecipeValueError: it allows operators of a runtime that does not run the target.
+        PtqError: the target cannot be read; see ``load_target``.
+    """
+    target = load_target(settings.target)
+    if settings.runtime_operators is None:
+        return target
+    if settings.runtime_operators and target.runtime != ONNXRUNTIME:
+        raise RecipeValueError(
+            f"runtime_operators is true, but ONNX Runtime does not run the target '{target.name}'",
+            hint="choose the target ort-cpu or ort-cpu-avx2, or leave --runtime-operators out",
+        )
+    return replace(target, runtime_operators=settings.runtime_operators)
+
+
+def _names_same(one: QuantizationSettings, other: QuantizationSettings) -> bool:
+    return (one.target, one.runtime_operators) == (other.target, other.runtime_operators)
 
 
 def resolve(
@@ -142,7 +164,7 @@ def _look_up(recipe: Recipe) -> Resolved:
     make_collector(recipe.calibration.method)
     check_amax_settings(recipe.amax)
     check_overrides(recipe.override)
-    target = load_target(recipe.quantization.target)
+    target = named_target(recipe.quantization)
     machine = _machine(recipe.runtime)
     own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
     check_limits(recipe.gate)

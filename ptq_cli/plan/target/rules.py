@@ -12,6 +12,8 @@ BIASES = ("int32", "float")
 CLAMPED_SUM = "clamped_sum"
 INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
 """Which operator each is a form of."""
+QUICK_GELU = "QuickGelu"
+"""ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
 ONNXRUNTIME = "onnxruntime"
 RUNTIMES = ("", ONNXRUNTIME)
 KERNELS = ("", DYNAMIC_LSTM)
@@ -184,6 +186,9 @@ class Target:
         floats: the reason to show for an operator type that has no rule.
         runtime: ``"onnxruntime"`` if ONNX Runtime executes it on CPUs, so that ptq can check which kernels a
             model gets. Without a runtime only the table says what is integer.
+        runtime_operators: a model may hold ONNX Runtime's own operators where they are faster, and no other
+            runtime can read it then: QuickGelu for ``x * sigmoid(x)`` between integers. Recurrent layers have
+            ``kernel`` for that.
         extends: the name of a target that comes with ptq, whose table this one changes key by key; a list
             replaces the list there.
 
@@ -203,6 +208,7 @@ class Target:
     bias: BiasRule = field(default_factory=BiasRule)
     floats: dict[str, str] = field(default_factory=dict)
     runtime: str = ""
+    runtime_operators: bool = False
     extends: str = ""
 
     @property

@@ -118,6 +118,11 @@ def _checks(target: Target) -> Said:
         yield from _operator(f"op.{op_type}", rule, target.opset)
         yield from _stored(f"op.{op_type}", op_type, rule, target)
     yield (
+        not target.runtime_operators or target.runtime == ONNXRUNTIME,
+        "'runtime_operators' is true, but these are operators of ONNX Runtime",
+        "remove it, or set runtime = 'onnxruntime' if ONNX Runtime executes the model",
+    )
+    yield (
         any(rule.kind == "compute" for rule in target.op.values()),
         "no [op.…] has kind 'compute'",
         ("without one nothing is quantized; see docs/targets.md"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of, sole_reader
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
@@ -26,7 +27,8 @@ from ptq_cli.plan.refusals import (
     no_rule,
     output_refusal,
 )
-from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
+from ptq_cli.plan.sigmoid_gates import COMPUTED
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QUICK_GELU, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of, has_scale_of_products
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, is_stored_as_product, stored_integers
@@ -59,6 +61,8 @@ def float_reason(node: ir.Node, target: Target) -> str:
 
 def _float_form(node: ir.Node, target: Target) -> str:
     """Return the reason for a node that is the float form of another operator, or an empty string."""
+    if node.op_type == QUICK_GELU and node.domain == MICROSOFT and target.runtime == ONNXRUNTIME:
+        return COMPUTED
     spelled = [name for name, rule in target.op.items() if rule.float_form == node.op_type]
     return (
         f"is {spelled[0]} of floats, written so that it is not merged into a slower kernel" if spelled else ""

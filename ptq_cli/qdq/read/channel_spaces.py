@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.target.rules import QUICK_GELU
 
 PASSING = (
     QUANTIZE, DEQUANTIZE, "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish",
-    "MaxPool", "AveragePool", "GlobalAveragePool", "Identity",
+    "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
 )  # fmt: skip
 """Each channel of their results is computed from that channel of their inputs alone."""
 CHANNELS = 1
@@ -115,7 +117,7 @@ class _Survey:
             self._visit_conv(conv)
         elif self._enters(node):
             self._entries.setdefault((node.outputs[0], CHANNELS), []).append(node)
-        elif node.op_type in PASSING and node.domain == "" and (passed := _passed(node)):
+        elif _is_passing(node) and (passed := _passed(node)):
             for value in passed:
                 self._join((value, CHANNELS), (passed[0], CHANNELS))
         elif not self._is_of_conv(node):
@@ -158,7 +160,7 @@ class _Survey:
         if source is None or is_constant(source):
             return False
         producer = source.producer()
-        return producer is None or (producer not in self._convs and producer.op_type not in PASSING)
+        return producer is None or (producer not in self._convs and not _is_passing(producer))
 
     def _is_of_conv(self, node: ir.Node) -> bool:
         readers = [use.node for output in node.outputs for use in output.uses()]
@@ -181,6 +183,12 @@ class _Survey:
             self._parents[place] = self._parents[self._parents[place]]
             place = self._parents[place]
         return place
+
+
+def _is_passing(node: ir.Node) -> bool:
+    if node.domain == MICROSOFT:
+        return node.op_type == QUICK_GELU
+    return node.op_type in PASSING and node.domain == ""
 
 
 def _stored_conv(node: ir.Node) -> StoredConv | None:

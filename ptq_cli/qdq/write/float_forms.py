@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import QUICK_GELU
 
 
 def write_float_forms(model: ir.Model, plan: Plan) -> None:
@@ -11,7 +12,9 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
     Requires: a plan made for the model. Ensures: names, inputs, outputs and what is computed are as before.
     """
     forms = {
-        layer.name: layer.written_as for layer in plan.layers if layer.written_as and not layer.quantized
+        layer.name: layer.written_as
+        for layer in plan.layers
+        if layer.written_as not in ("", QUICK_GELU) and not layer.quantized
     }
     for node in model.graph.all_nodes():
         node.op_type = forms.get(node.name or "", node.op_type)

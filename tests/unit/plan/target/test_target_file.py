@@ -129,6 +129,7 @@ FILE = TABLE.replace('name = "own"', 'name = "mine"')
         ("[op.", f"{KERNEL.replace('LSTM', 'GRU')}\n[op.", RecipeValueError, "'op.GRU.kernel' is 'Dynamic"),
         ('format = "int8"', 'format = "int8"\nstored = "products"', RecipeValueError, "to kind 'stored'"),
         ("opset = 13", 'opset = 13\nextends = "ort-cqu"', UnknownNameError, "did you mean 'ort-cpu'"),
+        ("opset = 13", "opset = 13\nruntime_operators = true", RecipeValueError, "of ONNX Runtime"),
         ("opset = 13", "opset = [", RecipeSyntaxError, "is not valid TOML"),
         ("opset = 13", "opset = 13\n[bias]\nformat = 'int16'", RecipeValueError, "'bias.format' is 'int16'"),
     ],
