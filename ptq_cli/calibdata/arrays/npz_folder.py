@@ -1,23 +1,22 @@
 """Several ``.npz`` files: each holds some samples, one sample, or one whole step of a recurrent model."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset, indexed_names
+from ptq_cli.calibdata.dataset.dataset import indexed_names
 from ptq_cli.calibdata.dataset.file_names import escaped_name
-from ptq_cli.calibdata.dataset.item import batch_of, with_axis
+from ptq_cli.calibdata.dataset.item import batch_of
+from ptq_cli.calibdata.dataset.items_dataset import ItemsDataset
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.shard_files import digest_files
 from ptq_cli.core.errors import DataFormatError
-from ptq_cli.core.tensors import TensorSpec
 
 
-class NpzFolder(Dataset):
+class NpzFolder(ItemsDataset):
     """The samples of ``.npz`` files, in the order of the files; one file is in memory at a time.
 
     Samples of several files are joined to batches. If no array has an axis for samples, each file is one
@@ -48,45 +47,25 @@ class NpzFolder(Dataset):
         self.class_names: tuple[str, ...] = ()
         self._files = tuple(files)
         self._samples = samples
-        self._names = frozenset(first.specs)
-        self._axes: Mapping[str, int | None] = {}
-        self._singles = False
-        self._first, _ = first.whole()
-        self.specs = self._specs()
+        arrays, _ = first.whole()
+        super().__init__(arrays)
 
     def along(self, axes: Mapping[str, int | None]) -> Self:
         """Return the same files with the samples of their arrays on these axes."""
-        moved = copy.copy(self)
-        moved._axes = {**self._axes, **axes}
-        moved.specs = moved._specs()
-        if all(moved._axes.get(name, 0) is None for name in self._names):
-            moved.count = min(len(self._files), self._samples or len(self._files))
-        return moved
+        return super().along(axes)._counted()
 
     def singles(self, axes: Mapping[str, int | None]) -> Self:
         """Return the same files, each of which is one sample whose arrays get an axis for it."""
-        moved = copy.copy(self)
-        moved._singles, moved._axes = True, dict(axes)
-        moved._first = with_axis(self._first, axes)
-        moved.specs = moved._specs()
-        moved.count = min(len(self._files), self._samples or len(self._files))
-        return moved
+        return super().singles(axes)._counted()
 
-    def is_single(self, name: str) -> bool:
-        """Tell whether an array of the first file has a single value, whatever its rank."""
-        return self._first[name].size == 1
+    def _counted(self) -> Self:
+        if self._is_whole:
+            self.count = min(len(self._files), self._samples or len(self._files))
+        return self
 
     def digest(self) -> str:
         """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
-
-    def _specs(self) -> dict[str, TensorSpec]:
-        specs = {}
-        for name, array in self._first.items():
-            axis = self._axes.get(name, 0) if array.ndim else None
-            sizes = tuple(None if index == axis else size for index, size in enumerate(array.shape))
-            specs[name] = TensorSpec(name, array.dtype, sizes, axis)
-        return specs
 
     def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
         return rebatch(self._limited(), batch_size, selection)
@@ -103,7 +82,7 @@ class NpzFolder(Dataset):
 
     def _read(self, file: str) -> Batch:
         found = NpzDataset(file)
-        if set(found.specs) != self._names or found.has_labels != self.has_labels:
+        if set(found.specs) != set(self.specs) or found.has_labels != self.has_labels:
             raise DataFormatError(
                 f"'{escaped_name(file)}' has {_arrays_of(found)}, but the first file of '{self.source}' has "
                 f"{_arrays_of(NpzDataset(self._files[0]))}",
@@ -111,10 +90,9 @@ class NpzFolder(Dataset):
             )
         arrays, label = found.whole()
         name = escaped_name(Path(file).name)
-        is_whole = self._singles or all(self._axes.get(key, 0) is None for key in arrays)
 
         def names(count: int) -> tuple[str, ...]:
-            return (name,) if is_whole else indexed_names(name, 0, count)
+            return (name,) if self._is_whole else indexed_names(name, 0, count)
 
         return batch_of(arrays, label, f"'{escaped_name(file)}'", names, self._axes, singles=self._singles)
 

@@ -1,25 +1,23 @@
 """A user's callable that yields batches: ``file.py:callable`` or ``package.module:callable``."""
 
-import copy
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ptq_cli.calibdata.callables.yielded import Arrays, as_arrays, as_batch
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.item import with_axis
+from ptq_cli.calibdata.dataset.items_dataset import ItemsDataset
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
 from ptq_cli.core.files import sha256_file, sha256_text
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.tensors import Array
 
 
-class CallableDataset(Dataset):
+class CallableDataset(ItemsDataset):
     r"""The samples that a callable yields; it is called without arguments, again for each iteration.
 
     Its batches may have any size: they are split and joined to the requested size. On opening, the first
@@ -48,44 +46,9 @@ class CallableDataset(Dataset):
         # Of a Python object, the name may hold a hash of a part of its values.
         self.is_resumable = bool(getattr(self._callable, "is_identified", True))
         self._peeked: Iterator[Any] | None = None
-        self._axes: Mapping[str, int | None] = {}
-        self._singles = False
-        self._first, labels = self._peek()
-        self.specs = self._specs()
+        arrays, labels = self._peek()
         self.has_labels = labels is not None
-
-    def along(self, axes: Mapping[str, int | None]) -> Self:
-        """Return the same batches with the samples of their arrays on these axes.
-
-        Edge case:
-            An array without an axis of samples belongs to its batch: batches are joined only if it is the
-            same in both. If no array has one, each value that is yielded is run as it is, and counts as one
-            sample.
-        """
-        moved = copy.copy(self)
-        moved._axes = {**self._axes, **axes}
-        moved.specs = moved._specs()
-        return moved
-
-    def singles(self, axes: Mapping[str, int | None]) -> Self:
-        """Return the same values, each of which is one sample whose arrays get an axis for it."""
-        moved = copy.copy(self)
-        moved._singles, moved._axes = True, dict(axes)
-        moved._first = with_axis(self._first, axes)
-        moved.specs = moved._specs()
-        return moved
-
-    def is_single(self, name: str) -> bool:
-        """Tell whether an array of the first batch has a single value, whatever its rank."""
-        return self._first[name].size == 1
-
-    def _specs(self) -> dict[str, TensorSpec]:
-        specs = {}
-        for name, array in self._first.items():
-            axis = self._axes.get(name, 0) if array.ndim else None
-            sizes = tuple(None if index == axis else size for index, size in enumerate(array.shape))
-            specs[name] = TensorSpec(name, array.dtype, sizes, axis)
-        return specs
+        super().__init__(arrays)
 
     def digest(self) -> str:
         """SHA-256 of the callable's name and the text of its file; what the file reads is not covered."""
