@@ -1,11 +1,15 @@
 """How the values of options are parsed."""
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import click
 
 from ptq_cli.core.errors import UsageError
+
+Value = TypeVar("Value")
 
 
 class NumberList(click.ParamType[list[Any]]):
@@ -49,7 +53,7 @@ class NameList(click.ParamType[list[str]]):
         return names
 
 
-def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
+def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
     """Parse ``x=1,3,224,224`` texts.
 
     Raises:
@@ -73,7 +77,45 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
     return shapes
 
 
-def parse_values(texts: tuple[str, ...]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class _PairOption:
+    """An option NAME=X that can be repeated.
+
+    Attributes:
+        form: the option, and the form of its value.
+        example: the hint about a value of another form.
+        twice: what a name with two values is told, with ``{name}``, ``{one}`` and ``{other}``.
+        advice: the hint about that.
+    """
+
+    form: str
+    example: str
+    twice: str
+    advice: str
+
+
+def _parse_pairs(
+    texts: Sequence[str], parse: Callable[[str], tuple[str, Value] | None], option: _PairOption
+) -> dict[str, Value]:
+    """Return the values by name.
+
+    Raises:
+        UsageError: ``parse`` finds no name or no value, or a name has two values.
+    """
+    values: dict[str, Value] = {}
+    flag, _, form = option.form.partition(" ")
+    for text in texts:
+        pair = parse(text)
+        if pair is None or not pair[0]:
+            raise UsageError(f"{flag} '{text[:80]}' is not of the form {form}", hint=option.example)
+        name, value = pair
+        if values.setdefault(name, value) != value:
+            twice = option.twice.format(name=name, one=values[name], other=value)
+            raise UsageError(f"{flag} {twice}", hint=option.advice)
+    return values
+
+
+def parse_values(texts: Sequence[str]) -> dict[str, Any]:
     """Parse ``sr=16000`` texts; a value is written as in JSON.
 
     Raises:
@@ -83,27 +125,16 @@ def parse_values(texts: tuple[str, ...]) -> dict[str, Any]:
         >>> parse_values(("sr=16000", "scale=[1, 0.5]", "train=false"))
         {'sr': 16000, 'scale': [1, 0.5], 'train': False}
     """
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, written = text.partition("=")
-        try:
-            value = json.loads(written)
-        except (ValueError, RecursionError):
-            equals = ""
-        if not equals or not name:
-            raise UsageError(
-                f"--input '{text[:80]}' is not of the form NAME=VALUE with a number, true, false or a list",
-                hint="for example: --input sr=16000 --input scale=[1,2]",
-            )
-        if name in values and values[name] != value:
-            raise UsageError(
-                f"--input gives '{name}' two values: {values[name]} and {value}", hint="give one value"
-            )
-        values[name] = value
-    return values
+    option = _PairOption(
+        form="--input NAME=VALUE with a number, true, false or a list",
+        example="for example: --input sr=16000 --input scale=[1,2]",
+        twice="gives '{name}' two values: {one} and {other}",
+        advice="give one value",
+    )
+    return _parse_pairs(texts, _json_pair, option)
 
 
-def parse_renames(texts: tuple[str, ...]) -> dict[str, str]:
+def parse_renames(texts: Sequence[str]) -> dict[str, str]:
     """Parse ``image=x`` texts.
 
     Raises:
@@ -113,23 +144,16 @@ def parse_renames(texts: tuple[str, ...]) -> dict[str, str]:
         >>> parse_renames(("image=x", "target=label"))
         {'image': 'x', 'target': 'label'}
     """
-    names: dict[str, str] = {}
-    for text in texts:
-        name, _, new = text.partition("=")
-        if not name or not new:
-            raise UsageError(
-                f"--rename '{text}' is not of the form NAME=INPUT",
-                hint="for example: --rename image=x, where x is an input of the model",
-            )
-        if names.setdefault(name, new) != new:
-            raise UsageError(
-                f"--rename gives '{name}' two names: '{names[name]}' and '{new}'",
-                hint="give one input for each array",
-            )
-    return names
+    option = _PairOption(
+        form="--rename NAME=INPUT",
+        example="for example: --rename image=x, where x is an input of the model",
+        twice="gives '{name}' two names: '{one}' and '{other}'",
+        advice="give one input for each array",
+    )
+    return _parse_pairs(texts, _text_pair, option)
 
 
-def parse_batch_axes(texts: tuple[str, ...]) -> dict[str, int | str]:
+def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
     """Parse ``state=1`` texts; ``none`` alone is for all inputs.
 
     Raises:
@@ -139,24 +163,64 @@ def parse_batch_axes(texts: tuple[str, ...]) -> dict[str, int | str]:
         >>> parse_batch_axes(("state=1", "table=none")), parse_batch_axes(("none",))
         ({'state': 1, 'table': 'none'}, {'*': 'none'})
     """
-    axes: dict[str, int | str] = {}
-    for text in texts:
-        name, _, axis = text.rpartition("=") if text != "none" else ("*", "", text)
-        if not name or not (axis == "none" or axis.isdecimal()):
-            raise UsageError(
-                f"--batch-axis '{text}' is not of the form NAME=AXIS",
-                hint="--batch-axis state=1, or --batch-axis none for whole steps",
-            )
-        found: int | str = axis if axis == "none" else int(axis)
-        if axes.setdefault(name, found) != found:
-            raise UsageError(
-                f"--batch-axis names two axes of '{name}': {axes[name]} and {found}",
-                hint="give one axis for each input",
-            )
-    return axes
+    option = _PairOption(
+        form="--batch-axis NAME=AXIS",
+        example="--batch-axis state=1, or --batch-axis none for whole steps",
+        twice="names two axes of '{name}': {one} and {other}",
+        advice="give one axis for each input",
+    )
+    return _parse_pairs(texts, _batch_axis_pair, option)
 
 
-def parse_overrides(texts: tuple[str, ...]) -> list[dict[str, Any]]:
+def parse_axes(texts: Sequence[str]) -> dict[str, int]:
+    """Parse ``conv=1`` texts.
+
+    Raises:
+        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
+
+    Example:
+        >>> parse_axes(("stem.*=1", "a=b=-1"))
+        {'stem.*': 1, 'a=b': -1}
+    """
+    option = _PairOption(
+        form="--activation-axis NAME=AXIS",
+        example="--activation-axis 'stem.*=1'",
+        twice="names two axes of '{name}': {one} and {other}",
+        advice="give one axis for each tensor",
+    )
+    return _parse_pairs(texts, _axis_pair, option)
+
+
+def _json_pair(text: str) -> tuple[str, Any] | None:
+    name, _, written = text.partition("=")
+    try:
+        return name, json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text_pair(text: str) -> tuple[str, str] | None:
+    name, _, value = text.partition("=")
+    return (name, value) if value else None
+
+
+def _axis_pair(text: str) -> tuple[str, int] | None:
+    # The name may contain "=", as patterns of tensors' names do.
+    name, _, axis = text.rpartition("=")
+    try:
+        return name, int(axis)
+    except ValueError:
+        return None
+
+
+def _batch_axis_pair(text: str) -> tuple[str, int | str] | None:
+    name, _, axis = text.rpartition("=") if text != "none" else ("*", "", text)
+    if axis == "none":
+        return name, axis
+    return (name, int(axis)) if axis.isdecimal() else None
+
+
+def parse_overrides(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Parse ``head.*:weights.bits=4,weights.block_size=32`` texts.
 
     Raises:
@@ -196,33 +260,3 @@ def _plain_value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def parse_axes(texts: tuple[str, ...]) -> dict[str, int]:
-    """Parse ``conv=1`` texts.
-
-    Raises:
-        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
-
-    Example:
-        >>> parse_axes(("stem.*=1", "a=b=-1"))
-        {'stem.*': 1, 'a=b': -1}
-    """
-    axes: dict[str, int] = {}
-    for text in texts:
-        name, _, axis = text.rpartition("=")
-        try:
-            found = int(axis)
-        except ValueError:
-            name = ""
-        if not name:
-            raise UsageError(
-                f"--activation-axis '{text}' is not of the form NAME=AXIS",
-                hint="--activation-axis 'stem.*=1'",
-            )
-        if axes.setdefault(name, found) != found:
-            raise UsageError(
-                f"--activation-axis names two axes of '{name}': {axes[name]} and {found}",
-                hint="give one axis for each tensor",
-            )
-    return axes
