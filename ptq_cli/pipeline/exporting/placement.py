@@ -1,9 +1,10 @@
 """Which quantizer goes where: the target's plan with the recipe's families of quantizers."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -111,78 +112,136 @@ def place(
         TargetOverrideError: the target cannot do what is asked.
     """
     settings = tensor_settings(model, target_plan, target, recipe)
-    in_float = {
-        site.node: reason
-        for site, family in settings.weight_families.items()
-        if (reason := _float_reason(family, target))
-    }
-    looked_up = {
-        site.node for site, item in settings.weight_families.items() if isinstance(item, CenterWeights)
-    }
-
     unseen = never_seen(calibration) if calibration is not None else ()
     never_run = layers_never_run(model.graph, unseen)
+    planning = _Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
     excluded = {**(faster or {}), **never_run, **settings.excluded}
-
-    def planned(unjoined: Mapping[str, str], worthless: Mapping[str, str] | None = None) -> Plan:
-        return make_plan(
-            model,
-            target,
-            in_float,
-            {**excluded, **(worthless or {})},
-            looked_up,
-            unjoined=unjoined,
-            may_be_empty=may_be_empty or bool(faster) or worthless is not None,
-        )
-
-    plan = planned({}) if in_float or excluded else target_plan
+    plan = planning.plan(excluded) if planning.in_float or excluded else target_plan
     if not recipe.all_layers:
-        found = worthless_layers(model, plan, target, settings.included, partial(planned, {}))
+        found = worthless_layers(
+            model,
+            plan,
+            target,
+            settings.included,
+            lambda more: planning.plan({**excluded, **more}, empty=True),
+        )
         excluded = {**excluded, **found}
-        plan = planned({}) if found else plan
+        plan = planning.plan(excluded) if found else plan
     settings = settings.of(plan, target_plan)
     if calibration is not None:
-        measured = MeasuredRanges(
-            calibration=calibration,
-            settings=settings.activations,
-            families=settings.activation_families,
-        )
-        formatted = with_formats(model, plan, settings.activation_families, target)
-        joins = found_unlike(model, formatted, target, measured, settings.included, planned)
-        plan = planned(joins) if joins else plan
+        joins = _unlike(planning, plan, settings, calibration, excluded)
+        plan = planning.plan(excluded, joins) if joins else plan
     settings = settings.of(plan, target_plan)
     plan = with_formats(model, plan, settings.activation_families, target)
+    sites = _weight_sites(model, plan, settings)
+    families = {new: settings.weight_families[site] for site, new in sites.items()}
+    return Placement(
+        plan=plan.with_weights(sites, _described(model, families, target)),
+        target_plan=target_plan,
+        settings=settings,
+        families=families,
+        quantizers={
+            new: weight_quantizer(families[new], settings.weights[site], packed=target.weight.packed)
+            for site, new in sites.items()
+        },
+        opset=_oldest_opset(plan, families, target),
+        never_run=never_run,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planning:
+    """Plans a model again and again, with what its quantizers and the target demand each time.
+
+    Attributes:
+        model: the float model.
+        target: whose rules hold.
+        in_float: layers whose weights have quantizers without integer kernels, with the reason.
+        looked_up: layers whose weights are looked up in centers.
+        may_be_empty: a plan need not quantize anything.
+    """
+
+    model: ir.Model
+    target: Target
+    in_float: Mapping[str, str]
+    looked_up: Collection[str]
+    may_be_empty: bool
+
+    @classmethod
+    def of(
+        cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
+    ) -> "_Planning":
+        families = settings.weight_families
+        reasons = {site.node: _float_reason(family, target) for site, family in families.items()}
+        return cls(
+            model=model,
+            target=target,
+            in_float={node: reason for node, reason in reasons.items() if reason},
+            looked_up={site.node for site, family in families.items() if isinstance(family, CenterWeights)},
+            may_be_empty=may_be_empty,
+        )
+
+    def plan(
+        self,
+        excluded: Mapping[str, str],
+        unjoined: Mapping[str, str] = MappingProxyType({}),
+        *,
+        empty: bool = False,
+    ) -> Plan:
+        """Return the plan without the layers that are excluded, and with these joins in float."""
+        return make_plan(
+            self.model,
+            self.target,
+            self.in_float,
+            excluded,
+            self.looked_up,
+            unjoined=unjoined,
+            may_be_empty=self.may_be_empty or empty,
+        )
+
+
+def _unlike(
+    planning: _Planning,
+    plan: Plan,
+    settings: TensorSettings,
+    calibration: Calibration,
+    excluded: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the joins of unlike ranges that are better left in float, with the reason."""
+    model, target, families = planning.model, planning.target, settings.activation_families
+    measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
+    formatted = with_formats(model, plan, families, target)
+    return found_unlike(
+        model, formatted, target, measured, settings.included, partial(planning.plan, excluded)
+    )
+
+
+def _weight_sites(model: ir.Model, plan: Plan, settings: TensorSettings) -> dict[WeightSite, WeightSite]:
+    """Return the sites of a plan with the formats of their quantizers."""
     constants = model.graph.initializers
-    sites = {
+    return {
         site: weight_site(site, settings.weight_families[site], _shape(constants[site.tensor]))
         for site in plan.weights
     }
-    families = {new: settings.weight_families[site] for site, new in sites.items()}
+
+
+def _described(
+    model: ir.Model, families: Mapping[WeightSite, WeightFamily], target: Target
+) -> dict[str, str]:
+    """Return the quantizers of weights that are not those of the target, in words."""
     ops = {node.name: node.op_type for node in model.graph.all_nodes()}
-    described = {
+    return {
         site.node: describe_weights(item)
         for site, item in families.items()
         if item != ScaledWeights(target.weight_rule(ops[site.node]).bits)
     }
-    packed = target.weight.packed
-    quantizers = {
-        new: weight_quantizer(families[new], settings.weights[site], packed=packed)
-        for site, new in sites.items()
-    }
-    packs = packed and any(family.bits <= HALF_BYTE for family in families.values())
-    blocks = any(site.block_size is not None for site in sites.values())
+
+
+def _oldest_opset(plan: Plan, families: Mapping[WeightSite, WeightFamily], target: Target) -> int:
+    packs = target.weight.packed and any(family.bits <= HALF_BYTE for family in families.values())
+    blocks = any(site.block_size is not None for site in families)
     wide = any(site.format.bits > BYTE for site in plan.activations.values())
-    placed = plan.with_weights(sites, described)
-    opset = max(target.opset, PACKED_OPSET) if packs or blocks or wide else target.opset
-    return Placement(
-        plan=placed,
-        target_plan=target_plan,
-        settings=settings,
-        families=families,
-        quantizers=quantizers,
-        opset=opset,
-        never_run=never_run,
-    )
+    return max(target.opset, PACKED_OPSET) if packs or blocks or wide else target.opset
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:
