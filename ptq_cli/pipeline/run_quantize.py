@@ -13,24 +13,38 @@ from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_c
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.evaluation.served_latency import (
+    QuantizedFile,
+    require_served_batch,
+    served_latency,
+)
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
+from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export, report_layers
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.report.document.times import Times
 from ptq_cli.runtime.cuda import require_device
 
 
 @dataclass(frozen=True)
 class QuantizationResult:
-    """The result of ``quantize``; ``evaluation`` is None if none was asked for."""
+    """The result of ``quantize``.
+
+    Attributes:
+        calibration: what was calibrated.
+        export: what was written.
+        evaluation: None if none was asked for.
+        times: how fast the quantized model is; those of the evaluation, if there is one.
+    """
 
     calibration: CalibrationResult
     export: ExportResult
     evaluation: EvaluationResult | None
+    times: Times
 
 
 def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
@@ -86,6 +100,7 @@ def run_quantize(
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
+    require_served_batch(resolved, model)
     data = recovery_data(resolved, subject.dataset, subject.model.inputs)
     calibrated = make_calibration(subject, request, resolved, run, progress)
     stored = calibrated.model
@@ -117,7 +132,11 @@ def run_quantize(
         )
         files |= evaluated.files
         evaluation = evaluated.result
+        times = evaluation.report.times
+    else:
+        quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
+        (times,) = served_latency(resolved, stored, [quantized], run, progress)
     write_together(files)
     discard_checkpoint(run.checkpoint)
     discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    return QuantizationResult(calibrated.result, exported.result, evaluation)
+    return QuantizationResult(calibrated.result, exported.result, evaluation, times)

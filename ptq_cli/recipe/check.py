@@ -8,7 +8,7 @@ from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
-from ptq_cli.recipe.schema import Limit, OverrideSettings, Recipe
+from ptq_cli.recipe.schema import LATENCY, PREFERENCES, Limit, OverrideSettings, Recipe
 
 MOST_BINS = 65536
 """Of a linear histogram; the searches take time in proportion."""
@@ -104,8 +104,8 @@ RULES: tuple[Rule, ...] = (
     (
         "export.prefer",
         lambda r: r.export.prefer,
-        lambda r: r.export.prefer in ("", "latency"),
-        "'latency', or nothing",
+        lambda r: r.export.prefer in PREFERENCES,
+        "'accuracy', 'latency' or 'size'",
     ),
     (
         "export.serve_batch",
@@ -176,6 +176,11 @@ def check_recipe(recipe: Recipe) -> Recipe:
                 f"'model.input_shape.{name}' is {shape}, expected sizes of at least 1",
                 hint="for example: --input-shape x=1,3,224,224",
             )
+    if recipe.export.profile is not None and recipe.export.prefer != LATENCY:
+        raise RecipeValueError(
+            f"'export.profile' has no effect where 'export.prefer' is '{recipe.export.prefer}'",
+            hint="--prefer latency --profile FILE, or leave the profile out",
+        )
     recovery_rungs(recipe.recovery)
     weight_family(recipe.weights)
     activation_family(recipe.activations)

@@ -63,6 +63,7 @@ class SharedSettings(TypedDict, total=False):
     eval_data: Any
     metric: list[str]
     with_pytorch: bool
+    latency: bool
     eval_samples: int
     max_drop: dict[str, Limit]
     min: dict[str, float]
@@ -142,6 +143,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "eval_data": ("evaluation.data",),
     "metric": ("evaluation.metrics",),
     "with_pytorch": ("evaluation.with_pytorch",),
+    "latency": ("evaluation.latency",),
     "eval_samples": ("evaluation.samples",),
     "max_drop": ("gate.max_drop",),
     "min": ("gate.min",),

@@ -10,7 +10,7 @@ from ptq_cli.core.errors import RecipeSyntaxError, require_known
 from ptq_cli.core.files import require_file
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import map_locations, resolve_location
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import LATENCY, Recipe
 
 PACKAGE = Path(__file__).parents[1]
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
@@ -120,7 +120,14 @@ def _overlay(below: Table, above: Table) -> Table:
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        # Parameters of the quantizer of an earlier layer have no meaning for another one.
+        # Parameters of the quantizer of an earlier layer have no meaning for another one,
         both = both and not (key in QUANTIZED and "quantizer" in value)
         result[key] = _overlay(result[key], value) if both else value
+        # and so has a profile for another preference.
+        if both and key == "export" and "prefer" in value and "profile" not in value:
+            result[key] = _for_preference(result[key])
     return result
+
+
+def _for_preference(table: Table) -> Table:
+    return {name: value for name, value in table.items() if name != "profile" or table["prefer"] == LATENCY}

@@ -17,6 +17,9 @@ Location = str
 Limit = float | str
 """A number in the metric's unit, or a percentage such as ``"1%"``."""
 
+ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")
+"""What ``prefer`` may be."""
+
 LOCATION = {"location": True}
 FILE_OR_NAME = {"location": True, "or_name": True}
 """A file, or a name that ptq knows, which is not a path."""
@@ -257,14 +260,15 @@ class ExportSettings:
     """``[export]``: what decides where layers are computed, besides the target.
 
     Attributes:
-        prefer: ``"latency"`` keeps the layers in float that are faster so on the machine that is measured. If
-            empty, everything is in integers that the target's rules put there.
-        serve_batch: samples per run that are measured; a model that fixes another number is measured with its
-            own.
+        prefer: ``"accuracy"`` keeps the layers in float whose integers would save neither bytes nor time;
+            ``"latency"`` also those that are faster so on the machine that is measured; ``"size"`` puts
+            every layer in integers that the target can.
+        serve_batch: samples per run where a latency is measured; a model that fixes another number is
+            measured with its own.
         profile: a file that ``ptq profile`` wrote on another machine, instead of a measurement on this one.
     """
 
-    prefer: str = ""
+    prefer: str = ACCURACY
     serve_batch: int = 1
     profile: Location | None = field(default=None, metadata=LOCATION)
 
@@ -282,6 +286,8 @@ class EvaluationSettings:
         samples: number of samples to use, from the first on; all if it is not set.
         checkpoint_every: seconds between checkpoints, as in ``[calibration]``.
         with_pytorch: whether to evaluate the PyTorch model, too; its values are shown next to the others.
+        latency: whether to measure how fast the quantized model is, for at most a few seconds: beside the
+            float model, and beside the file that was given if it is ONNX.
     """
 
     data: Location | None = field(default=None, metadata=LOCATION)
@@ -290,6 +296,7 @@ class EvaluationSettings:
     samples: int | None = None
     checkpoint_every: float = 30.0
     with_pytorch: bool = False
+    latency: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,8 +309,8 @@ class GateSettings:
         min: smallest value of the quantized model per metric: ``sqnr_db = 25``.
         max_size: largest size of the quantized model's file: ``"1MB"``, ``"900KiB"``. If empty, there is no
             limit.
-        max_latency_ratio: largest ratio of the quantized model's time to the float model's time for a batch,
-            on the machine that evaluates.
+        max_latency_ratio: largest ratio of the quantized model's time to the float model's time for a batch
+            of ``serve_batch`` samples, on the machine that evaluates.
         baseline: an earlier ``report.json`` of the model, on the same evaluation data.
         max_regression: how much worse than in the baseline the quantized model's value may be, per metric.
         strict: whether a limit fails if there are too few samples to decide it. Otherwise the measured value

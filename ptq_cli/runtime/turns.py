@@ -20,6 +20,8 @@ LEAST_TURNS = 5
 SHORT = 0.05
 """Seconds. A shorter run is slower just after another model's, which emptied the caches."""
 WARM_UP = 3
+LONG_WARM_UP = 0.5
+"""Seconds after which a session is warm, however few runs that were."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def take_turns(
     *,
     seconds: float = 10.0,
     runs: int | None = None,
+    most_runs: int | None = None,
     progress: ProgressCallback = silent,
     stage: str = "measuring",
 ) -> Turns:
@@ -63,6 +66,7 @@ def take_turns(
         batches: are used one after the other, again and again.
         seconds: how long it may take, about; there are always five turns.
         runs: how many runs of each session are counted, at least; instead of ``seconds``.
+        most_runs: how many runs of each session are enough, where ``seconds`` would allow more.
         progress: is told after each turn.
         stage: what ``progress`` is told.
 
@@ -77,10 +81,15 @@ def take_turns(
     counted = RUNS_A_TURN if fitting >= TURNS else 1
     settles = [len(sessions) > 1 and one < SHORT for one in longest]
     wanted = -(-runs // counted) if runs is not None else None
+    enough = float("inf") if most_runs is None else most_runs / counted
     clocks: list[list[tuple[float, ...]]] = [[] for _ in sessions]
     processors: list[list[tuple[float, ...]]] = [[] for _ in sessions]
     end, turn = time.perf_counter() + seconds, 0
-    while turn < wanted if wanted is not None else turn < LEAST_TURNS or time.perf_counter() < end:
+    while (
+        turn < wanted
+        if wanted is not None
+        else turn < LEAST_TURNS or (turn < enough and time.perf_counter() < end)
+    ):
         batch = batches[turn % len(batches)]
         for offset in range(len(sessions)):
             index = (turn + offset) % len(sessions)
@@ -121,9 +130,11 @@ def require_length(seconds: float, runs: int | None) -> None:
 
 def _warm_up(session: Session, batches: Sequence[Batch]) -> float:
     """Run a session a few times, and return the seconds of the last run."""
-    last = 0.0
+    begin, last = time.perf_counter(), 0.0
     for index in range(WARM_UP):
         (last, *_), _ = _timed(session, batches[index % len(batches)], 1)
+        if time.perf_counter() - begin > LONG_WARM_UP:
+            break
     return last
 
 

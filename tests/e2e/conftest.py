@@ -103,6 +103,12 @@ def make_arrays(count: int, seed: int) -> dict[str, np.ndarray]:
     return {"x": x, "label": random.integers(0, CLASSES, count)}
 
 
+def untimed(words: list[str]) -> list[str]:
+    """Words of a command that measures no latency unless they ask for it."""
+    is_timed = bool(words) and words[0] in ("quantize", "evaluate")
+    return [*words, "--no-latency"] if is_timed and not {"--latency", "--help"} & set(words) else words
+
+
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models, data and a finished run; tests work on copies."""
@@ -120,6 +126,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         words = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --batch-size 4"
+        words += " --no-latency"
         assert run(words.split()) == 0
     return folder
 
@@ -135,11 +142,14 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
-    """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves."""
+    """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
+
+    Latencies are measured where a test says ``--latency`` alone: they take time.
+    """
 
     def call(*words: str) -> Outcome:
         capfd.readouterr()
-        status = run(shlex.split(words[0]) if len(words) == 1 else list(words))
+        status = run(untimed(shlex.split(words[0]) if len(words) == 1 else list(words)))
         captured = capfd.readouterr()
         said = [
             line for line in captured.err.splitlines(keepends=True) if not PROGRESS.fullmatch(line.rstrip())

@@ -239,8 +239,8 @@ def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) ->
 
 
 def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ptq_cli.pipeline.evaluation.run_evaluate.LATENCY_SECONDS", 0.2)
-    assert ptq("evaluate --max-latency-ratio 1000").status == 0
+    monkeypatch.setattr("ptq_cli.report.evaluation.latency_turns.LIMITED_SECONDS", 0.2)
+    assert ptq("evaluate --max-latency-ratio 1000 --latency").status == 0
     report = report_of(folder)
     latency, (gate,) = report["times"]["latency"], report["gates"]
     assert (gate["kind"], gate["limit"], gate["passed"]) == ("max_latency_ratio", 1000.0, True)
@@ -248,6 +248,7 @@ def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> Non
     assert ptq("gate ptq-run/report.json --max-latency-ratio 0.000001").status == 3
     assert ptq("evaluate").status == 0
     assert "the report has no latency" in ptq("gate ptq-run/report.json --max-latency-ratio 1").err
+    assert "limits the latency, and --no-latency does not" in ptq("evaluate --max-latency-ratio 1").err
 
 
 def test_a_file_larger_than_the_float_one_is_told_everywhere(folder: Path, ptq: Any) -> None:

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME
-from ptq_cli.cli.options.gate_options import GATES, METRIC, THUMBNAILS
+from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, SERVE_BATCH, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
 
@@ -44,7 +44,20 @@ Exits with status 3 if a limit fails.
     help="Evaluation data, with labels if a metric needs them.",
 )
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: all]")
-@take(METRIC, GATES, THUMBNAILS, BATCH_SIZE, RENAME, CHECKPOINTS, THREADS, RUN, RECIPES, GLOBALS)
+@take(
+    METRIC,
+    GATES,
+    LATENCY,
+    SERVE_BATCH,
+    THUMBNAILS,
+    BATCH_SIZE,
+    RENAME,
+    CHECKPOINTS,
+    THREADS,
+    RUN,
+    RECIPES,
+    GLOBALS,
+)
 def command(
     quantized_model: Path | None,
     models: tuple[Path, ...],
@@ -95,5 +108,5 @@ def command(
         for result in results:
             summaries.say_written(result.run)
     for result in [] if as_json else results:
-        warn_of_result(result.report.warnings)
+        warn_of_result(result.report.all_warnings)
     return max(summaries.exit_status(result.report) for result in results)

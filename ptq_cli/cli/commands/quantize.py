@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import EVALUATION, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, METRIC, THUMBNAILS
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, LATENCY, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
@@ -40,7 +40,7 @@ Exits with status 3 if a limit fails.
     default=None,
     help="Evaluate the quantized model.  [default: if a limit or evaluation data is given]",
 )
-@take(METRIC, GATES, THUMBNAILS, GLOBALS)
+@take(METRIC, GATES, LATENCY, THUMBNAILS, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,
@@ -69,6 +69,7 @@ def command(
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
     from ptq_cli.cli.shown.warning_lines import warn_of_result
+    from ptq_cli.core.json_values import encode
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
@@ -96,6 +97,7 @@ def command(
                 "calibration": summaries.calibration_values(result.calibration),
                 "export": summaries.export_values(result.export),
                 "report": json.loads(report_to_json(report)) if report is not None else None,
+                "times": encode(result.times),
             }
         )
     else:
@@ -104,5 +106,8 @@ def command(
         if report is not None:
             summaries.print_report(report)
             summaries.say_written(result.calibration.run)
-        warn_of_result(report.warnings if report is not None else result.export.warnings)
+            warn_of_result(report.all_warnings)
+        else:
+            summaries.print_speed(result.times)
+            warn_of_result((*result.export.warnings, *result.times.warnings))
     return summaries.exit_status(report) if report is not None else 0

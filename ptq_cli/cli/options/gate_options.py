@@ -21,6 +21,21 @@ METRIC = (
         help="Also evaluate the PyTorch model.  [default: no]",
     ),
 )
+LATENCY = (
+    option(
+        EVALUATION,
+        "--latency/--no-latency",
+        default=None,
+        help="Measure how fast the quantized model is beside the float model.  [default: yes]",
+    ),
+)
+SERVE_BATCH = option(
+    EVALUATION,
+    "--serve-batch",
+    type=int,
+    metavar="N",
+    help="Samples per run where the latency is measured.  [default: 1]",
+)
 GATES = (
     option(
         EVALUATION,

@@ -213,15 +213,16 @@ PREFERENCE = (
     option(
         LAYERS,
         "--prefer",
-        type=click.Choice(("latency",)),
-        help="Keep layers in float that are faster so on this machine, by measuring each operator.",
+        type=click.Choice(("accuracy", "latency", "size")),
+        help="latency keeps the layers in float that are faster so on this machine, by measuring each "
+        "operator; size quantizes every layer that the target can.  [default: accuracy]",
     ),
     option(
         LAYERS,
         "--serve-batch",
         type=int,
         metavar="N",
-        help="Samples per run that --prefer latency measures.  [default: 1]",
+        help="Samples per run where a latency is measured.  [default: 1]",
     ),
     option(
         LAYERS,

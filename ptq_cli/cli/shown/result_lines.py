@@ -12,9 +12,11 @@ from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.recovery_lines import recovery_lines, recovery_values
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.document.times import Times
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.report.text.several import several_tables
+from ptq_cli.report.text.speed_lines import speed_lines
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
@@ -255,7 +257,14 @@ def print_report(report: Report) -> None:
     print_table(comparison_table(report), right=(1, 2))
     print_table(size_table(report), right=(2,))
     say(placement_line(report))
+    print_speed(report.times)
     print_gates(report)
+
+
+def print_speed(times: Times) -> None:
+    """Print how fast the quantized model is."""
+    for line in speed_lines(times):
+        say(line)
 
 
 def print_reports(reports: Sequence[Report]) -> None:
@@ -264,6 +273,7 @@ def print_reports(reports: Sequence[Report]) -> None:
         print_table(table, right=tuple(range(1, len(table.header))))
     for report in reports:
         say(f"{report.model.quantized_model.name}:")
+        print_speed(report.times)
         print_gates(report)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ptq_cli.cli.shown.output import tell
-from ptq_cli.report.document.report_document import ReportWarning
+from ptq_cli.report.document.report_warning import ReportWarning
 
 
 def warn_of_result(warnings: Iterable[ReportWarning]) -> None:

@@ -63,8 +63,10 @@ def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
     """
     if not run.recipe.is_file():
         return recipe
+    exported = merge_layers([file_layer(run.recipe)])
     return replace(
-        merge_layers([file_layer(run.recipe)]),
+        exported,
+        export=replace(exported.export, serve_batch=recipe.export.serve_batch),
         model=recipe.model,
         evaluation=recipe.evaluation,
         metric=recipe.metric,

@@ -9,7 +9,7 @@ from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel, read_model, release
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
@@ -17,6 +17,11 @@ from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evalu
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
+from ptq_cli.pipeline.evaluation.served_latency import (
+    QuantizedFile,
+    require_served_batch,
+    served_latency,
+)
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,
@@ -42,24 +47,20 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.report.comparison.regression import require_same_model
 from ptq_cli.report.document.report_document import (
     CalibrationSummary,
     EvaluationSummary,
+    LayerEntry,
     ModelSummary,
     Report,
 )
-from ptq_cli.report.document.times import Latency, Times, current_time
+from ptq_cli.report.document.times import Times
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
-from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.gate.decide_gates import decide
 from ptq_cli.report.text.result_warnings import result_warnings
-
-LATENCY_SECONDS = 10.0
-"""For which all models take turns, if there is a limit on the latency."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ def run_evaluations(
         require_origin(origin, calibration, path)
         with_ranges_of(as_exported(resolved, origin, path).recipe, origin, calibration, path.name)
     evaluation_set = fit_evaluation(dataset, recipe, graph)
+    require_served_batch(resolved, graph)
     if restart:
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
     evaluated = make_evaluations(
@@ -203,37 +205,70 @@ def make_evaluations(
     paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     changed = [ChangeCollector(paint) for _ in pairs]
     evaluations = evaluate_pass(resolved, evaluated, evaluation_set, run, progress, changed)
-    latencies: Sequence[Latency | None] = [None] * len(pairs)
-    if recipe.gate.max_latency_ratio is not None:
-        latencies = _latencies(pairs, evaluation_set, resolved.machine.threads, progress)
+    judged = _judged(resolved, pairs, plan)
+    files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]
+    times = served_latency(resolved, float_model, files, run, progress)
     found = []
-    plans = {} if plan is None else {_rules_of(resolved): plan}
     class_names = evaluation_set.dataset.class_names
     work = _work(float_model)
-    for pair, own, evaluation, latency, collector in zip(
-        pairs, runs, evaluations, latencies, changed, strict=True
+    for item, own, evaluation, timed, collector in zip(
+        judged, runs, evaluations, times, changed, strict=True
     ):
-        origin = quantized_metadata(pair.quantized_model, Path(pair.quantized_name))
-        exported = as_exported(resolved, origin, Path(pair.quantized_name))
-        named, target = _rules_of(exported), exported.target
-        if named not in plans:
-            plans[named] = plan_of(float_model, target)
-        own_recipe = with_ranges_of(exported.recipe, origin, calibration, pair.quantized_name)
+        pair, name = item.pair, item.pair.quantized_name
+        own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
         models = model_summary(recipe.model.path, run, pair)
-        measured = _report(models, plans[named], origin, calibration, evaluation_set, evaluation, latency)
+        measured = _report(models, item, calibration, evaluation_set, evaluation, timed)
         sizes = (float_model.size, pair.quantized_model.size)
         found_of = result_warnings(sizes, measured.layers, work, measured.metrics)
         report = decide(replace(measured, warnings=found_of), recipe.gate, evaluation_set.baseline)
-        material = partial(_material, pair, calibration, plans[named], target, tensor_recipe(own_recipe))
+        material = partial(_material, item, calibration, tensor_recipe(own_recipe))
         changes = collector.changes(class_names)
-        files = report_files(report, own_recipe, material, origin, changes, own)
-        found.append(Evaluated(EvaluationResult(report, own), files))
+        found.append(
+            Evaluated(
+                EvaluationResult(report, own),
+                report_files(report, own_recipe, material, item.origin, changes, own),
+            )
+        )
     return tuple(found)
 
 
 def _rules_of(resolved: Resolved) -> tuple[str, bool]:
     """Return what tells the rules of one quantized model from those of another."""
     return resolved.recipe.quantization.target, resolved.target.runtime_operators
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """A quantized model, and what its file says of it.
+
+    Attributes:
+        pair: it and the float model.
+        origin: its metadata.
+        exported: the recipe and the target that it was exported with.
+        plan: of the float model for that target.
+        layers: where each layer runs.
+    """
+
+    pair: Pair
+    origin: Mapping[str, str]
+    exported: Resolved
+    plan: Plan
+    layers: tuple[LayerEntry, ...]
+
+
+def _judged(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None) -> list[_Judged]:
+    plans = {} if plan is None else {_rules_of(resolved): plan}
+    found = []
+    for pair in pairs:
+        path = Path(pair.quantized_name)
+        origin = quantized_metadata(pair.quantized_model, path)
+        exported = as_exported(resolved, origin, path)
+        named = _rules_of(exported)
+        if named not in plans:
+            plans[named] = plan_of(pair.float_model, exported.target)
+        layers = evaluated_layers(plans[named], origin, pair.quantized_name)
+        found.append(_Judged(pair=pair, origin=origin, exported=exported, plan=plans[named], layers=layers))
+    return found
 
 
 def _work(float_model: StoredModel) -> Mapping[str, int | None]:
@@ -245,39 +280,36 @@ def _work(float_model: StoredModel) -> Mapping[str, int | None]:
 
 def _report(
     models: ModelSummary,
-    plan: Plan,
-    origin: Mapping[str, str],
+    judged: _Judged,
     calibration: Calibration,
     evaluation_set: EvaluationSet,
     evaluation: Evaluation,
-    latency: Latency | None,
+    times: Times,
 ) -> Report:
     dataset, stored = evaluation_set.dataset, calibration.provenance
     return Report(
-        times=Times(current_time(), latency),
+        times=times,
         versions=library_versions(),
         model=models,
-        target=plan.target,
-        amax=amax_summary(origin, models.quantized_model.name),
+        target=judged.plan.target,
+        amax=amax_summary(judged.origin, models.quantized_model.name),
         calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
         evaluation=EvaluationSummary(
             relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
         ),
         metrics=evaluation.measurements,
-        layers=evaluated_layers(plan, origin, models.quantized_model.name),
+        layers=judged.layers,
         gates=(),
     )
 
 
-def _material(
-    pair: Pair, calibration: Calibration, plan: Plan, target: Target, recipe: TensorRecipe
-) -> Material:
+def _material(judged: _Judged, calibration: Calibration, recipe: TensorRecipe) -> Material:
     return Material(
-        float_model=pair.float_model.load(),
-        quantized_model=pair.quantized_model.load(),
+        float_model=judged.pair.float_model.load(),
+        quantized_model=judged.pair.quantized_model.load(),
         calibration=calibration,
-        plan=plan,
-        target=target,
+        plan=judged.plan,
+        target=judged.exported.target,
         recipe=recipe,
     )
 
@@ -296,29 +328,3 @@ def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[
     runs = [run.of_model(path) for path in paths]
     require_free_outputs([file for own in runs for file in report_outputs(own)], inputs)
     return runs
-
-
-def _latencies(
-    pairs: Sequence[Pair], evaluation_set: EvaluationSet, threads: int, progress: ProgressCallback
-) -> list[Latency]:
-    """Return how long each quantized model takes beside the float one."""
-    progress(Progress("measuring the latency", 0, None))
-    batch = next(evaluation_set.dataset.batches(evaluation_set.batch_size))
-    found = measure_latency(
-        [pairs[0].float_model, *(pair.quantized_model for pair in pairs)],
-        [batch.inputs],
-        threads=threads,
-        seconds=LATENCY_SECONDS,
-    )
-    return [
-        Latency(
-            float_ms=1000 * found.models[0].p50,
-            quantized_ms=1000 * model.p50,
-            batch_size=found.batch,
-            threads=found.threads,
-            rounds=found.turns,
-            ratio=ratio.value,
-            ratio_interval=ratio.interval,
-        )
-        for model, ratio in zip(found.models[1:], found.ratios, strict=True)
-    ]

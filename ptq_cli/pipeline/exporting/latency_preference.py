@@ -6,20 +6,18 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import ProfileError, ProfilerError, RecipeValueError
+from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import HINT, MachineProfile, load_profile
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.stored import is_large
-from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
-from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe
+from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
-LATENCY = "latency"
 LEAST = 20.0
 """Microseconds: a model that is faster is not told apart from the time that a call takes."""
 MOST_SPREAD = 2.0
@@ -111,13 +109,7 @@ def profile_here(
             hint="leave --prefer out",
         )
     specs = input_specs(model)
-    own = own_batch_size(specs)
-    if own is not None and asked not in (1, own):
-        raise RecipeValueError(
-            f"--serve-batch is {asked}, but the model takes batches of {own}",
-            hint="leave --serve-batch out, or export the model with a dynamic batch axis",
-        )
-    batch = own or asked
+    batch = served_batch(specs, asked)
     inputs = inputs_of_recipe(resolved, model, specs, batch)
     return measure_profile(
         model,

@@ -20,7 +20,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
-from ptq_cli.pipeline.exporting.latency_preference import LATENCY, LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.recovered_model import Recovery, recover_model
@@ -60,7 +60,9 @@ from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
-from ptq_cli.report.document.report_document import LayerEntry, ReportWarning
+from ptq_cli.recipe.schema import LATENCY
+from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.result_warnings import result_warnings
 
 COUNTED_NODES = 4000

@@ -19,7 +19,14 @@ from ptq_cli.recipe.quantizer_settings import (
     overridden,
     weight_family,
 )
-from ptq_cli.recipe.schema import ActivationSettings, AmaxSettings, OverrideSettings, Recipe, WeightSettings
+from ptq_cli.recipe.schema import (
+    SIZE,
+    ActivationSettings,
+    AmaxSettings,
+    OverrideSettings,
+    Recipe,
+    WeightSettings,
+)
 
 Names = tuple[str, ...]
 
@@ -54,7 +61,7 @@ def tensor_recipe(recipe: Recipe) -> TensorRecipe:
         weights=recipe.weights,
         activations=recipe.activations,
         override=recipe.override,
-        all_layers=recipe.quantization.all_layers,
+        all_layers=recipe.quantization.all_layers or recipe.export.prefer == SIZE,
     )
 
 

@@ -11,7 +11,7 @@ from ptq_cli.calibdata.dataset.batch import Batch as Samples
 from ptq_cli.calibdata.dataset.rebatch import joined, part_of
 from ptq_cli.core.errors import PtqError, RecipeValueError
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches
+from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.reading import Reading
 from ptq_cli.pipeline.run.resolve import Resolved
 
@@ -32,6 +32,30 @@ class ServedInputs:
     data: str
     batches: Sequence[Mapping[str, Array]]
     faults: tuple[str, ...] = ()
+
+
+def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
+    """Return how many samples a run of a model takes where it is served.
+
+    Args:
+        specs: what its inputs look like.
+        asked: samples per run of the recipe; 1 is the default, which a model with another size overrides.
+
+    Raises:
+        RecipeValueError: the model takes batches of another size.
+
+    Example:
+        >>> import numpy as np
+        >>> served_batch([TensorSpec("x", np.dtype("f4"), (4, 3))], 1)
+        4
+    """
+    own = own_batch_size(specs)
+    if own is not None and asked not in (1, own):
+        raise RecipeValueError(
+            f"--serve-batch is {asked}, but the model takes batches of {own}",
+            hint="leave --serve-batch out, or export the model with a dynamic batch axis",
+        )
+    return own or asked
 
 
 def inputs_of_recipe(

@@ -26,7 +26,7 @@ from ptq_cli.recipe.recipe_layers import (
     table_layer,
 )
 from ptq_cli.recipe.schema import QuantizationSettings, Recipe, RuntimeSettings
-from ptq_cli.report.gate.limits import check_limits
+from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.device import parse_device
@@ -168,6 +168,11 @@ def _look_up(recipe: Recipe) -> Resolved:
     machine = _machine(recipe.runtime)
     own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
     check_limits(recipe.gate)
+    if recipe.gate.max_latency_ratio is not None and not recipe.evaluation.latency:
+        raise GateError(
+            f"{MAX_LATENCY_RATIO_FLAG} limits the latency, and --no-latency does not measure it",
+            hint="pass --latency, or leave the limit out",
+        )
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
     limited = (recipe.gate.max_drop, recipe.gate.min, recipe.gate.max_regression)
     drops, minima, regressions = (

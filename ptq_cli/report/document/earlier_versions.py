@@ -4,15 +4,16 @@ from typing import Any
 
 METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
 GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")
+LATENCY_KEYS_OF_4: dict[str, Any] = {"own": None, "own_fault": "", "causes": [], "warnings": []}
 METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 4 with the keys of version 4.
+    """Return the content of a report of format version 1 to 5 with the keys of version 5.
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
-    channel and no warning: they are null or empty. What versions 1 and 2 called ``created`` stands in
-    ``times`` now.
+    channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
+    null or empty. What versions 1 and 2 called ``created`` stands in ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -21,13 +22,15 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
     Example:
         >>> body = {"created": "2026-01-31T12:00:00Z", "metrics": [{"name": "top1"}], "gates": []}
         >>> upgrade(body, 1)["times"], upgrade(body, 1)["metrics"][0]["flips"]
-        ({'created': '2026-01-31T12:00:00Z', 'latency': None}, None)
+        ({'created': '2026-01-31T12:00:00Z', 'latency': None, 'not_measured': ''}, None)
     """
     if version == 1:
         body = _to_2(body)
     if version < 3:
         body = _to_3(body)
-    return _to_4(body) if version < 4 else body
+    if version < 4:
+        body = _to_4(body)
+    return _to_5(body) if version < 5 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:
@@ -43,6 +46,16 @@ def _to_3(body: dict[str, Any]) -> dict[str, Any]:
 
 def _to_4(body: dict[str, Any]) -> dict[str, Any]:
     return {"warnings": [], **_each(body, "metrics", lambda entry: {"channel": None, **entry})}
+
+
+def _to_5(body: dict[str, Any]) -> dict[str, Any]:
+    times = body.get("times")
+    if not isinstance(times, dict):
+        return body
+    upgraded = {**times, "not_measured": times.get("not_measured", "")}
+    if isinstance(latency := times.get("latency"), dict):
+        upgraded["latency"] = {**LATENCY_KEYS_OF_4, **latency}
+    return {**body, "times": upgraded}
 
 
 def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:

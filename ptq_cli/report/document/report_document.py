@@ -1,4 +1,4 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 4.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 5.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
@@ -7,7 +7,7 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
@@ -16,11 +16,12 @@ from ptq_cli.report.document.consistency import require_consistent
 from ptq_cli.report.document.earlier_versions import upgrade
 from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
 from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 4
-READABLE_VERSIONS = (1, 2, 3, 4)
+FORMAT_VERSION = 5
+READABLE_VERSIONS = (1, 2, 3, 4, 5)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -123,24 +124,6 @@ class LayerEntry:
     reason: str
 
 
-WarningCode = Literal["larger_than_float", "few_integers", "low_sqnr"]
-
-
-@dataclass(frozen=True)
-class ReportWarning:
-    """What a user should know although nothing failed.
-
-    Attributes:
-        code: which of the warnings: ``larger_than_float``, ``few_integers`` or ``low_sqnr``.
-        message: what was found, with the reasons.
-        hints: what to try, most promising first.
-    """
-
-    code: WarningCode
-    message: str
-    hints: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
 class BaselineSummary:
     """The earlier report that regressions are from.
@@ -170,7 +153,8 @@ class Report:
         layers: each layer that could be quantized, with the reason of those that are not.
         gates: each limit, with its result.
         baseline: what regressions are from; None without a limit on one.
-        warnings: what a user should know although no gate says so.
+        warnings: what a user should know although no gate says so; what follows from measured times is in
+            ``times``.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -187,6 +171,11 @@ class Report:
     gates: tuple[GateResult, ...]
     baseline: BaselineSummary | None = None
     warnings: tuple[ReportWarning, ...] = ()
+
+    @property
+    def all_warnings(self) -> tuple[ReportWarning, ...]:
+        """The warnings, with those that follow from measured times."""
+        return self.warnings + self.times.warnings
 
     @property
     def created(self) -> str:
@@ -249,7 +238,7 @@ def parse_report(content: bytes) -> Report:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1, 2, 3 and 4
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 5
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:
@@ -265,7 +254,7 @@ def parse_report(content: bytes) -> Report:
     if isinstance(version, bool) or version not in READABLE_VERSIONS:
         raise ReportError(
             f"it has format version {str(version)[:40]}, "
-            f"this ptq reads {', '.join(map(str, READABLE_VERSIONS[:-1]))} and {FORMAT_VERSION}",
+            f"this ptq reads {READABLE_VERSIONS[0]} to {FORMAT_VERSION}",
             hint="upgrade ptq, or run ptq evaluate again with this one",
         )
     body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.document.times import Times
 from ptq_cli.report.html.evidence import Evidence
-from ptq_cli.report.text.numbers import format_share
-from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, share_of_float
+from ptq_cli.report.text.numbers import format_latency, format_share
+from ptq_cli.report.text.speed_lines import served_as, speed_lines
+from ptq_cli.report.text.summary import Row, format_drop, format_value, share_of_float
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,24 @@ def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
     rows = [("report made", report.times.created)]
     if analysis is not None:
         rows.append(("analysis made", analysis.created))
-    latency = report.times.latency
+    return (*rows, *_latency_rows(report.times))
+
+
+def _latency_rows(times: Times) -> Iterator[Row]:
+    latency = times.latency
     if latency is None:
-        return (*rows, ("latency", "not measured; pass --max-latency-ratio, or run ptq bench"))
-    interval = format_interval(latency.ratio_interval, "number")
-    batch = (
-        f"a batch of {latency.batch_size} with {latency.threads} threads (median of {latency.rounds} rounds)"
-    )
-    return (
-        *rows,
-        ("float", f"{latency.float_ms:.3g} ms for {batch}"),
-        ("quantized", f"{latency.quantized_ms:.3g} ms"),
-        ("ratio", f"{latency.ratio:.3g}" + (f", 95 % interval {interval}" if interval else "")),
-    )
+        why = f": {times.not_measured}" if times.not_measured else ""
+        yield "latency", f"not measured{why}; ptq evaluate --latency measures it"
+        return
+    yield "latency", "; ".join(speed_lines(times))
+    turns = f"{served_as(latency)}, median of {latency.rounds} turns"
+    yield "float", f"{format_latency(latency.float_ms / 1000)} {turns}"
+    yield "quantized", format_latency(latency.quantized_ms / 1000)
+    if latency.own is not None:
+        yield latency.own.name, format_latency(latency.own.own_ms / 1000)
+    for warning in times.warnings:
+        yield "warning", warning.message
+        yield from (("next", hint) for hint in warning.hints)
 
 
 def origin_rows(report: Report) -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.speed_lines import speed_lines
 from ptq_cli.report.text.summary import (
     Table,
     class_table,
@@ -44,12 +45,13 @@ def report_to_markdown(report: Report) -> str:
         if table.rows:
             parts.append(_table(table))
     parts += [escape(line) for line in no_interval_lines(report)]
-    for warning in report.warnings:
+    for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")
         parts += [f"- {escape(hint, MAX_PARAGRAPH)}" for hint in warning.hints]
     if (classes := class_table(report)).rows:
         parts.append(_details("Classes", _table(classes)))
     parts.append(f"{placement_line(report)}.")
+    parts += [escape(line, MAX_PARAGRAPH) for line in speed_lines(report.times)]
     if report.layers:
         parts.append(_details("Layers", _placement(report)))
     parts.append(_details("How this report was made", _table(origin_table(report))))

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import LayerEntry, ReportWarning
+from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.summary import format_value, share_of_float
 
 FEWEST_IN_INTEGERS = 0.5

@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 def test_the_order_changes_from_turn_to_turn_and_so_does_the_batch(clock):
     log = []
-    sessions = [Timed(clock, 1.0, log=log, name=name) for name in "ab"]
+    sessions = [Timed(clock, 0.1, log=log, name=name) for name in "ab"]
     take_turns(sessions, BATCHES, runs=4)
     assert log[2 * WARM_UP :] == [(name, index // 2 % 2) for index, name in enumerate("abbaabba")]
 
@@ -67,6 +67,20 @@ def test_the_time_is_kept_and_long_runs_have_their_turns_all_the_same(clock):
     assert len(found.seconds[0]) > 40
     slow = take_turns([Timed(clock, 100.0)], BATCHES, seconds=1.0)
     assert [len(runs) for runs in slow.seconds[0]] == [1] * LEAST_TURNS
+
+
+def test_it_ends_before_the_time_with_as_many_runs_as_are_enough(clock):
+    found = take_turns([Timed(clock, 0.001), Timed(clock, 0.001)], BATCHES, seconds=10.0, most_runs=30)
+    assert [sum(map(len, model)) for model in found.seconds] == [30, 30]
+    assert clock.now < 0.2
+    slow = take_turns([Timed(clock, 1.0)], BATCHES, seconds=10.0, most_runs=30)
+    assert LEAST_TURNS < sum(map(len, slow.seconds[0])) < 30, "the time ends it"
+
+
+def test_a_long_run_warms_up_once(clock):
+    log = []
+    take_turns([Timed(clock, 2.0, log=log)], BATCHES, runs=1)
+    assert len(log) == 2
 
 
 def test_processor_time_is_kept_beside_the_clocks(clock):

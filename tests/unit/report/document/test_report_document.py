@@ -14,12 +14,13 @@ from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.document.report_document import (
     LayerEntry,
     Report,
-    ReportWarning,
     parse_report,
     read_report,
     report_to_json,
 )
-from ptq_cli.report.document.times import Latency, Times, current_time
+from ptq_cli.report.document.report_warning import ReportWarning
+from ptq_cli.report.document.times import Latency, LatencyCause, OwnFileLatency, Times, current_time
+from ptq_cli.report.intervals.interval import Interval
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
 VERSION_1 = GOLDEN.with_name("report.v1.json")
@@ -27,6 +28,8 @@ VERSION_1 = GOLDEN.with_name("report.v1.json")
 VERSION_2 = GOLDEN.with_name("report.v2.json")
 """Likewise."""
 VERSION_3 = GOLDEN.with_name("report.v3.json")
+"""Likewise."""
+VERSION_4 = GOLDEN.with_name("report.v4.json")
 """Likewise."""
 
 
@@ -116,11 +119,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [5, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [6, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1, 2, 3 and 4")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 5")
     assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
@@ -209,7 +212,7 @@ def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None
     assert found.verdict == "pass"
     assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 4
+    assert json.loads(report_to_json(found))["format_version"] == 5
 
 
 def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
@@ -227,6 +230,29 @@ def test_a_report_of_version_3_is_read_whole(report: Report) -> None:
     assert (found.warnings, {metric.channel for metric in found.metrics}) == ((), {None})
 
 
+def test_a_report_of_version_4_is_read_whole(report: Report) -> None:
+    assert read_report(VERSION_4) == report
+    content = json.loads(VERSION_4.read_text())
+    content["times"]["latency"] = {
+        "float_ms": 2.0,
+        "quantized_ms": 1.0,
+        "batch_size": 8,
+        "threads": 2,
+        "rounds": 20,
+        "ratio": 0.5,
+        "ratio_interval": None,
+    }
+    latency = parse_report(json.dumps(content).encode()).times.latency
+    assert latency is not None
+    assert (latency.ratio, latency.own, latency.own_fault, latency.causes, latency.warnings) == (
+        0.5,
+        None,
+        "",
+        (),
+        (),
+    )
+
+
 def test_a_channel_and_a_warning_survive_their_file(report: Report) -> None:
     warned = replace(
         report,
@@ -241,11 +267,22 @@ def test_a_latency_survives_its_file(report: Report) -> None:
         report,
         times=Times(
             report.created,
-            Latency(float_ms=2.0, quantized_ms=1.0, batch_size=8, threads=2, rounds=20, ratio=0.5),
+            Latency(
+                float_ms=2.0,
+                quantized_ms=1.0,
+                batch_size=8,
+                threads=2,
+                rounds=20,
+                ratio=0.5,
+                own=OwnFileLatency("model.onnx", 2.5, 0.4, Interval(0.3, 0.5, "student")),
+                causes=(LatencyCause("MaxPool in integers", 0.1, 0.3, 0.3),),
+                warnings=(ReportWarning("slower_than_float", "it is slower", ("ptq bench",)),),
+            ),
         ),
     )
     found = parse_report(report_to_json(timed).encode())
     assert found == timed
+    assert [item.code for item in found.all_warnings] == ["slower_than_float"]
     assert found.times.latency is not None
     assert found.times.latency.ratio == 0.5
 

@@ -1,0 +1,129 @@
+"""``ptq quantize`` and ``ptq evaluate`` say how fast the model is.
+
+How fast this machine is decides nothing here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ptq_cli
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.runtime.turns import Turns
+
+QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"
+MEASURED = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
+
+
+def turned(*seconds: float) -> LatencyTurns:
+    """Turns of models that always take as long as that."""
+    clock = tuple(((one,), (one * 1.001,)) for one in seconds)
+    return LatencyTurns([Turns(clock, clock)])
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A machine on which the float model takes 1 ms, each quantized one 2 ms and the user's file 4 ms."""
+    asked: list[dict[str, Any]] = []
+
+    def measure(models: list[Any], inputs: list[Any], **words: Any) -> LatencyTurns:
+        asked.append({"batch": len(next(iter(inputs[0].values()))), "models": len(models), **words})
+        return turned(1e-3, *[2e-3] * (len(models) - 2), 4e-3)
+
+    monkeypatch.setattr(MEASURED, measure)
+    return asked
+
+
+def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[dict[str, Any]]) -> None:
+    outcome = ptq(f"{QUANTIZE} --eval-data eval.npz --serve-batch 4 --run slow")
+    assert outcome.status == 0
+    assert slow == [{"batch": 4, "models": 3, "threads": 1, "limited": False}]
+    line = "slower than float: 0.50 times as fast (0.50 to 0.50) at batch 4, 1 thread"
+    own = "2.00 times as fast as your 'model.onnx' (2.00 to 2.00)"
+    assert line in outcome.out and own in outcome.out
+    assert "warning: the quantized model is slower than float, 0.50 times as fast: " in outcome.err
+    hint = "ptq export --prefer latency --threads 1 --serve-batch 4 --run slow keeps layers in float"
+    assert f"hint: {hint}" in outcome.err
+    report = json.loads((folder / "slow/report.json").read_text())
+    latency = report["times"]["latency"]
+    assert [item["code"] for item in latency["warnings"]] == ["slower_than_float"]
+    assert "slower_than_float" not in {item["code"] for item in report["warnings"]}, "it would differ by run"
+    assert latency["own"]["name"] == "model.onnx" and latency["own"]["ratio"] == pytest.approx(0.5)
+    causes = latency["causes"]
+    assert causes and all(0 < cause["share"] <= 1 for cause in causes)
+    assert sum(cause["quantized_ms"] for cause in causes) <= 2.1
+    markdown, page = ((folder / f"slow/report.{kind}").read_text() for kind in ("md", "html"))
+    assert "slower than float, 0.50 times as fast" in markdown and "--prefer latency" in markdown
+    assert causes[0]["what"] in page and "ptq export --prefer latency" in page
+
+
+def test_without_an_evaluation_it_is_told_all_the_same(
+    folder: Path, ptq: Any, slow: list[dict[str, Any]]
+) -> None:
+    outcome = ptq(f"{QUANTIZE} --run slow")
+    assert "slower than float: 0.50 times as fast" in outcome.out
+    assert "warning: the quantized model is slower than float" in outcome.err
+    values = json.loads(ptq(f"{QUANTIZE} --run slow --json").out)
+    assert values["report"] is None
+    assert values["times"]["latency"]["warnings"][0]["code"] == "slower_than_float"
+    result = ptq_cli.quantize("model.onnx", data="calib.npz", run="slow", threads=1)
+    assert result.times.latency is not None
+    assert (result.times.latency.verdict, result.times.latency.speed_up) == ("slower", pytest.approx(0.5))
+
+
+def test_models_that_are_evaluated_together_take_turns_together(
+    folder: Path, ptq: Any, slow: list[dict[str, Any]]
+) -> None:
+    assert ptq("export --amax max -o max.onnx").status == 0
+    words = "evaluate --model ptq-run/model.int8.onnx --model max.onnx --latency --serve-batch 2"
+    outcome = ptq(words)
+    assert (slow[0]["models"], slow[0]["batch"]) == (4, 2)
+    assert outcome.out.count("slower than float: 0.50 times as fast") == 2
+
+
+def test_it_is_measured_here(folder: Path, ptq: Any) -> None:
+    outcome = ptq("evaluate --latency --threads 1")
+    assert outcome.status == 0 and "at batch 1, 1 thread" in outcome.out
+    latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
+    assert latency["batch_size"] == latency["threads"] == 1
+    assert latency["ratio_interval"]["low"] <= latency["ratio"] <= latency["ratio_interval"]["high"]
+    assert latency["own"]["own_ms"] > 0
+
+
+def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
+    assert "as fast" not in ptq("evaluate --no-latency").out
+    assert "not measured: --no-latency; ptq evaluate --latency" in (
+        (folder / "ptq-run/report.html").read_text()
+    )
+    outcome = ptq("quantize model.onnx --data calib.npz --target tensorrt --run trt --latency")
+    assert "note: the latency was not measured: target tensorrt is not run by ONNX Runtime" in outcome.out
+
+
+def test_a_file_of_the_users_that_cannot_run_is_no_error(
+    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeFailedError("it has no kernel for this", hint="none")
+
+    monkeypatch.setattr("ptq_cli.pipeline.evaluation.served_latency.Session", fail)
+    outcome = ptq("evaluate --latency --threads 1")
+    assert outcome.status == 0
+    assert "the latency of your own file was not measured: it has no kernel for this" in outcome.out
+    monkeypatch.setattr(MEASURED, fail)
+    outcome = ptq("evaluate --latency --threads 1")
+    assert outcome.status == 0
+    assert "note: the latency was not measured: it has no kernel for this" in outcome.out
+    refused = ptq("evaluate --latency --threads 1 --max-latency-ratio 1")
+    assert (refused.status, "it has no kernel for this" in refused.err) == (2, True)
+
+
+def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
+    folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptq_cli.pipeline.preparing.served_inputs.own_batch_size", lambda _: 4)
+    says = "--serve-batch is 3, but the model takes batches of 4"
+    refuse(f"{QUANTIZE} --serve-batch 3 --run new", "PTQ-RECIPE-003", says)
+    refuse("evaluate --serve-batch 3 --latency", "PTQ-RECIPE-003", says)
