@@ -105,7 +105,7 @@ def make_arrays(count: int, seed: int) -> dict[str, np.ndarray]:
 
 def untimed(words: list[str]) -> list[str]:
     """Words of a command that measures no latency unless they ask for it."""
-    is_timed = bool(words) and words[0] in ("quantize", "evaluate")
+    is_timed = bool(words) and words[0] in ("quantize", "evaluate", "tune")
     return [*words, "--no-latency"] if is_timed and not {"--latency", "--help"} & set(words) else words
 
 

@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import EVALUATION, OWN, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA, METRIC
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LATENCY, METRIC
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
 from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
@@ -41,7 +41,7 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
     default=None,
     help="Evaluate the result on the evaluation data, which decide nothing.  [default: if they are given]",
 )
-@take(METRIC, GLOBALS)
+@take(METRIC, LATENCY, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,
@@ -69,6 +69,7 @@ def command(
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
     from ptq_cli.cli.shown.tuning_lines import print_tuning, tuning_status, tuning_values
+    from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
@@ -93,4 +94,5 @@ def command(
         if report is not None:
             summaries.print_report(report)
             summaries.say_written(result.run)
+            warn_of_result(report.all_warnings)
     return tuning_status(result)
