@@ -72,7 +72,7 @@ def quantize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quantize:
     def call(text: str, shape: tuple[int, ...], run: str = "run", **settings: Any) -> Any:
         (tmp_path / "model.onnx").write_bytes(serialize(build(text)).content)
         np.savez(tmp_path / "calib.npz", x=correlated(shape, 80))
-        settings = {"recover": ["round"], "amax": "max", "threads": 1, **settings}
+        settings = {"recover": ["round"], "amax": "max", "threads": 1, "latency": False, **settings}
         return ptq_cli.quantize("model.onnx", data="calib.npz", run=run, **settings).export
 
     return call
