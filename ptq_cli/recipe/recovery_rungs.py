@@ -3,8 +3,11 @@
 from ptq_cli.core.errors import RecipeValueError, require_known
 from ptq_cli.recipe.schema import RecoverySettings
 
-ROUND = "round"
-RUNGS = {ROUND: "scales, integers and biases are chosen again, layer by layer"}
+RANGES, ROUND = "ranges", "round"
+RUNGS = {
+    RANGES: "the range of each activation is the one that costs its readers least",
+    ROUND: "scales, integers and biases are chosen again, layer by layer",
+}
 """In the order in which they run, with what each does."""
 ALL, NONE = "all", "none"
 
@@ -18,7 +21,7 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
 
     Example:
         >>> recovery_rungs(RecoverySettings(["all"])), recovery_rungs(RecoverySettings(["none"]))
-        (('round',), ())
+        (('ranges', 'round'), ())
     """
     for name in settings.rungs:
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE])

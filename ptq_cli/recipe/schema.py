@@ -247,9 +247,10 @@ class RecoverySettings:
     """``[recovery]``: how accuracy that rounding cost is recovered; see ``docs/recovery.md``.
 
     Attributes:
-        rungs: what is done, which needs the calibration data: ``"round"`` chooses the scales, integers and
-            biases of each layer again, from what the layer reads; ``"all"`` is every rung. If empty, or
-            ``"none"``, nothing is done.
+        rungs: what is done, which needs the calibration data: ``"ranges"`` chooses the method of each
+            activation's range by what it costs the layers that read it; ``"round"`` chooses the scales,
+            integers and biases of each layer again, from what the layer reads; ``"all"`` is every rung. If
+            empty, or ``"none"``, nothing is done.
     """
 
     rungs: list[str] = field(default_factory=list)

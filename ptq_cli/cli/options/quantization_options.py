@@ -57,8 +57,8 @@ RECOVER = option(
     type=NameList(),
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
-    help="Recover accuracy from the calibration data: round chooses each layer's scales, integers and biases "
-    "again; all or none.  [default: none]",
+    help="Recover accuracy from the calibration data: ranges chooses each activation's range by its effect, "
+    "round each layer's scales, integers and biases; all or none.  [default: none]",
 )
 QUANTIZERS = (
     option(
