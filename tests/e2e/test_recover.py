@@ -137,7 +137,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     steps: list[tuple[int, int | None]] = []
     again = ptq_cli.export(
         run="c",
-        recover=["all"],
+        recover=["round"],
         weight_bits=4,
         threads=1,
         progress=lambda step: steps.append((step.done, step.total)),
