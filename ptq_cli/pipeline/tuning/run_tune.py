@@ -10,6 +10,7 @@ from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import PtqError, TimeBudgetError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
@@ -19,6 +20,7 @@ from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.latency_preference import profile_here
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
@@ -35,7 +37,7 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import (
 )
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import RUNGS, recovery_rungs
-from ptq_cli.recipe.schema import EvaluationSettings, GateSettings, Recipe
+from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
 from ptq_cli.runtime.cuda import require_device
 
@@ -241,6 +243,7 @@ def _candidate_models(
         checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity=checkpoint.identity)
         calibrated = make_calibration(subject, opened.request, resolved, run, progress)
         calibration, float_model, files = calibrated.calibration, calibrated.model, dict(calibrated.files)
+    resolved = _measured_once(resolved, subject, run, progress, again=not files)
     return CandidateModels(
         resolved=resolved,
         deciding=resolved.with_recipe(decision_recipe(resolved.recipe, opened.gate)),
@@ -255,6 +258,33 @@ def _candidate_models(
         checkpoint=checkpoint,
         progress=progress,
     )
+
+
+def _measured_once(
+    resolved: Resolved,
+    subject: CalibrationSubject,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    *,
+    again: bool,
+) -> Resolved:
+    """Return the recipe with one profile for all candidates, where layers are placed by their latency.
+
+    Args:
+        resolved: the recipe.
+        subject: the model.
+        run: where the profile is written.
+        progress: is told about the measurement.
+        again: the tuning is continued, so that the profile may be there.
+    """
+    recipe = resolved.recipe
+    if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
+        return resolved
+    if not (again and run.profile.is_file()):
+        profile = profile_here(subject.model.model, subject.plan, resolved, progress)
+        write_together({run.profile: profile_to_json(profile)})
+    found = replace(recipe.export, profile=str(run.profile.absolute()))
+    return resolved.with_recipe(replace(recipe, export=found))
 
 
 def _identity(opened: _Opened, run: RunDirectory) -> dict[str, str]:
