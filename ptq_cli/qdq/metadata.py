@@ -18,7 +18,7 @@ PADDED_CHANNELS = "ptq.padded_channels"
 TARGET = "ptq.target"
 RUNTIME_OPERATORS = "ptq.runtime_operators"
 RECOVERY = "ptq.recovery"
-RANGES = "ptq.ranges"
+RESCALED = "ptq.rescaled"
 VERSION = "ptq.version"
 
 
