@@ -56,6 +56,7 @@ def measure(architecture: Architecture, folder: Path) -> Measured:
         eval_data=str(folder / "eval.npz"),
         metric=["sqnr_db"],
         evaluate=True,
+        latency=False,
     )
     if result.evaluation is None:
         raise RuntimeError("it was to be evaluated")

@@ -51,6 +51,7 @@ def measure(case: OpCase, folder: Path) -> Measured:
         run=folder / "run",
         data=str(folder / "data.npz"),
         batch_size=batch_size(model),
+        latency=False,
         all_layers=True,  # the graphs are too small to save anything
     )
     content = (folder / "run" / "model.int8.onnx").read_bytes()
