@@ -21,7 +21,7 @@ MEASURED = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
 def turned(*seconds: float) -> LatencyTurns:
     """Turns of models that always take as long as that."""
     clock = tuple(((one,), (one * 1.001,)) for one in seconds)
-    return LatencyTurns([Turns(clock, clock)])
+    return LatencyTurns([Turns(clock, clock)], threads=1)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ EQUAL = 1.02
 SWITCHED_OFF = "--no-latency"
 """Why there is no latency, where nobody wants one."""
 UNDECIDED = 1.1
-"""An interval that holds 1 and more than this says too little."""
+"""An interval that reaches from equal times to more than this says too little."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ class Latency:
     def verdict(self) -> LatencyVerdict:
         """What the measurement says.
 
-        ``"too fast"``: a run is hardly longer than its call. ``"busy"``: the interval reaches from equal
-        times to a difference of more than 10 %. ``"equal"``: it holds equal times, or the difference is below
-        2 %.
+        ``"too fast"``: a run is hardly longer than its call. ``"busy"``: the interval reaches from a
+        difference of less than 2 % to one of more than 10 %. ``"equal"``: it reaches into less than 2 %, and
+        not as far as 10 %.
 
         Example:
             >>> times = {"float_ms": 3.0, "quantized_ms": 2.0, "batch_size": 1, "threads": 2, "rounds": 20}
@@ -113,7 +113,7 @@ class Latency:
         """
         if min(self.float_ms, self.quantized_ms) < SHORTEST_MS:
             return "too fast"
-        return latency_verdict(self.ratio, self.ratio_interval)
+        return latency_verdict(self.ratio_interval)
 
 
 def inverse(ratio: float) -> float:
@@ -126,19 +126,19 @@ def inverse(ratio: float) -> float:
     return 1 / ratio if ratio > 0 else math.inf
 
 
-def latency_verdict(ratio: float, interval: Interval | None) -> LatencyVerdict:
+def latency_verdict(interval: Interval | None) -> LatencyVerdict:
     """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``.
 
     Example:
-        >>> latency_verdict(1.01, Interval(1.005, 1.015, "student"))
-        'equal'
+        >>> [latency_verdict(Interval(low, 1.05, "student")) for low in (0.5, 1.01, 1.03)]
+        ['busy', 'equal', 'slower']
     """
     low, high = (interval.low, interval.high) if interval is not None else (0.0, math.inf)
-    if low <= 1 <= high:
-        return "busy" if high > UNDECIDED or low < 1 / UNDECIDED else "equal"
-    if ratio > EQUAL:
+    if low > EQUAL:
         return "slower"
-    return "faster" if ratio < 1 / EQUAL else "equal"
+    if high < 1 / EQUAL:
+        return "faster"
+    return "busy" if high > UNDECIDED or low < 1 / UNDECIDED else "equal"
 
 
 @dataclass(frozen=True)

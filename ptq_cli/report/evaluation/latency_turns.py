@@ -1,10 +1,13 @@
 """Turns of the models whose speeds a report compares, and the ratio of any two of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 
 from ptq_cli.models.stored import StoredModel
+from ptq_cli.report.document.times import SHORTEST_MS, latency_verdict
 from ptq_cli.report.evaluation.latency import LatencyRatio, latency_ratio
 from ptq_cli.runtime.rounds import take_rounds
 from ptq_cli.runtime.session import Session
@@ -13,7 +16,7 @@ from ptq_cli.runtime.turns import Batch, Turns, take_turns
 SECONDS = 3.0
 """How long an evaluation measures at most, about, where nothing depends on the result."""
 ENOUGH_RUNS = 90
-"""Of each model, which small ones have done long before: 30 turns."""
+"""Of each model, which small ones have done long before, unless the machine is too busy to tell: 30 turns."""
 LIMITED_SECONDS = 10.0
 """How long it measures if there is a limit on the latency."""
 
@@ -21,23 +24,35 @@ LIMITED_SECONDS = 10.0
 class LatencyTurns:
     """Models that took turns at the same inputs.
 
+    The processor time of a single thread is what it takes on a quiet machine; of several threads only the
+    clock tells how long a run takes.
+
     Attributes:
-        rounds: what each run took.
+        rounds: what each run took, by the clock, or in processor time if there is one thread.
 
     Example:
         >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
-        >>> found = LatencyTurns([Turns(clock, clock)])
+        >>> found = LatencyTurns([Turns(clock, clock)], threads=2)
         >>> found.ratio(1, 0).value, found.median_ms(1), found.turns
         (0.5, 750.0, 2)
     """
 
-    def __init__(self, rounds: Sequence[Turns]) -> None:
-        self.rounds = tuple(rounds)
+    def __init__(self, rounds: Sequence[Turns], *, threads: int) -> None:
+        self.rounds = tuple(
+            replace(turns, seconds=turns.processors) if threads == 1 else turns for turns in rounds
+        )
 
     @property
     def turns(self) -> int:
         """How many there were."""
         return sum(len(turns.seconds[0]) for turns in self.rounds)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether more turns could tell which of the first and another model is faster."""
+        models = range(1, len(self.rounds[0].seconds))
+        is_long = all(self.median_ms(model) >= SHORTEST_MS for model in (0, *models))
+        return is_long and any(latency_verdict(self.ratio(model, 0).interval) == "busy" for model in models)
 
     def median_ms(self, model: int) -> float:
         """Return what the middle one of a model's runs took. Milliseconds."""
@@ -57,6 +72,9 @@ def take_latency_turns(
 ) -> LatencyTurns:
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
+    Edge case:
+        Where the machine is too busy to tell, they take more turns, for as long as ``SECONDS`` says.
+
     Args:
         models: the float one first.
         inputs: batches by input name, of one size.
@@ -72,6 +90,17 @@ def take_latency_turns(
         return [opened[index] for index in range(len(models))]
 
     if limited:
-        return LatencyTurns(list(take_rounds(open_sessions, len(models), inputs, seconds=LIMITED_SECONDS)))
-    sessions = open_sessions(range(len(models)))
-    return LatencyTurns([take_turns(sessions, inputs, seconds=SECONDS, most_runs=ENOUGH_RUNS)])
+        rounds = list(take_rounds(open_sessions, len(models), inputs, seconds=LIMITED_SECONDS))
+        return LatencyTurns(rounds, threads=threads)
+    sessions, end = open_sessions(range(len(models))), perf_counter() + SECONDS
+    turns = take_turns(sessions, inputs, seconds=SECONDS, most_runs=ENOUGH_RUNS)
+    while (found := LatencyTurns([turns], threads=threads)).is_unclear and perf_counter() < end:
+        more = take_turns(sessions, inputs, seconds=end - perf_counter(), most_runs=ENOUGH_RUNS)
+        turns = Turns(_joined(turns.seconds, more.seconds), _joined(turns.processors, more.processors))
+    return found
+
+
+def _joined(
+    first: Sequence[tuple[tuple[float, ...], ...]], second: Sequence[tuple[tuple[float, ...], ...]]
+) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    return tuple(one + other for one, other in zip(first, second, strict=True))

@@ -105,7 +105,7 @@ def _speed_up(ratio: float, interval: Interval | None) -> tuple[str, str]:
 
 
 def _own_verdict(own: OwnFileLatency) -> str:
-    return latency_verdict(own.ratio, own.ratio_interval)
+    return latency_verdict(own.ratio_interval)
 
 
 def _times(ratio: float) -> str:
@@ -114,5 +114,5 @@ def _times(ratio: float) -> str:
 
 def _cause(cause: LatencyCause) -> str:
     own, before = (format_latency(time / 1000) for time in (cause.quantized_ms, cause.float_ms))
-    beside = f"in the float model {before}" if cause.float_ms > 0 else "nothing in the float model"
-    return f"{cause.what} takes {cause.share:.0%} of its time ({own}, {beside})".replace("%", " %", 1)
+    beside = f"in the float model {before}" if cause.float_ms > 0 else "no time of its own in the float model"
+    return f"{cause.what} takes {100 * cause.share:.0f} % of its time ({own}, {beside})"
