@@ -60,7 +60,9 @@ def _evaluate(model: Path, data: str, samples: int | None) -> Job:
     run = RunDirectory(Path(tempfile.mkdtemp()))
     run_calibrate(_request(model, data, samples), run)
     run_export(Request(settings={}, folder=model.parent), run)
-    request = Request(settings={"eval_data": data, "eval_samples": samples}, folder=model.parent)
+    request = Request(
+        settings={"eval_data": data, "eval_samples": samples, "latency": False}, folder=model.parent
+    )
 
     def job() -> Moment:
         start = Moment()

@@ -49,7 +49,7 @@ def run_ptq(words: Sequence[str], folder: Path) -> None:
 
 def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
     """Return the report of a run on the evaluation data in the folder's ``ptq.toml``."""
-    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json"]
+    command = [sys.executable, "-m", "ptq_cli", "evaluate", "--run", run, "--json", "--no-latency"]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -68,11 +68,26 @@ class HistogramCollector:
         bits = float_bits(array)
         if bits.size > SLOT_LIMIT:
             return self._update_in_parts(bits)
-        if self._held + bits.size > SLOT_LIMIT:
+        top = self.make_room(bits.size)
+        counted = count_values(bits, self._table, top, bits.size, 1) if top else (0, *NOTHING)
+        return self.add_counted(bits, *counted)
+
+    def make_room(self, count: int) -> int:
+        """Get ready to count so many values; return the largest octave that the table has bins for.
+
+        Edge case:
+            0 as long as there are no bins, before the first values.
+        """
+        if self._held + count > SLOT_LIMIT:
             self._settle()
-        done, low, high = 0, *NOTHING
-        if self._top:
-            done, low, high = count_values(bits, self._table, self._top, bits.size, 1)
+        return self._top
+
+    def add_counted(self, bits: npt.NDArray[np.uint32], done: int, low: int, high: int) -> bool:
+        """Do as ``update`` with values of which the table has some already, as ``count_values`` tells it.
+
+        Shapes:
+            bits: (N,). done: how many are counted. low, high: their range.
+        """
         if done < bits.size:
             least, most = find_range(bits[done:].view(np.int32))
             if not is_finite(least, most):
@@ -83,6 +98,14 @@ class HistogramCollector:
             self._begin(bits[done:], top_exponent(low, high))
         self._held += bits.size
         return self._range.add_range(low, high, bits.size)
+
+    def use_table(self, table: npt.NDArray[np.uint32]) -> None:
+        """Count in another table from now on; both must be empty.
+
+        Shapes:
+            table: (12304,).
+        """
+        self._table = table
 
     def statistics(self) -> TensorStatistics:
         """Return what was kept so far."""

@@ -8,6 +8,8 @@ from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
 
+FLOAT_MODEL = "pass the float model that it was made from"
+
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
     """Return the nodes that quantize or dequantize, and those that do it inside.
@@ -26,7 +28,7 @@ def quantized_already(node: ir.Node) -> NothingToQuantizeError:
     """Return the error to raise for a model that leaves nothing to quantize."""
     return NothingToQuantizeError(
         f"the model is already quantized: it has {node.op_type} '{node.name}'",
-        hint="pass the float model that it was made from",
+        hint=FLOAT_MODEL,
     )
 
 

@@ -18,7 +18,7 @@ PADDED_CHANNELS = "ptq.padded_channels"
 TARGET = "ptq.target"
 RUNTIME_OPERATORS = "ptq.runtime_operators"
 RECOVERY = "ptq.recovery"
-RESCALED = "ptq.rescaled"
+RANGES = "ptq.ranges"
 VERSION = "ptq.version"
 
 

@@ -3,18 +3,13 @@
 from ptq_cli.core.errors import RecipeValueError, require_known
 from ptq_cli.recipe.schema import RecoverySettings
 
-EQUALIZE, SMOOTH, ROUND = "equalize", "smooth", "round"
+RANGES, ROUND = "ranges", "round"
 RUNGS = {
-    EQUALIZE: "channels that layers make and read get ranges alike, before the calibration",
-    SMOOTH: "the same for channels that normalizations make, and through attention",
+    RANGES: "the range of each activation is the one that costs its readers least",
     ROUND: "scales, integers and biases are chosen again, layer by layer",
 }
 """In the order in which they run, with what each does."""
-REWRITING = (EQUALIZE, SMOOTH)
-"""They change the float model, so a calibration rests on them; the others change the quantized one."""
-ALL, NONE, AUTO = "all", "none", "auto"
-BY_DEFAULT = (EQUALIZE,)
-"""What ``auto`` stands for; see docs/recovery.md for how it was measured."""
+ALL, NONE = "all", "none"
 
 
 def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
@@ -25,37 +20,14 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
         RecipeValueError: ``none`` stands beside others.
 
     Example:
-        >>> recovery_rungs(RecoverySettings(["round", "auto"])), recovery_rungs(RecoverySettings(["none"]))
-        (('equalize', 'round'), ())
+        >>> recovery_rungs(RecoverySettings(["all"])), recovery_rungs(RecoverySettings(["none"]))
+        (('ranges', 'round'), ())
     """
     for name in settings.rungs:
-        require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
+        require_known("rung of recovery", name, [*RUNGS, ALL, NONE])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(
             f"'recovery.rungs' is {settings.rungs}: none does not go with others",
             hint="name the rungs, or none alone",
         )
-    by_default = BY_DEFAULT if AUTO in settings.rungs else ()
-    return tuple(
-        name for name in RUNGS if name in settings.rungs or name in by_default or ALL in settings.rungs
-    )
-
-
-def rewriting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
-    """Return the rungs that change the float model before it is calibrated.
-
-    Example:
-        >>> rewriting_rungs(RecoverySettings(["all"])), rewriting_rungs(RecoverySettings(["round"]))
-        (('equalize', 'smooth'), ())
-    """
-    return tuple(name for name in recovery_rungs(settings) if name in REWRITING)
-
-
-def exporting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
-    """Return the rungs that change the quantized model, and need the calibration data again.
-
-    Example:
-        >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
-        (('round',), ())
-    """
-    return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
+    return tuple(name for name in RUNGS if name in settings.rungs or ALL in settings.rungs)

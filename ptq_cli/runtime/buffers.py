@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.session import OutputBinding
 
 ALIGNMENT = 64
 """Bytes of a cache line."""
@@ -15,11 +16,27 @@ Kind = tuple[np.dtype[np.generic], tuple[int, ...]]
 
 
 class Arrays(list[Array]):
-    """Arrays that share one piece of memory."""
+    """Arrays that share one piece of memory.
 
-    def __init__(self, arrays: Sequence[Array], memory: Array) -> None:
-        super().__init__(arrays)
-        self.memory = memory
+    Attributes:
+        memory: as bytes.
+        words: as the bits of float32.
+        spans: where each array begins and ends there; None where it is not of float32.
+        kinds: dtype and shape of each.
+        binding: what binds them to the session that wrote into them last, or None.
+    """
+
+    def __init__(self, memory: Array, kinds: Sequence[Kind], starts: Sequence[int]) -> None:
+        self.memory, self.kinds = memory, kinds
+        self.words = memory.view(np.uint32)
+        self.spans: list[tuple[int, int] | None] = []
+        self.binding: OutputBinding | None = None
+        for (dtype, shape), at in zip(kinds, starts, strict=True):
+            size = math.prod(shape)
+            part = memory[at : at + size * dtype.itemsize]
+            self.append(part.view(dtype).reshape(shape))
+            word = at // self.words.itemsize
+            self.spans.append((word, word + size) if dtype == np.float32 else None)
 
 
 class Buffers:
@@ -34,27 +51,25 @@ class Buffers:
     """
 
     def __init__(self) -> None:
-        self._free: list[Array] = []
+        self._free: list[Arrays] = []
 
     def take(self, kinds: Sequence[Kind]) -> Arrays:
-        """Return arrays whose values are undefined."""
-        sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in kinds]
+        """Return arrays whose values are undefined: those of an earlier call, if they were of these kinds."""
+        try:
+            free = self._free.pop()  # One operation, so that threads cannot take the same.
+        except IndexError:
+            free = None
+        if free is not None and free.kinds is kinds:
+            return free
         starts = [0]
-        for size in sizes:
+        for dtype, shape in kinds:
+            size = math.prod(shape) * dtype.itemsize
             starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-        memory = self._memory(starts[-1])
-        parts = zip(kinds, starts, sizes, strict=False)
-        arrays = [memory[at : at + size].view(dtype).reshape(shape) for (dtype, shape), at, size in parts]
-        return Arrays(arrays, memory)
+        size = starts.pop()
+        enough = free is not None and free.memory.size >= size
+        return Arrays(free.memory if free is not None and enough else np.empty(size, np.uint8), kinds, starts)
 
     def give(self, arrays: Sequence[Array]) -> None:
         """Take arrays back; nobody may read them from now on."""
         if isinstance(arrays, Arrays):
-            self._free.append(arrays.memory)
-
-    def _memory(self, size: int) -> Array:
-        try:
-            memory = self._free.pop()  # One operation, so that threads cannot take the same.
-        except IndexError:
-            return np.empty(size, np.uint8)
-        return memory if memory.size >= size else np.empty(size, np.uint8)
+            self._free.append(arrays)

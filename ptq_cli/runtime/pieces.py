@@ -14,6 +14,9 @@ Signature = tuple[tuple[str, tuple[int, ...]], ...]
 PAIR_FACTOR = 4
 """How many times as large a piece may be that holds two samples, where not even one fits: with it BERT's
 shape is calibrated a tenth faster."""
+ENOUGH_SAMPLES = 16
+"""Of so many, what a run costs whatever its size does not show: a ResNet-56 for images of 32 by 32 takes 1.15
+times as long a sample with pieces of 2, and 1.04 times with pieces of 8 (``benchmarks/RESULTS.md``)."""
 
 
 def signature(inputs: Mapping[str, Array]) -> Signature:
@@ -32,6 +35,7 @@ class Cutter:
     Args:
         piece_bytes: how much those of a piece should take.
         samples: of a piece, where that is planned already.
+        enough_bytes: how much those of a piece may take that has enough samples; see ``samples_of_piece``.
 
     Example:
         >>> batch = Batch({"x": np.zeros((5, 3))}, None, tuple("abcde"))
@@ -39,8 +43,8 @@ class Cutter:
         [2, 3]
     """
 
-    def __init__(self, piece_bytes: int, samples: int | None = None) -> None:
-        self._piece_bytes = piece_bytes
+    def __init__(self, piece_bytes: int, samples: int | None = None, *, enough_bytes: int = 0) -> None:
+        self._piece_bytes, self._enough_bytes = piece_bytes, enough_bytes
         self._samples = samples
         self._sizes: dict[Signature, int] = {}
 
@@ -57,25 +61,33 @@ class Cutter:
         key = signature(batch.inputs)
         if key not in self._sizes:
             self._sizes[key] = self._samples or samples_of_piece(
-                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes
+                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes, self._enough_bytes
             )
         number = -(-batch.size // self._sizes[key])
         bounds = [batch.size * part // number for part in range(number + 1)]
         return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
 
 
-def samples_of_piece(sample_bytes: int, piece_bytes: int) -> int:
+def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0) -> int:
     """Return how many samples a piece has, at least one.
 
     Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
     larger piece, but not any.
 
+    Args:
+        sample_bytes: what one takes.
+        piece_bytes: what a piece should take.
+        enough_bytes: what a piece may take to have more samples, but no more than 16.
+
     Example:
         >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
         (2, 2, 1)
+        >>> samples_of_piece(3, 8, 64), samples_of_piece(13, 8, 64), samples_of_piece(66, 8, 64)
+        (16, 4, 1)
     """
     one = max(1, sample_bytes)
-    return piece_bytes // one or (2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1)
+    pair = 2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1
+    return max(piece_bytes // one, min(ENOUGH_SAMPLES, enough_bytes // one)) or pair
 
 
 def begins_with(both: Array, first: Array, times: int) -> bool:

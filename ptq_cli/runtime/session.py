@@ -1,6 +1,7 @@
 """ONNX Runtime sessions: threads, errors, and running a batch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -171,23 +172,28 @@ class Session:
         """Return the path of the file with the times of all runs so far, of a session that was profiled."""
         return str(self._session.end_profiling())
 
-    def run_into(self, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
-        """Run one batch, and write all the outputs into arrays.
+    def bind_outputs(self, outputs: Sequence[Array]) -> "OutputBinding":
+        """Return what ``run_bound`` takes to write all the outputs into arrays, as often as it is called.
 
         Shapes:
-            outputs: as ``run`` returns them for these inputs.
+            outputs: as ``run`` returns them for the inputs of those runs.
+        """
+        binding = self._session.io_binding()
+        for name, array in zip(self.outputs, outputs, strict=True):
+            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        return OutputBinding(self, binding)
+
+    def run_bound(self, inputs: Mapping[str, Array], outputs: "OutputBinding") -> None:
+        """Run one batch, and write all the outputs into the arrays that were bound.
 
         Raises:
             RuntimeFailedError: ONNX Runtime failed, or an array has not the output's shape.
         """
-        binding = self._session.io_binding()
         arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         try:
             for name, array in arrays.items():
-                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-            for name, array in zip(self.outputs, outputs, strict=True):
-                binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-            self._session.run_with_iobinding(binding)
+                outputs.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            self._session.run_with_iobinding(outputs.binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise _failed(error) from error
 
@@ -216,6 +222,19 @@ class Session:
             return [values[index] for index in range(len(values))]  # An iterator would not own them.
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise _failed(error) from error
+
+
+@dataclass(frozen=True)
+class OutputBinding:
+    """Arrays that runs of a session write into.
+
+    Attributes:
+        session: the session.
+        binding: ONNX Runtime's own object; it does not keep the arrays.
+    """
+
+    session: Session
+    binding: Any
 
 
 @cache

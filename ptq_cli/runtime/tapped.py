@@ -16,8 +16,10 @@ from ptq_cli.runtime.pieces import Cutter, Signature, begins_with, signature
 from ptq_cli.runtime.session import Session
 
 PIECE_BYTES = 8 << 20
-"""Tapped tensors of one run. More of them leave the caches before they are counted; with fewer, what a run
-costs whatever its size begins to show."""
+"""Tapped tensors of one run, which the caches hold until they are counted."""
+ENOUGH_BYTES = 64 << 20
+"""The same where fewer samples would make a run small: what it costs whatever its size shows more than what
+it costs to read tensors that have left the caches."""
 MOST_AT_ONCE = 8
 MOST_WHOLE_AT_ONCE = 2
 """Where batches cannot be cut, their tensors take far more memory."""
@@ -40,6 +42,7 @@ class TappedModel:
         whole_batches: bool = False,
         sizes_vary: bool = False,
         piece_bytes: int = PIECE_BYTES,
+        enough_bytes: int = 0,
         samples: int | None = None,
         at_once: int | None = None,
     ) -> None:
@@ -53,6 +56,7 @@ class TappedModel:
                 look at all samples.
             sizes_vary: a tensor's size does not follow from those of the inputs, as of a branch.
             piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
+            enough_bytes: how much they may take to have enough samples.
             samples: of a piece, where that is planned already; then as little memory is taken as can be.
             at_once: runs that are under way at once, where that is planned.
 
@@ -70,7 +74,7 @@ class TappedModel:
             self._session = Session(model, threads=workers, arena=False)
         self._unseen = samples is None
         self._whole = whole_batches
-        self._cutter = Cutter(piece_bytes, samples)
+        self._cutter = Cutter(piece_bytes, samples, enough_bytes=enough_bytes)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}
@@ -97,7 +101,10 @@ class TappedModel:
             return arrays
         taken = self._buffers.take(kinds)
         try:
-            self._session.run_into(inputs, taken)
+            session = self._session
+            if taken.binding is None or taken.binding.session is not session:
+                taken.binding = session.bind_outputs(taken)
+            session.run_bound(inputs, taken.binding)
         except RuntimeFailedError:
             # The shape of a tensor may depend on values; then ONNX Runtime has to make it.
             self._bindable = False

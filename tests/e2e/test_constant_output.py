@@ -24,7 +24,9 @@ def quantized(folder: Path, outputs: list[str]) -> Path:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (folder / "model.onnx").write_bytes(proto.SerializeToString())
     np.savez(folder / "data.npz", x=random.standard_normal((32, 8)).astype(np.float32))
-    ptq_cli.quantize(folder / "model.onnx", run=folder / "run", data=str(folder / "data.npz"), threads=1)
+    ptq_cli.quantize(
+        folder / "model.onnx", run=folder / "run", data=str(folder / "data.npz"), threads=1, latency=False
+    )
     return folder / "run"
 
 

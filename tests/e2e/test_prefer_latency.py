@@ -7,7 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from ptq_cli.latency.machine_profile import load_profile
+from ptq_cli.models.stored import serialize
+from tests.unit.plan.graphs import build
+
+TINY_HEAD = """(float[N,32,32,32] x) => (float[] y) <float[32,32,3,3] w, float[8,8] d, int64[3] t = {0,-1,8}>
+{
+    b = Conv <pads = [1, 1, 1, 1]> (x, w)
+    p = Sin (b)
+    q = Reshape (p, t)
+    [tiny] y = MatMul (q, d)
+}"""
 
 
 @pytest.fixture
@@ -81,4 +94,57 @@ def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
     refuse("export --prefer latency --serve-batch 0", "PTQ-RECIPE-003", "serve_batch")
     refuse("export --prefer latency --profile missing.json", "PTQ-FILE-001", "missing.json")
     refuse("export --prefer speed", "PTQ-USAGE-001", "latency")
+    says = "'export.profile' has no effect where 'export.prefer' is 'accuracy'"
+    refuse("export --prefer accuracy --profile x.json", "PTQ-RECIPE-003", says, hint="--prefer latency")
+    refuse("export --profile x.json", "PTQ-RECIPE-003", says)
     refuse("profile ptq-run/model.float.onnx --target tensorrt -o p.json", "PTQ-PROFILE-002", "tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"spread": 3.1}, "the machine is busy: the median run takes 3.1 times as long as a fast one"),
+        ({"floating": 12.0}, "a run takes 12 µs, which is too short to measure its parts"),
+    ],
+)
+def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
+    folder: Path,
+    ptq: Any,
+    profile: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, float],
+    said: str,
+) -> None:
+    (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
+    slow = load_profile(folder / "slow.json")
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.latency_preference.profile_here", lambda *_, **__: slow)
+    before = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    outcome = ptq("export --prefer latency")
+    assert outcome.status == 0 and f"warning: nothing was chosen by latency: {said}" in outcome.out
+    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
+
+
+def test_another_preference_leaves_an_earlier_profile_out(
+    folder: Path, ptq: Any, profile: dict[str, Any]
+) -> None:
+    (folder / "slow.json").write_text(written(profile, 10.0, 30.0))
+    assert ptq("export --prefer latency --profile slow.json").status == 0
+    assert 'prefer = "latency"' in (folder / "ptq-run/recipe.toml").read_text()
+    outcome = ptq("export --prefer accuracy --json")
+    assert any(layer["integer"] for layer in json.loads(outcome.out)["layers"])
+    assert "profile" not in (folder / "ptq-run/recipe.toml").read_text()
+
+
+def test_size_quantizes_what_saves_neither_bytes_nor_time(
+    tmp_path: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(serialize(build(TINY_HEAD)).content)
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((2, 32, 32, 32)).astype(np.float32))
+    assert ptq("calibrate model.onnx --data x.npz").status == 0
+    found = {}
+    for words in ("--prefer accuracy", "--prefer size", "--all-layers"):
+        layers = json.loads(ptq(f"export {words} -o out.onnx --json").out)["layers"]
+        found[words] = {layer["name"]: layer["integer"] for layer in layers}
+    assert [found[words]["tiny"] for words in found] == [False, True, True]
+    assert found["--prefer size"] == found["--all-layers"]

@@ -72,7 +72,7 @@ def quantize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quantize:
     def call(text: str, shape: tuple[int, ...], run: str = "run", **settings: Any) -> Any:
         (tmp_path / "model.onnx").write_bytes(serialize(build(text)).content)
         np.savez(tmp_path / "calib.npz", x=correlated(shape, 80))
-        settings = {"recover": ["round"], "amax": "max", "threads": 1, **settings}
+        settings = {"recover": ["round"], "amax": "max", "threads": 1, "latency": False, **settings}
         return ptq_cli.quantize("model.onnx", data="calib.npz", run=run, **settings).export
 
     return call
@@ -137,7 +137,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     steps: list[tuple[int, int | None]] = []
     again = ptq_cli.export(
         run="c",
-        recover=["all"],
+        recover=["round"],
         weight_bits=4,
         threads=1,
         progress=lambda step: steps.append((step.done, step.total)),

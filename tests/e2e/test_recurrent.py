@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from tests.contracts.ops.case import graph
+from tests.e2e.conftest import Refuse
 from tests.unit.plan.graphs import build, serialized
 
 TEXT = graph(
@@ -68,3 +69,14 @@ def test_what_is_excluded_is_as_it_was(recurrent: Path, ptq: Any) -> None:
     assert node.op_type == "GRU"
     for name in node.input[1:3]:
         assert floats[1][name] == floats[0][name]
+
+
+def test_weights_that_are_products_of_integers_are_not_quantized_again(
+    recurrent: Path, ptq: Any, refuse: Refuse
+) -> None:
+    """Preparation folds such products, and nothing else in the file says that it is quantized."""
+    assert ptq("quantize rnn.onnx --data noise.npz --run small --exclude encoder --no-evaluate").status == 0
+    kinds = {node.op_type for node in onnx.load("small/model.int8.onnx").graph.node}
+    assert {"Cast", "Mul", "GRU"} <= kinds and "DynamicQuantizeLSTM" not in kinds
+    said = "the model is already quantized: the weights of GRU 'last' are integers"
+    refuse("calibrate small/model.int8.onnx --data noise.npz --run again", "PTQ-PLAN-001", said)

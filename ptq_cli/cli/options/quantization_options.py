@@ -57,9 +57,8 @@ RECOVER = option(
     type=NameList(),
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
-    help="Recover accuracy from the calibration data: equalize and smooth give channels of the float model "
-    "ranges alike, before it is calibrated; round chooses each layer's scales, integers and biases again; "
-    "all, auto (equalize, where it clearly helps) or none.  [default: auto]",
+    help="Recover accuracy from the calibration data: ranges chooses each activation's range by its effect, "
+    "round each layer's scales, integers and biases; all or none.  [default: none]",
 )
 QUANTIZERS = (
     option(

@@ -6,9 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
     from ptq_cli.pipeline.exporting.recovered_model import Recovery
+    from ptq_cli.pipeline.exporting.run_export import ExportResult
 
 MOST_NAMES = 3
+
+
+def export_recovery_lines(result: "ExportResult") -> Iterator[str]:
+    """Yield what the rungs of an export did."""
+    if result.ranges is not None:
+        yield ranges_line(result.ranges)
+    if result.recovery is not None:
+        yield from recovery_lines(result.recovery)
 
 
 def recovery_lines(recovery: "Recovery") -> Iterator[str]:
@@ -55,6 +65,45 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
     for reason, names in reasons.items():
         were = "was" if len(names) == 1 else "were"
         yield f"note: {_counted(len(names), 'layer')} {were} not recovered ({_names(names)}): {reason}"
+
+
+def ranges_line(ranges: "RangesByEffect") -> str:
+    """Say what was chosen by its effect.
+
+    Example:
+        >>> from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
+        >>> found = RangesByEffect(
+        ...     kept=True,
+        ...     before=12.0,
+        ...     after=18.51,
+        ...     samples=16,
+        ...     decided_by=8,
+        ...     tensors=40,
+        ...     methods={"x": "max"},
+        ... )
+        >>> print(ranges_line(found))
+        chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 samples set aside
+    """
+    if not ranges.methods:
+        return f"note: no range of {_counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
+    by = f"on {_counted(ranges.decided_by, 'sample')} set aside"
+    change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
+    if ranges.kept:
+        return f"chose the ranges of {len(ranges.methods)} of {ranges.tensors} tensors (ranges): {change}"
+    return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
+
+
+def ranges_values(ranges: "RangesByEffect") -> dict[str, Any]:
+    """Return what was chosen by its effect, for JSON; an SQNR that is not finite is null."""
+    return {
+        "kept": ranges.kept,
+        "sqnr_db_before": ranges.before if math.isfinite(ranges.before) else None,
+        "sqnr_db_after": ranges.after if math.isfinite(ranges.after) else None,
+        "samples": ranges.samples,
+        "decided_by": ranges.decided_by,
+        "tensors": ranges.tensors,
+        "methods": dict(ranges.methods),
+    }
 
 
 def recovery_values(recovery: "Recovery") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.shown.output import print_table, say
-from ptq_cli.cli.shown.recovery_lines import recovery_lines, recovery_values
+from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.document.times import Times
@@ -48,8 +48,6 @@ def print_calibration(result: "CalibrationResult") -> None:
         say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
     for note in result.notes:
         say(f"note: {note}")
-    for item in result.rescaled:
-        say(item.describe())
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
         say(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
@@ -99,7 +97,6 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "shards": result.shards or None,
         "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
         "channels": dict(result.channels),
-        "rescaled": [item.values() for item in result.rescaled],
     }
 
 
@@ -173,9 +170,8 @@ def print_export(result: "ExportResult") -> None:
         say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
     for name, method in result.unsearched.items():
         say(f"note: {method} had only one candidate for '{name}': its whole range")
-    if result.recovery is not None:
-        for line in recovery_lines(result.recovery):
-            say(line)
+    for line in export_recovery_lines(result):
+        say(line)
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
 
@@ -235,6 +231,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
             for item in result.warnings
         ],
         "never_run": dict(result.never_run),
+        "ranges": ranges_values(result.ranges) if result.ranges is not None else None,
         "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
         "latency": asdict(result.latency) if result.latency is not None else None,
         "layers": [

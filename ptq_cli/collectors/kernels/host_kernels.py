@@ -53,6 +53,20 @@ def find_range(bits: npt.NDArray[np.int32]) -> tuple[int, int]:  # pragma: no co
 
 
 @compiled
+def find_ranges(
+    memory: npt.NDArray[np.int32], spans: npt.NDArray[np.int64], ranges: npt.NDArray[np.int32]
+) -> None:  # pragma: no cover - compiled
+    """Write the range of each of several arrays that lie in one piece of memory, as ``find_range`` tells it.
+
+    Shapes:
+        memory: (M,). spans: (N, 2), where an array begins and ends. ranges: (N, 2).
+    """
+    for index in range(spans.shape[0]):
+        low, high = find_range(memory[spans[index, 0] : spans[index, 1]])
+        ranges[index, 0], ranges[index, 1] = low, high
+
+
+@compiled
 def count_values(
     bits: npt.NDArray[np.uint32], table: npt.NDArray[np.uint32], top: int, end: int, step: int
 ) -> tuple[int, int, int]:  # pragma: no cover - compiled
@@ -81,6 +95,30 @@ def count_values(
         count_slots(slots[: piece.size], table, np.uint32(step))
         done += piece.size
     return done, int(low), int(high)
+
+
+@compiled
+def count_arrays(
+    memory: npt.NDArray[np.uint32],
+    spans: npt.NDArray[np.int64],
+    tables: npt.NDArray[np.uint32],
+    tops: npt.NDArray[np.int64],
+    counted: npt.NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """Count several arrays that lie in one piece of memory, each in its table, as ``count_values`` does.
+
+    Shapes:
+        memory: (M,). spans: (N, 2), where an array begins and ends. tables: (T, 12304). tops: (N, 2), the
+        row of an array's table, and its largest octave; where that is 0, nothing is counted. counted: (N, 3),
+        what ``count_values`` returns for each.
+    """
+    for index in range(spans.shape[0]):
+        row, top = tops[index]
+        done, low, high = 0, 0x7FFFFFFF, -0x80000000
+        if top:
+            bits = memory[spans[index, 0] : spans[index, 1]]
+            done, low, high = count_values(bits, tables[row], top, bits.size, 1)
+        counted[index, 0], counted[index, 1], counted[index, 2] = done, low, high
 
 
 @compiled

@@ -15,6 +15,7 @@ import numpy as np
 from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
@@ -22,7 +23,8 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.calibration.counting import MakeCollector
 from ptq_cli.pipeline.calibration.feeding import Feeding
 from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
-from ptq_cli.runtime.forward import Forward, ForwardPass, Run
+from ptq_cli.runtime.buffers import Arrays
+from ptq_cli.runtime.forward import Forward, ForwardPass, Run, Tensor
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 AfterBatch = Callable[[int, int], None]
@@ -157,7 +159,7 @@ class _Work:
         measured |= {name: piece.turn.in_model_order(name, measured[name]) for name in self._of_order(piece)}
         if piece.first:
             measured |= {name: piece.batch.inputs[name] for name in self._inputs}
-        bad = self._feeding.count(measured, self._pool, self._helpers)
+        bad = self._feeding.count(measured, _shared(piece, arrays), self._pool, self._helpers)
         error = None
         if bad is not None:
             given = measured[bad]
@@ -169,6 +171,13 @@ class _Work:
 
     def _of_order(self, piece: Piece) -> Iterator[str]:
         return (name for name in piece.turn.taps if name in self._in_order)
+
+
+def _shared(piece: Piece, arrays: Sequence[Tensor]) -> SharedMemory | None:
+    if not isinstance(arrays, Arrays):
+        return None
+    spans = zip(piece.turn.taps, arrays.spans, strict=True)
+    return SharedMemory(arrays.words, {name: span for name, span in spans if span is not None})
 
 
 class _Due:

@@ -28,6 +28,7 @@ from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.schema import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -77,7 +78,9 @@ def open_subject(
     match_names(dataset, source.input_names)
     if evaluation is not None:
         match_names(evaluation, source.input_names)
-    if source.file.kind is not ModelKind.ONNX:
+    if source.file.kind is ModelKind.ONNX:
+        require_float_weights(source.to_onnx({}))
+    else:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
     model = make_float_model(
         source,

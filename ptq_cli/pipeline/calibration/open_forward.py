@@ -20,7 +20,7 @@ from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_
 from ptq_cli.runtime.pieces import begins_with, samples_of_piece
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.sizes import tapped_sizes
-from ptq_cli.runtime.tapped import PIECE_BYTES, TappedModel, most_at_once
+from ptq_cli.runtime.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once
 from ptq_cli.runtime.taps import tap
 
 STATISTICS_BYTES = 200_000
@@ -68,7 +68,14 @@ def open_forward(
     nested = _has_nested(model, taps)
     if limit is None:
         whole, tapped = _runs_whole(model, taps), tap(model.model, taps)
-        return TappedModel(tapped, taps, threads=threads, whole_batches=whole, sizes_vary=nested).forward()
+        return TappedModel(
+            tapped,
+            taps,
+            threads=threads,
+            whole_batches=whole,
+            sizes_vary=nested,
+            enough_bytes=ENOUGH_BYTES,
+        ).forward()
     plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes)
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
@@ -152,7 +159,7 @@ def _plan(
         scratch=max(grown // least - of_session, 3 * max(each.values())),
         taps=each,
     )
-    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES)))
+    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES, ENOUGH_BYTES)))
     at_once = most_at_once(machine.threads, whole_batches=whole)
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
 

@@ -32,13 +32,12 @@ from ptq_cli.report.document.times import (
     current_time,
 )
 from ptq_cli.report.evaluation.latency_turns import LatencyTurns, take_latency_turns
+from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.speed_lines import slower_warning
 from ptq_cli.runtime.session import Session
 
 PROFILED_SECONDS = 1.0
 """For which each of the two models is profiled, if the quantized one is slower."""
-BY_LATENCY = "faster in float here"
-"""Begins the reason of a layer that an export placed by latency."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.recipe.recovery_rungs import exporting_rungs
+from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recovery.recover_rounding import RecoverySamples
 
 MOST_SAMPLES = 512
@@ -55,7 +55,7 @@ def open_recovery_data(resolved: Resolved, calibration: Calibration, graph: ir.M
         PtqError: it cannot be opened, or does not fit the model.
     """
     recipe = resolved.recipe
-    if not exporting_rungs(recipe.recovery):
+    if not recovery_rungs(recipe.recovery):
         return None
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
@@ -76,7 +76,7 @@ def recovery_data(
         RecoveryError: there are too few samples, as far as that is known before they are read.
         PtqError: the data do not fit the model.
     """
-    if not exporting_rungs(resolved.recipe.recovery):
+    if not recovery_rungs(resolved.recipe.recovery):
         return None
     bound = bind_inputs(dataset, inputs)
     fixed = fixed_batch_size(inputs)

@@ -23,6 +23,7 @@ from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
+from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect, choose_ranges
 from ptq_cli.pipeline.exporting.recovered_model import Recovery, recover_model
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_recovery_data
 from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
@@ -44,6 +45,7 @@ from ptq_cli.qdq.metadata import (
     LAYERS,
     OVERRIDES,
     QUANTIZERS,
+    RANGES,
     RECOVERY,
     RUNTIME_OPERATORS,
     STATISTICS_SHA256,
@@ -60,6 +62,8 @@ from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
+from ptq_cli.recipe.recovery_rungs import RANGES as RANGES_RUNG
+from ptq_cli.recipe.recovery_rungs import ROUND, recovery_rungs
 from ptq_cli.recipe.schema import LATENCY
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
@@ -89,6 +93,7 @@ class ExportResult:
         plain: all are scaled, to the target's own integers.
         outliers: by a weight's name, what leaves most of its values only a few steps.
         never_run: by its name, why a layer stays float that the calibration never ran.
+        ranges: what was chosen by its effect; None if it was not asked for.
         recovery: what recovery did; None if it was not asked for.
         warnings: about the file's size and where its work is done.
     """
@@ -110,6 +115,7 @@ class ExportResult:
     outliers: Mapping[str, str] = field(default_factory=dict)
     latency: LatencyPreference | None = None
     never_run: Mapping[str, str] = field(default_factory=dict)
+    ranges: RangesByEffect | None = None
     recovery: Recovery | None = None
     warnings: tuple[ReportWarning, ...] = ()
 
@@ -214,12 +220,26 @@ def make_export(
     if recipe.export.prefer == LATENCY:
         latency = prefer_latency(graph, placement.plan, resolved, progress)
         placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
+    rungs = recovery_rungs(recipe.recovery) if data is not None else ()
+    ranges = None
+    if data is not None and RANGES_RUNG in rungs:
+
+        def build(placed: Placement) -> tuple[ir.Model, Plan]:
+            trial = _decide(float_model.load(), placed, calibration, run.float_model.name, as_it_is)
+            quantize_in_place(trial.model, trial.plan, trial.parameters)
+            return trial.model, trial.plan
+
+        placement, ranges = choose_ranges(
+            build, float_model, placement, calibration, data, resolved.machine, progress
+        )
     decided = _decide(graph, placement, calibration, run.float_model.name, keep)
     model, placement, exposed = decided.model, decided.placement, decided.plan
     work = multiply_accumulates(model).counts
     quantize_in_place(model, exposed, decided.parameters)
+    if ranges is not None:
+        model.metadata_props[RANGES] = ranges.metadata()
     recovery = None
-    if data is not None:
+    if data is not None and ROUND in rungs:
         machine = resolved.machine
         recovery = recover_model(model, float_model, exposed, placement, data, machine, path.parent, progress)
         model.metadata_props[RECOVERY] = recovery.metadata()
@@ -258,6 +278,7 @@ def make_export(
             for layer in placement.target_plan.layers
             if layer.quantized and layer.name in placement.never_run
         },
+        ranges=ranges,
         recovery=recovery,
         warnings=result_warnings((float_model.size, stored.size), report_layers(exposed), work),
     )

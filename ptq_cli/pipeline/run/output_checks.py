@@ -28,7 +28,7 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
     """
     taken = dict(inputs)
     calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
-    evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis, run.tuning)
+    evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis, run.tuning, run.profile)
     for path in (*calibrated, *evaluated, output or run.quantized_model):
         _require_free(path, taken, "pass another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path

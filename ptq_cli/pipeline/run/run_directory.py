@@ -85,6 +85,11 @@ class RunDirectory:
         return self.path / "analysis.json"
 
     @property
+    def profile(self) -> Path:
+        """Times of operators on this machine, by which a tuning places layers."""
+        return self.path / "profile.json"
+
+    @property
     def tuning(self) -> Path:
         """What ``ptq tune`` tried and chose, for programs."""
         return self.path / "tune.json"

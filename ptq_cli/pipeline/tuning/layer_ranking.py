@@ -15,13 +15,13 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel, Tensors
+from ptq_cli.recipe.schema import SIZE
 
 STAGE = "ranking layers"
 LEVELS = 8
 """Times that the noise is halved: 24 dB."""
 LEAST_SHARE = 1e-4
 """Of the whole cost: what a layer without products costs, such as an Add."""
-ACCURACY, SIZE = "accuracy", "size"
 
 
 def layer_noise(
@@ -101,11 +101,8 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
         model: the float model.
         plan: of the quantized one.
         names: of the layers.
-        prefer: ``"accuracy"``: each costs the same, so that few layers are float; ``"size"``: as many bytes
-            as its weights have; otherwise ``"latency"``: as many products as it sums up.
+        prefer: ``"size"``: as many as its weights; otherwise as many as the products that it sums up.
     """
-    if prefer == ACCURACY:
-        return dict.fromkeys(names, 1.0)
     if prefer == SIZE:
         counts: Mapping[str, int | None] = {layer.name: layer.parameters for layer in plan.layers}
     else:

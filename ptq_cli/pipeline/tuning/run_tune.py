@@ -10,16 +10,17 @@ from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import PtqError, TimeBudgetError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
-from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.latency_preference import profile_here
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
@@ -35,8 +36,8 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import (
     discard_tuning,
 )
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.recovery_rungs import RUNGS, exporting_rungs, recovery_rungs
-from ptq_cli.recipe.schema import EvaluationSettings, GateSettings, Recipe, RecoverySettings
+from ptq_cli.recipe.recovery_rungs import RUNGS, recovery_rungs
+from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
 from ptq_cli.runtime.cuda import require_device
 
@@ -173,7 +174,7 @@ def run_tune(
         progress(Progress(STAGE, 0, None, _line(step)))
 
     climb = Climb(subject=models, gate=opened.gate, is_over=lambda: clock.is_over, tell=tell, stop=clock.stop)
-    climb.up(exporting_rungs(recipe.recovery))
+    climb.up(chosen_rungs(recipe))
     clock.stop()
     return _finished(opened, models, climb, run, progress)
 
@@ -185,8 +186,7 @@ def chosen_rungs(recipe: Recipe) -> tuple[str, ...]:
         >>> chosen_rungs(Recipe()) == tuple(RUNGS)
         True
     """
-    is_default = recipe.recovery == RecoverySettings() or not recipe.recovery.rungs
-    return tuple(RUNGS) if is_default else recovery_rungs(recipe.recovery)
+    return recovery_rungs(recipe.recovery) if recipe.recovery.rungs else tuple(RUNGS)
 
 
 def _line(step: LadderStep) -> str:
@@ -202,8 +202,6 @@ def _open(
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
     resolved = resolve(request)
-    rungs = RecoverySettings(list(chosen_rungs(resolved.recipe)))
-    resolved = resolved.with_recipe(replace(resolved.recipe, recovery=rungs))
     recipe = resolved.recipe
     gate = budget_gate(recipe)
     require_outputs(run, input_files(recipe), output)
@@ -216,10 +214,6 @@ def _open(
     if not isinstance(part, DividedDataset):
         raise TypeError("a share is set aside")
     tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
-    subject, changed = rescaled(subject, resolved, progress)
-    model = subject.model.model
-    for item in changed:
-        progress(Progress(STAGE, 0, None, item.describe()))
     deciding = decision_recipe(recipe, gate)
     proven_on = fit_evaluation(part.other, deciding, model)
     require_reachable(gate, proven_on.dataset.count)
@@ -249,6 +243,7 @@ def _candidate_models(
         checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity=checkpoint.identity)
         calibrated = make_calibration(subject, opened.request, resolved, run, progress)
         calibration, float_model, files = calibrated.calibration, calibrated.model, dict(calibrated.files)
+    resolved = _measured_once(resolved, subject, run, progress, again=not files)
     return CandidateModels(
         resolved=resolved,
         deciding=resolved.with_recipe(decision_recipe(resolved.recipe, opened.gate)),
@@ -263,6 +258,33 @@ def _candidate_models(
         checkpoint=checkpoint,
         progress=progress,
     )
+
+
+def _measured_once(
+    resolved: Resolved,
+    subject: CalibrationSubject,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    *,
+    again: bool,
+) -> Resolved:
+    """Return the recipe with one profile for all candidates, where layers are placed by their latency.
+
+    Args:
+        resolved: the recipe.
+        subject: the model.
+        run: where the profile is written.
+        progress: is told about the measurement.
+        again: the tuning is continued, so that the profile may be there.
+    """
+    recipe = resolved.recipe
+    if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
+        return resolved
+    if not (again and run.profile.is_file()):
+        profile = profile_here(subject.model.model, subject.plan, resolved, progress)
+        write_together({run.profile: profile_to_json(profile)})
+    found = replace(recipe.export, profile=str(run.profile.absolute()))
+    return resolved.with_recipe(replace(recipe, export=found))
 
 
 def _identity(opened: _Opened, run: RunDirectory) -> dict[str, str]:

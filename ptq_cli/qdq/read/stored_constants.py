@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.qdq.read.integer_operators import RECURRENT
 
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
@@ -86,6 +89,23 @@ def product_of(node: ir.Node | None) -> Product | None:
 def is_stored_as_product(value: ir.Value | None) -> bool:
     """Return whether a value is restored from integers by a Cast and a Mul."""
     return value is not None and product_of(value.producer()) is not None
+
+
+def require_float_weights(model: ir.Model) -> None:
+    """Refuse a model with recurrent layers whose weights are products of integers.
+
+    Preparation folds such products, so that afterwards the weights look like floats and would be quantized
+    twice.
+
+    Raises:
+        NothingToQuantizeError: there is such a layer.
+    """
+    for node in model.graph.all_nodes():
+        if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
+            raise NothingToQuantizeError(
+                f"the model is already quantized: the weights of {node.op_type} '{node.name}' are integers",
+                hint=FLOAT_MODEL,
+            )
 
 
 def is_unpacked(value: ir.Value | None) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import dequantize, quantize
+from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, quantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.stages.cut_stages import Form, Stage
@@ -123,6 +123,29 @@ class StagedModel:
     def changed_outputs(self, layer: str, base: Tensors, *, quantized: bool) -> dict[str, Array]:
         """Return every output that a model with one layer in the other form is judged by; as ``changed``."""
         tensors = self._changed_tensors(layer, base, quantized=quantized)
+        return {name: self.floats(name, tensors[name]) for name in self._outputs}
+
+    def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
+        """Return the outputs of the float model with some tensors on grids.
+
+        Args:
+            grids: parameters by tensor.
+            base: what ``run`` returned for the float model.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        tensors, touched = _Overlay(base), set(grids)
+        for name, parameters in grids.items():
+            tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))
+        for index, stage in enumerate(self.stages):
+            if index not in self._needed or touched.isdisjoint(stage.inputs):
+                continue
+            made = self._run_stage(index, tensors, quantized=False)
+            for name in set(made) & set(grids):
+                made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
+            tensors.made.update(made)
+            touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
     def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":

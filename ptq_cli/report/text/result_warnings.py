@@ -14,6 +14,8 @@ LOWEST_SQNR_DB = 15.0
 MOST_REASONS = 3
 EVERYTHING = "ptq export --all-layers quantizes every layer that the target can"
 SPEED = "ptq bench shows whether it is faster"
+BY_LATENCY = "faster in float here"
+"""Begins the reason of a layer that an export placed by latency."""
 Work = Mapping[str, int | None]
 """Multiply-accumulates by the name of a layer; None if they are not known."""
 
@@ -97,7 +99,8 @@ def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
     sums: dict[tuple[str, str], int] = {}
     for layer in layers:
         if not layer.integer and (count := work.get(layer.name)):
-            key = (layer.op, layer.reason)
+            # The times of each layer would make a reason of its own.
+            key = (layer.op, BY_LATENCY if layer.reason.startswith(BY_LATENCY) else layer.reason)
             sums[key] = sums.get(key, 0) + count
     ordered = sorted(sums, key=lambda key: -sums[key])
     texts = [f"{_percent(sums[key] / total)} {key[0]}: {key[1]}" for key in ordered[:MOST_REASONS]]
@@ -106,6 +109,8 @@ def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
 
 
 def _hint(layers: Sequence[LayerEntry]) -> str:
+    if any(layer.reason.startswith(BY_LATENCY) for layer in layers):
+        return "ptq export --prefer accuracy quantizes them, --prefer size every layer that the target can"
     excluded = any(layer.reason.startswith("kept in float") for layer in layers if not layer.integer)
     if excluded:
         return "ptq export without --exclude and --include quantizes more layers"

@@ -210,3 +210,14 @@ def test_flags_override_all_else():
 
     assert (recipe.amax.percentile, recipe.amax.method) == (99.0, "percentile")
     assert recipe.calibration.batch_size == recipe.evaluation.batch_size == 7
+
+
+def test_another_preference_drops_the_profile_of_an_earlier_one():
+    low = layer("low", export={"prefer": "latency", "profile": "server.json", "serve_batch": 8})
+    kept = merge_layers([low, layer("high", export={"prefer": "latency"})])
+    assert kept.export.profile is not None
+    dropped = merge_layers([low, layer("high", export={"prefer": "size"})])
+    assert (dropped.export.profile, dropped.export.serve_batch) == (None, 8)
+    own = merge_layers([low, layer("high", export={"prefer": "size", "profile": "own.json"})])
+    with pytest.raises(RecipeValueError, match=r"'export\.profile' has no effect"):
+        check_recipe(own)

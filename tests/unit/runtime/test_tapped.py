@@ -85,6 +85,16 @@ def test_pieces_are_of_one_size(elementwise):
     assert [name for piece in found.split(batch_of(8)) for name in piece.names] == list(batch_of(8).names)
 
 
+def test_a_piece_holds_enough_samples_where_those_are_small(elementwise):
+    batch = batch_of(40)
+
+    small = tapped(elementwise, ["a"], piece_bytes=16, enough_bytes=1000).split(batch)
+    large = tapped(elementwise, ["a"], piece_bytes=16, enough_bytes=100).split(batch)
+
+    assert [piece.size for piece in small] == [13, 13, 14]  # 16 at the most
+    assert max(piece.size for piece in large) == 6  # of 16 bytes each
+
+
 def test_a_batch_whose_samples_depend_on_one_another_is_not_cut(build_model):
     axes = numpy_helper.from_array(np.array([0]), "axes")
     mean = build_model(
@@ -129,8 +139,45 @@ def test_buffers_are_used_again_once_they_are_given_back(elementwise):
     assert not np.shares_memory(first[0], second[0])
     found.one_pass().recycle(first)
     third = found.run({"x": batch.inputs["x"] * 3})
-    assert np.shares_memory(first[0], third[0])
+    assert third is first  # And with it what binds it to the session.
     np.testing.assert_array_equal(third[0], kept[0] * 3)
+    found.one_pass().recycle(third)
+    other = batch_of(2)
+    found.run(other.inputs)
+    fourth = found.run(other.inputs)
+    assert np.shares_memory(fourth[0], third[0])
+    np.testing.assert_array_equal(fourth[1], np.abs(other.inputs["x"]))
+
+
+def test_arrays_are_bound_anew_where_the_session_is_another(elementwise):
+    found, batch = tapped(elementwise, ["a"], piece_bytes=1), batch_of(1)
+    found.run(batch.inputs)
+    before = found.run(batch.inputs)
+    bound = before.binding.session
+    found.one_pass().recycle(before)
+    found._session = Session(tap(ir.from_proto(elementwise), ["a"]), threads=1)
+
+    (after,) = found.run(batch.inputs)
+
+    assert before.binding.session is not bound
+    np.testing.assert_array_equal(after, -batch.inputs["x"])
+
+
+def test_spans_tell_where_floats_lie(build_model):
+    model = build_model(
+        [("Neg", ["x"], ["a"]), ("Shape", ["x"], ["b"]), ("Abs", ["a"], ["c"])],
+        {"x": FLOATS},
+        {"b": (TensorProto.INT64, [2]), "c": FLOATS},
+    )
+    found, batch = tapped(model, ["a", "b", "c"]), batch_of(3)
+    found.run(batch.inputs)
+
+    arrays = found.run(batch.inputs)
+
+    assert arrays.spans[1] is None
+    for index in (0, 2):
+        values = arrays.words[slice(*arrays.spans[index])].view(np.float32)
+        np.testing.assert_array_equal(values, arrays[index].reshape(-1))
 
 
 def test_shapes_that_depend_on_values_are_made_by_the_runtime(build_model):

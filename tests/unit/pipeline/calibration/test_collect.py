@@ -18,6 +18,7 @@ from ptq_cli.pipeline.calibration import collect as collect_module
 from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapped import TappedModel
 from ptq_cli.runtime.taps import tap
 
 RNG = np.random.default_rng(23)
@@ -80,6 +81,24 @@ def test_histogram_holds_each_tensor():
     collector.update(IMAGES)
     assert statistics["x"] == collector.statistics()
     assert statistics["relu"].zeros == np.count_nonzero(direct_conv(IMAGES) <= 0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_tensors_of_one_memory_are_counted_together(method, threads, monkeypatch):
+    """Only the inputs come one by one, and the statistics are the same."""
+    taps, alone = ("conv", "relu"), []
+    kind = COLLECTORS[method]
+    update = kind.update
+    monkeypatch.setattr(kind, "update", lambda self, array: alone.append(array.shape) or update(self, array))
+    expected, _ = run_collect(method=method)
+    alone.clear()
+    forward = TappedModel(tap(make_model(), taps), taps, threads=threads).forward()
+
+    found, _ = collect(forward, batches(IMAGES, 1), inputs=["x"], taps=taps, method=method, threads=threads)
+
+    assert found == expected
+    assert alone == [(1, 2, 6, 6)] * len(IMAGES)
 
 
 class Always:

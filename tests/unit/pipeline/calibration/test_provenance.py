@@ -15,7 +15,6 @@ from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
     LOCATIONS,
-    RECOVERY,
     RENAME,
     TARGET,
     flags_to_store,
@@ -75,7 +74,7 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
     return calibration
 
 
-@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, RENAME, RECOVERY)])
+@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, RENAME)])
 def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
     store(finished, **{key: "'../other.bin'"})
     with pytest.raises(StaleCalibrationError) as caught:

@@ -40,6 +40,16 @@ def test_reasons_are_summed_by_their_share():
     assert "ptq inspect" in found.hints[0] and "--all-layers" in found.hints[0]
 
 
+def test_layers_that_were_placed_by_latency_have_one_reason_and_another_hint():
+    reasons = (f"faster in float here: {time} µs of 66 µs" for time in (41, 42))
+    layers = [LayerEntry(f"conv{index}", "Conv", False, reason) for index, reason in enumerate(reasons)]
+    (found,) = result_warnings((400, 100), layers, {"conv0": 30, "conv1": 70})
+    assert found.message.endswith("in float: 100 % Conv: faster in float here")
+    assert found.hints == (
+        "ptq export --prefer accuracy quantizes them, --prefer size every layer that the target can",
+    )
+
+
 def test_a_file_that_grew_says_so_even_if_all_is_in_integers():
     (found,) = result_warnings((100, 128), LAYERS[:1], {"dense": 50})
     assert (found.code, found.message) == (

@@ -1,0 +1,92 @@
+"""``--recover ranges``: the range of each activation is chosen by what it costs the outputs."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import ptq_cli
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import UINT8
+from ptq_cli.models.stored import serialize
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.metadata import RANGES, RECOVERY
+from ptq_cli.qdq.read.padded_channels import without_padding
+from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recovery.range_effects import range_costs
+from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
+from tests.unit.plan.graphs import build
+
+
+@pytest.fixture
+def quantize(tmp_path, monkeypatch):
+    """Quantize a small network in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(run="run", text=CONVOLUTIONS, shape=(4, 10, 10), **settings):
+        (tmp_path / "model.onnx").write_bytes(serialize(build(text)).content)
+        np.savez(tmp_path / "calib.npz", x=correlated(shape, 80))
+        return ptq_cli.quantize("model.onnx", data="calib.npz", run=run, threads=1, **settings).export
+
+    return call
+
+
+def metadata(result, key):
+    props = {item.key: item.value for item in onnx.load(result.output).metadata_props}
+    return json.loads(props[key])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [(CONVOLUTIONS, (4, 10, 10)), (SEQUENCES, (6, 16))], ids=["convolutions", "sequences"]
+)
+def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
+    result = quantize(text=text, shape=shape, percentile=90.0, recover=["ranges"])
+    ranges = result.ranges
+    assert ranges.kept
+    assert ranges.after > ranges.before + 10
+    assert result.recovery is None
+    assert (ranges.samples, ranges.decided_by) == (16, 10)
+    found = metadata(result, RANGES)
+    assert (found["kept"], found["methods"]) == (True, dict(ranges.methods))
+    whole = quantize("max", text=text, shape=shape, amax="max", recover=["ranges"]).ranges
+    assert ranges.after > whole.before - 1.0
+
+
+def test_rounding_follows_the_chosen_ranges(quantize):
+    both = quantize(percentile=90.0, weight_bits=4, recover=["ranges", "round"])
+    assert both.ranges.kept
+    assert metadata(both, RECOVERY)["sqnr_db"][0] == pytest.approx(both.ranges.after, abs=0.1)
+    again = quantize("again", percentile=90.0, weight_bits=4, recover=["all"])
+    assert again.output.read_bytes() == both.output.read_bytes()
+
+
+def test_threads_change_nothing(quantize):
+    one = quantize(percentile=90.0, recover=["ranges"])
+    more = ptq_cli.quantize(recipe="run/recipe.toml", run="more", threads=3).export
+    assert more.output.read_bytes() == one.output.read_bytes()
+
+
+def test_nothing_is_changed_where_nothing_is_better(quantize):
+    plain = quantize(method="max")
+    result = quantize("again", method="max", recover=["ranges"])  # Without histograms there is one method.
+    assert not result.ranges.kept
+    assert result.ranges.methods == {}
+    weights = [onnx.load(item.output).graph for item in (plain, result)]
+    assert weights[0].SerializeToString() == weights[1].SerializeToString()
+
+
+def test_the_cost_is_that_of_the_outputs(quantize):
+    quantize()
+    model = ir.load("run/model.float.onnx")
+    plan = make_plan(model, load_target("ort-cpu"))
+    twins = TwinGraphs(model, with_types(without_padding(ir.load("run/model.int8.onnx"))))
+    wide = QuantParameters(np.float32(0.1), np.asarray(128, np.int64), UINT8)
+    narrow = QuantParameters(np.float32(0.001), np.asarray(128, np.int64), UINT8)
+    candidates = {source: [wide, narrow] for source in plan.sources if source == "x"}
+    costs = range_costs(twins, plan, candidates, [{"x": correlated((4, 10, 10), 4)}])
+    assert list(costs) == ["x"]
+    assert costs["x"][1] > 10 * costs["x"][0] > 0
