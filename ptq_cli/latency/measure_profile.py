@@ -1,6 +1,7 @@
 """Measure the profile of a model here, and what a tensor costs between integers and floats."""
 
 import hashlib
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ import onnxruntime
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.latency.cheapest_cut import Seam, predicted
+from ptq_cli.latency.fast_runs import fast_runs
 from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placement, unit_sides
 from ptq_cli.latency.integer_twin import integer_twin
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.latency.operator_times import fast_run, operator_times
+from ptq_cli.latency.operator_times import operator_times
 from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
 from ptq_cli.models.stored import serialize
@@ -78,11 +80,9 @@ def measure_profile(
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load or run one of the models.
     """
-    progress(Progress("measuring operators in float", 0, None))
-    floating = operator_times(model, batches, threads=threads, seconds=seconds * 0.35)
-    progress(Progress("measuring operators in integers", 0, None))
+    progress(Progress("measuring operators in float and in integers", 0, None))
     twin = integer_twin(model, plan, target)
-    integer = operator_times(twin, batches, threads=threads, seconds=seconds * 0.35)
+    floating, integer = operator_times([model, twin], batches, threads=threads, seconds=seconds * 0.7)
     progress(Progress("measuring the placement", 0, None))
     owners = _owners(model, twin)
     nodes = {
@@ -109,7 +109,7 @@ def measure_profile(
         nodes=nodes,
         elements={name: int(np.prod(shape)) for name, shape in shapes.items() if None not in shape},  # type: ignore[arg-type]
     )
-    return _with_seam_of_here(model, plan, target, batches, profile, seconds * 0.2)
+    return _with_seam_of_here(model, plan, target, batches, profile, twin, seconds * 0.3)
 
 
 def _with_seam_of_here(
@@ -118,14 +118,22 @@ def _with_seam_of_here(
     target: Target,
     batches: Sequence[Mapping[str, Array]],
     profile: MachineProfile,
+    twin: ir.Model,
     seconds: float,
 ) -> MachineProfile:
-    """Return the profile with the seam that explains the time of a placement that has some."""
+    """Return the profile with the seam that explains the time of a placement that has some.
+
+    The float model and the integer one take turns with it, and say how much slower or faster the machine has
+    become since they were profiled.
+    """
     placement = fastest_placement(model, plan, target, profile)
     if not placement.in_float or not placement.plan.activations:
         return profile  # There is no seam whose cost matters.
     candidate = integer_twin(model, placement.plan, target)
-    measured = fast_run(serialize(candidate), batches, threads=profile.threads, seconds=seconds).fast
+    raced = [serialize(item) for item in (candidate, model, twin)]
+    runs = fast_runs(raced, batches, threads=profile.threads, seconds=seconds)
+    time, floating, integer = (item.fast for item in runs)
+    measured = time * math.sqrt(profile.floating / floating * profile.integer / integer)
     circuit, seam = circuit_of_profile(model, plan, profile), Seam(profile.seam_fixed, profile.seam_element)
     sides = unit_sides(circuit, placement.plan)
     free = predicted(circuit, Seam(0.0, 0.0), sides)

@@ -7,20 +7,17 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, thread_time
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.latency.fast_runs import FAST, take_clocks, whole_runs
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.runtime.session import Session
 
 SUFFIX = "_kernel_time"
-FAST = 0.1
-"""The quantile of a kernel's runs that counts: other work on the machine only ever adds time."""
-FEWEST_RUNS, MOST_RUNS = 8, 200
 REORDERS = "Reorder"
 MOST_MERGED = 16
 """Nodes in one kernel, about."""
@@ -65,23 +62,37 @@ class NodeTime:
 
 
 def operator_times(
-    model: ir.Model, batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
-) -> OperatorTimes:
-    """Profile a model, and return the time of each node, and of a run without profiling.
+    models: Sequence[ir.Model], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
+) -> list[OperatorTimes]:
+    """Profile models in turns, and return of each the time of each node, and of a run without profiling.
+
+    They take turns so that other work on the machine, which comes and goes, slows none of them alone.
 
     Args:
-        model: is left as it is; the names of its nodes are unique.
+        models: are left as they are; the names of the nodes of each are unique.
         batches: inputs, used one after the other.
         threads: of ONNX Runtime.
-        seconds: about how long to measure.
+        seconds: about how long to measure all of them.
 
     Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run the model.
+        RuntimeFailedError: ONNX Runtime cannot load or run a model.
     """
-    stored = serialize(_marked(model))
-    whole = fast_run(stored, batches, threads=threads, seconds=seconds / 2)
-    nodes = _node_times(model, stored, batches, threads, seconds / 2)
-    return OperatorTimes({node.name: node.microseconds for node in nodes}, whole.fast, whole.spread)
+    stored = [serialize(_marked(model)) for model in models]
+    with tempfile.TemporaryDirectory() as folder:
+        whole = [Session(item, threads=threads) for item in stored]
+        profiled = [
+            ProfiledSession(model, item, threads, Path(folder) / str(index))
+            for index, (model, item) in enumerate(zip(models, stored, strict=True))
+        ]
+        opened = [
+            part for pair in zip(whole, (item.session for item in profiled), strict=True) for part in pair
+        ]
+        times = take_clocks(opened, batches, threads=threads, seconds=seconds)
+        found = []
+        for item, runs in zip(profiled, (whole_runs(runs) for runs in times[::2]), strict=True):
+            by_node = {node.name: node.microseconds for node in item.end()}
+            found.append(OperatorTimes(by_node, runs.fast, runs.spread))
+    return found
 
 
 def node_times(
@@ -95,7 +106,7 @@ def node_times(
         model: is left as it is.
         batches: inputs, used one after the other.
         threads: of ONNX Runtime.
-        seconds: about how long to measure; there are always eight runs.
+        seconds: about how long to measure; there are always a few runs.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load or run the model.
@@ -109,27 +120,43 @@ def node_times(
         >>> [(node.operator, node.microseconds > 0) for node in found]
         [('Exp', True), ('Softmax', True)]
     """
-    return _node_times(model, serialize(_marked(model)), batches, threads, seconds)
-
-
-def _node_times(
-    model: ir.Model, stored: StoredModel, batches: Sequence[Mapping[str, Array]], threads: int, seconds: float
-) -> tuple[NodeTime, ...]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        session = Session(stored, threads=threads, save_optimized=path, profile=Path(folder) / "profile")
-        began, runs = perf_counter(), 0
-        while runs < FEWEST_RUNS or (perf_counter() - began < seconds and runs < MOST_RUNS):
-            session.run(batches[runs % len(batches)])
-            runs += 1
-        events = json.loads(Path(session.end_profile()).read_text(encoding="utf-8"))
-        optimized = onnx.load(path, load_external_data=False)
-    kernels, times = _kernel_times(events), [0.0] * len(model.graph)
-    for kernel, index in _origins(optimized.graph, tuple(model.graph)).items():
-        times[index] += kernels.get(kernel, 0.0)
-    return tuple(
-        NodeTime(node.name or "", node.op_type, time) for node, time in zip(model.graph, times, strict=True)
-    )
+        profiled = ProfiledSession(model, serialize(_marked(model)), threads, Path(folder))
+        take_clocks([profiled.session], batches, threads=threads, seconds=seconds)
+        return profiled.end()
+
+
+class ProfiledSession:
+    """A session whose kernels are timed.
+
+    Args:
+        model: whose nodes are asked about.
+        stored: the same, with marks of its nodes.
+        threads: of ONNX Runtime.
+        folder: for ONNX Runtime's files.
+
+    Attributes:
+        session: runs the model.
+    """
+
+    def __init__(self, model: ir.Model, stored: StoredModel, threads: int, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._nodes, self._optimized = tuple(model.graph), folder / "optimized.onnx"
+        self.session = Session(
+            stored, threads=threads, save_optimized=self._optimized, profile=folder / "profile"
+        )
+
+    def end(self) -> tuple[NodeTime, ...]:
+        """Return the time of each node of the graph, in the graph's order, from all runs so far."""
+        events = json.loads(Path(self.session.end_profile()).read_text(encoding="utf-8"))
+        optimized = onnx.load(self._optimized, load_external_data=False)
+        kernels, times = _kernel_times(events), [0.0] * len(self._nodes)
+        for kernel, index in _origins(optimized.graph, self._nodes).items():
+            times[index] += kernels.get(kernel, 0.0)
+        return tuple(
+            NodeTime(node.name or "", node.op_type, time)
+            for node, time in zip(self._nodes, times, strict=True)
+        )
 
 
 def _marked(model: ir.Model) -> ir.Model:
@@ -141,40 +168,6 @@ def _marked(model: ir.Model) -> ir.Model:
             if value.name:
                 value.name = f"value{index}.{value.name}"
     return marked
-
-
-@dataclass(frozen=True)
-class WholeRuns:
-    """How long runs of a whole model take.
-
-    Attributes:
-        fast: microseconds of a fast one.
-        spread: the median one's time over that.
-    """
-
-    fast: float
-    spread: float
-
-
-def fast_run(
-    model: StoredModel, batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
-) -> WholeRuns:
-    """Return how long a run of a model takes.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run the model.
-    """
-    session = Session(model, threads=threads)
-    session.run(batches[0])
-    # One thread is the caller's, whose processor time leaves out what other processes do.
-    clock = thread_time if threads == 1 else perf_counter
-    times, began = list[float](), perf_counter()
-    while len(times) < FEWEST_RUNS or (perf_counter() - began < seconds and len(times) < MOST_RUNS):
-        start = clock()
-        session.run(batches[len(times) % len(batches)])
-        times.append((clock() - start) * 1e6)
-    fast, middle = np.quantile(times, (FAST, 0.5))
-    return WholeRuns(float(fast), float(middle / fast))
 
 
 def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:

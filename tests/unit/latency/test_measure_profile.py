@@ -24,7 +24,7 @@ NET = """(float[N,3,32,32] x) => (float[N,4,16,16] y)
 
 def test_every_unit_has_a_time():
     model = build(NET)
-    times = operator_times(model, [sample(model, batch=1)], threads=1, seconds=0.1)
+    [times] = operator_times([model], [sample(model, batch=1)], threads=1, seconds=0.1)
     assert list(times.by_node) == ["a", "h", "b", "r", "s", "y"]
     # A Conv, its activation function and the Add behind them are one kernel, with the name of one of them.
     for unit in ("ah", "brs", "y"):  # The last one makes an output of the graph.
