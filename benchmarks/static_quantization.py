@@ -143,8 +143,8 @@ def _case(scratch: Path, name: str, title: str) -> Case:
 def _cases(scratch: Path) -> Iterator[Case]:
     cnn = _case(scratch, "cnn", "CNN sample")
     run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(cnn.model)], CNN)
-    _write_arrays("calibration", cnn.calibration)
-    _write_arrays("evaluation", cnn.evaluation)
+    write_decoded("calibration", cnn.calibration)
+    write_decoded("evaluation", cnn.evaluation)
     yield cnn
     resnet = _case(scratch, "resnet50", "ResNet-50's shape")
     write_resnet50(resnet.model)
@@ -158,7 +158,7 @@ def _cases(scratch: Path) -> Iterator[Case]:
     yield bert
 
 
-def _write_arrays(part: str, path: Path) -> None:
+def write_decoded(part: str, path: Path) -> None:
     """Write the decoded images of the CNN sample."""
     with contextlib.chdir(CNN):
         recipe = resolve(Request(settings={}, model=CNN / "model.pt", folder=CNN)).recipe

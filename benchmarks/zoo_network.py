@@ -109,7 +109,7 @@ class Judge:
         channels = [value for pair in pairs if (value := _worst_channel_db(*pair)) is not None]
         return Quantized(
             task=self.tell_task(outputs),
-            sqnr_db=min(_sqnr_db(*pair) for pair in pairs),
+            sqnr_db=min(sqnr_db(*pair) for pair in pairs),
             worst_channel_db=min(channels, default=None),
             size=file.stat().st_size / self.network.stat().st_size,
             integer_share=_integer_share(file, self._evaluation),
@@ -152,7 +152,7 @@ def measure(folder: Path, scratch: Path, samples: int, seconds: float) -> Row:
             found.append(judge.compare(file, note))
             files.append(file)
         except Exception as error:  # noqa: BLE001 - the other way is measured all the same
-            found.append(_reason(error).replace(f"{scratch}/", ""))
+            found.append(reason_of(error).replace(f"{scratch}/", ""))
     speeds = iter(judge.speeds(files, seconds))
     ours, theirs = (item if isinstance(item, str) else replace(item, speed=next(speeds)) for item in found)
     return Row(
@@ -175,13 +175,21 @@ def quantize_with_ptq(folder: Path, scratch: Path, samples: int) -> tuple[Path, 
     return scratch / "run" / "model.int8.onnx", ""
 
 
-def quantize_with_script(folder: Path, scratch: Path, samples: int) -> tuple[Path, str]:
+def quantize_with_script(
+    folder: Path, scratch: Path, samples: int, *, unsigned: bool = False
+) -> tuple[Path, str]:
     """Run ONNX Runtime's ``quantize_static`` after its preprocessing, with Q/DQ per channel.
+
+    Args:
+        folder: holds ``model.onnx`` and ``calib.npz``.
+        scratch: a folder for the files.
+        samples: how many to calibrate with, at most.
+        unsigned: quantize activations to uint8, which ONNX Runtime is faster with, and not to its default.
 
     Returns:
         The file, and which part of the preprocessing failed and was left out.
     """
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
@@ -203,11 +211,19 @@ def quantize_with_script(folder: Path, scratch: Path, samples: int) -> tuple[Pat
         except Exception as error:  # noqa: BLE001 - it raises Exception itself
             note = f"without symbolic shapes: {first_line(error)}"
             quant_pre_process(network, prepared, skip_symbolic_shape=True)
-        quantize_static(prepared, file, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
+        quantize_static(
+            prepared,
+            file,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
+        )
     return Path(file), note
 
 
-def _sqnr_db(wanted: Iterable[Array], found: Iterable[Array]) -> float:
+def sqnr_db(wanted: Iterable[Array], found: Iterable[Array]) -> float:
+    """Return the SQNR of an output over all batches, in dB."""
     sqnr = Sqnr()
     for exact, noisy in zip(wanted, found, strict=True):
         sqnr.update(exact.reshape(1, -1), noisy.reshape(1, -1))
@@ -230,7 +246,8 @@ def _integer_share(file: Path, data: Path) -> float | None:
     return float(json.loads(done.stdout)["integer_share"]) if done.returncode in (0, 3) else None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return an error in a line."""
     if isinstance(error, subprocess.CalledProcessError):
         lines = [line for line in error.stderr.decode().splitlines() if line.startswith(("error", "bug"))]
         return lines[0] if lines else f"exit status {error.returncode}"

@@ -20,6 +20,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
@@ -319,7 +320,8 @@ def _decide(
     found = {source: decision.parameters for source, decision in decisions.items()}
     on_own_grid = placement.on_own_grid(found)
     found = fit_clamps(model, placement.plan, found) | on_own_grid
-    plan = expose_clamps(model, placement.plan, on_own_grid)
+    plan = without_noisy_forms(model, placement.plan, found, calibration)
+    plan = expose_clamps(model, plan, on_own_grid)
     model = with_opset(model, placement.opset, name)
     quantizer_of = placement.quantizers.__getitem__
     parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)

@@ -8,8 +8,10 @@ Source:
 """
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
@@ -25,6 +27,7 @@ from ptq_cli.qdq.write.pair_nodes import (
     put_in_front,
 )
 
+Values = npt.NDArray[np.float64]
 SHIFT, UPPER = 3.0, 6.0
 """HardSwish is ``x * clip(x + 3, 0, 6) / 6``."""
 
@@ -37,11 +40,45 @@ def write_integer_forms(model: ir.Model, plan: Plan) -> None:
         _write_clamped_sum(model.graph, node, names)
 
 
+def gate_step(parameters: QuantParameters) -> float:
+    """Return the step of ``clip(x + 3, 0, 6)``, whose range ends where it does for the grid of x.
+
+    Example:
+        >>> from ptq_cli.core.arithmetic import parameters_from_range
+        >>> from ptq_cli.core.formats import UINT8
+        >>> [round(gate_step(parameters_from_range(-4.0, high, UINT8)) * 255, 2) for high in (1.0, 8.0)]
+        [4.0, 6.0]
+    """
+    format = parameters.format
+    end = (format.qmax - int(parameters.zero_point)) * float(parameters.scale)
+    return min(UPPER, end + SHIFT) / (format.qmax - format.qmin)
+
+
+def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
+    """Return what the integer form computes of values on their grid, before its result is quantized."""
+    step = gate_step(parameters)
+    steps = parameters.format.qmax - parameters.format.qmin
+    found: Values = x * (np.clip(np.rint((x + SHIFT) / step), 0, steps) * (step / UPPER))
+    return found
+
+
+def hard_swish(x: Values) -> Values:
+    """Return ``x * clip(x + 3, 0, 6) / 6``.
+
+    Example:
+        >>> hard_swish(np.array([-4.0, 1.5, 6.0])).tolist()
+        [-0.0, 1.125, 6.0]
+    """
+    found: Values = x * np.clip(x + SHIFT, 0.0, UPPER) / UPPER
+    return found
+
+
 def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None:
     """Write a HardSwish as an Add, whose pair is the Clip and the division, and a Mul.
 
-    The QuantizeLinear behind the Add has the range [0, 6], so that the Clip needs no operator. The
-    DequantizeLinear behind that has a scale of 1/255 in place of 6/255, so that the division needs none.
+    The QuantizeLinear behind the Add has the range [0, 6], so that the Clip needs no operator, or less of it
+    where x ends below 3. The DequantizeLinear behind that has a sixth of its scale, so that the division
+    needs none.
     """
     x = node.inputs[0]
     before = dequantized_by(x)
@@ -52,7 +89,7 @@ def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None
     if parameters is None:
         raise RuntimeError(f"the input of '{node.name}' has no scale of its own")
     name, format = node.name or node.op_type, parameters.format
-    steps = format.qmax - format.qmin
+    step = gate_step(parameters)
     zero = np.asarray(format.qmin, format.storage)
 
     def constant(role: str, value: Array) -> ir.Value:
@@ -70,13 +107,13 @@ def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None
     shifted = make_add(x, three.outputs[0], names.claim(f"{name}/Add"))
     quantize = make_quantize(
         shifted.outputs[0],
-        constant("gate.scale", np.asarray(UPPER / steps, np.float32)),
+        constant("gate.scale", np.asarray(step, np.float32)),
         lowest,
         names.claim(f"{name}/gate/QuantizeLinear"),
     )
     dequantize = make_dequantize(
         quantize.outputs[0],
-        constant("gate.sixth", np.asarray(1 / steps, np.float32)),
+        constant("gate.sixth", np.asarray(step / UPPER, np.float32)),
         lowest,
         names.claim(f"{name}/gate/DequantizeLinear"),
     )
