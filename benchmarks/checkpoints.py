@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
-from ptq_cli.collectors.artifact.calibration_file import Provenance
+from ptq_cli.collectors.artifact.calibration_file import Provenance, save_calibration
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
@@ -52,7 +52,7 @@ PROVENANCE = Provenance(
 class Timed:
     """A checkpoint writer that records the seconds of each checkpoint."""
 
-    writer: CheckpointWriter
+    writer: CheckpointWriter[TensorStatistics]
     seconds: list[float] = field(default_factory=list)
 
     def is_due(self) -> bool:
@@ -109,12 +109,12 @@ def rows(scratch: Path) -> Iterator[str]:
     }
     path = scratch / "checkpoint"
     for name, (subject, resolved) in subjects.items():
-        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
+        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print, save=save_calibration))
         statistics, _ = measure(
             subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
         )
         yield row(name, len(statistics), path, timed.seconds)
-    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print))
+    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print, save=save_calibration))
     for _ in range(5):
         timed.write(1, 1, many_tensors())
     yield row(f"{MANY_TENSORS:,} tensors, two-sided", MANY_TENSORS, path, timed.seconds)
@@ -151,7 +151,7 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
 def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
     """Return the row of a calibration with a checkpoint requested every second; it may write fewer."""
     path.unlink()
-    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print))
+    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print, save=save_calibration))
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:

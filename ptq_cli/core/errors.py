@@ -371,6 +371,18 @@ class TimeBudgetError(TuneError):
     code = "PTQ-TUNE-003"
 
 
+class MomentsFileError(PtqError):
+    """A file of moments is damaged, of another format version, or something else."""
+
+    code = "PTQ-RECOVERY-002"
+
+
+class StaleMomentsError(PtqError):
+    """Moments rest on another calibration, other ranges or another model than those at hand."""
+
+    code = "PTQ-RECOVERY-003"
+
+
 class GateError(PtqError):
     """A gate cannot be decided: the report does not have the metric, or the limit is not a number."""
 

@@ -3,12 +3,15 @@
 from ptq_cli.core.errors import RecipeValueError, require_known
 from ptq_cli.recipe.schema import RecoverySettings
 
-RANGES, ROUND = "ranges", "round"
+RANGES, WEIGHED, ROUND = "ranges", "weighed", "round"
 RUNGS = {
     RANGES: "the range of each activation is the one that costs its readers least",
-    ROUND: "scales, integers and biases are chosen again, layer by layer",
+    WEIGHED: "scales, integers and biases are chosen again, each layer by itself, from what it reads",
+    ROUND: "scales, integers and biases are chosen again, layer by layer, behind the ones before",
 }
 """In the order in which they run, with what each does."""
+OF_WEIGHTS = (WEIGHED, ROUND)
+"""Those that change the weights of a quantized model."""
 ALL, NONE = "all", "none"
 
 
@@ -21,7 +24,7 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
 
     Example:
         >>> recovery_rungs(RecoverySettings(["all"])), recovery_rungs(RecoverySettings(["none"]))
-        (('ranges', 'round'), ())
+        (('ranges', 'weighed', 'round'), ())
     """
     for name in settings.rungs:
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE])

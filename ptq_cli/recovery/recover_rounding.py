@@ -18,7 +18,8 @@ from ptq_cli.recovery.quantized_layer import QuantizedLayer, quantized_layers, r
 from ptq_cli.recovery.residual_input import residual_input
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.shelf import IN_MEMORY, Shelf
-from ptq_cli.recovery.solve_layer import LayerData, SolvedLayer, solve_layer
+from ptq_cli.recovery.solve_layer import LayerData, solve_layer
+from ptq_cli.recovery.solved_layer import SolvedLayer
 
 ROWS = 8192
 """Of a layer with few inputs."""

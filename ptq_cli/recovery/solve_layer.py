@@ -1,45 +1,25 @@
 """One layer's integers, scales and bias, from the rows that it reads and should make."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.centered_moments import CenteredMoments, centered
-from ptq_cli.recovery.code_search import Codes, search_codes
+from ptq_cli.recovery.code_search import Codes
 from ptq_cli.recovery.layer_rows import LayerRows, Part
-from ptq_cli.recovery.layer_state import code_grid, layer_state, new_constants
+from ptq_cli.recovery.layer_state import layer_state, new_constants
 from ptq_cli.recovery.least_squares import fit_least_squares, share_that_holds
-from ptq_cli.recovery.ordered_algebra import quadratic_forms
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, is_changed
 from ptq_cli.recovery.second_moments import Float64s, SecondMoments, second_moments
+from ptq_cli.recovery.solved_layer import SolvedLayer, search_layer
 
 STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
 NO_HELP = "the error on the samples set aside did not fall"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolvedLayer:
-    """What was chosen for a layer.
-
-    Attributes:
-        before, after: error of its output, as a share of what its output varies by, on the rows that it was
-            chosen from.
-        damped: there were fewer rows than inputs.
-        changed: one of its constants is another than before.
-        constants: new values of the quantized graph's initializers, by name.
-    """
-
-    before: float
-    after: float
-    damped: bool
-    changed: bool
-    constants: Mapping[str, Array] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,30 +95,26 @@ class _Solution:
         self, learn: Sequence[Part], check: Sequence[Part], decide: Sequence[Part], threads: int
     ) -> SolvedLayer | str:
         """Return what is chosen, or why nothing is."""
-        state, block = self._state, self._layer.geometry.block
+        state = self._state
         sums = [self._moments(parts) for parts in (learn, check)]
         share = self._share(*sums) if check else 1.0
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
-        found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
-        errors = np.zeros(3)
-        for own, item in zip(self._parts, moments, strict=True):
-            quadratic = fit_least_squares(item, state.weight[own], share=share)
-            nearest = Codes(integers=state.codes.integers[own], scales=state.codes.scales[own])
-            grid = code_grid(self._layer, state, own, self._units.step, self._units.largest)
-            better = search_codes(quadratic, grid, nearest, threads=threads)
-            found.integers[own], found.scales[own] = better.integers, better.scales
-            before, after = (quadratic.error(codes.weights(block)).sum() for codes in (nearest, better))
-            errors += np.array([before, after, quadratic_forms(quadratic.curvature, state.weight[own]).sum()])
+        quadratics = [
+            fit_least_squares(item, state.weight[own], share=share)
+            for own, item in zip(self._parts, moments, strict=True)
+        ]
+        found, errors = search_layer(
+            self._layer, state, quadratics, self._units.step, self._units.largest, threads=threads
+        )
         bias = self._bias(found, moments)
-        power = errors[2] if errors[2] > 0.0 else 1.0
         constants = new_constants(self._twins, self._layer, found, self._stored(bias), self._units.step)
         changed = is_changed(self._twins.quantized_model, constants)
         if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
             return NO_HELP
         return SolvedLayer(
-            before=float(errors[0] / power),
-            after=float(errors[1] / power),
+            before=errors[0],
+            after=errors[1],
             damped=totals[0].rows < state.weight.shape[1],
             changed=changed,
             constants=constants,

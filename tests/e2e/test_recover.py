@@ -87,7 +87,7 @@ def test_every_layer_s_error_falls_and_the_output_gains(
         pytest.skip("three input channels of a group do not divide into blocks")
     text, shape = ARRAYS[kind]
     result = quantize(text, shape, **QUANTIZERS[quantizer])
-    found = result.recovery
+    (found,) = result.recovery.effects
     assert list(found.layers) == LAYERS[kind]
     assert found.refused == {}
     assert all(item.after <= item.before * (1 + 1e-9) for item in found.layers.values())
@@ -102,10 +102,11 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     text, shape = ARRAYS["convolutions"]
     result = quantize(text, shape, weight_bits=4)
     model = ir.load(result.output)
-    told = json.loads(model.metadata_props[RECOVERY])
+    (told,) = json.loads(model.metadata_props[RECOVERY])
+    (effect,) = result.recovery.effects
     assert told["kept"] is True
-    assert told["rungs"] == ["round"]
-    assert told["sqnr_db"] == [round(result.recovery.before, 3), round(result.recovery.after, 3)]
+    assert told["rung"] == "round"
+    assert told["sqnr_db"] == [round(effect.before, 3), round(effect.after, 3)]
     assert list(told["layers"]) == LAYERS["convolutions"]
     weight = next(value for name, value in model.graph.initializers.items() if name == "w1.quantized")
     integers = weight.const_value.numpy().astype(np.int64)  # type: ignore[union-attr]
@@ -119,7 +120,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     samples = correlated(shape, 80)[7::8]
     wanted = Session(Path("run/model.float.onnx"), threads=1).run({"x": samples})
     given = Session(result.output, threads=1).run({"x": samples})
-    assert output_sqnr([wanted], [given]) == pytest.approx(result.recovery.after, abs=0.2)
+    assert output_sqnr([wanted], [given]) == pytest.approx(effect.after, abs=0.2)
 
 
 def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantize(
@@ -163,7 +164,7 @@ def test_what_makes_the_output_worse_is_not_kept(
     result = quantize(text, shape)
     assert not result.recovery.kept
     assert onnx.load(result.output).graph == plain.graph
-    assert json.loads(ir.load(result.output).metadata_props[RECOVERY])["kept"] is False
+    assert json.loads(ir.load(result.output).metadata_props[RECOVERY])[0]["kept"] is False
     from ptq_cli.cli.shown.recovery_lines import recovery_lines
 
     (line,) = recovery_lines(result.recovery)
@@ -181,8 +182,8 @@ def test_a_layer_that_does_not_hold_on_the_samples_set_aside_stays_as_it_is(
     x[7::8] = 0.0  # What is learned of the mean of the others is wrong here.
     np.savez(tmp_path / "calib.npz", x=x)
     result = ptq_cli.quantize("model.onnx", data="calib.npz", run="b", recover=["round"], weight_bits=4)
-    found = result.export.recovery
-    assert found is not None
+    assert result.export.recovery is not None
+    (found,) = result.export.recovery.effects
     assert found.refused["up"] == "the error on the samples set aside did not fall"
     assert "up" not in found.layers
 
@@ -190,11 +191,12 @@ def test_a_layer_that_does_not_hold_on_the_samples_set_aside_stays_as_it_is(
 def test_a_pass_that_changed_nothing_says_so(quantize: Quantize) -> None:
     # One input, and weights that are powers of two: no other integers are as near.
     text = "(float[n, 1] x) => (float[n, 2] y) <float[1, 2] w = {64, 127}> { [only] y = MatMul (x, w) }"
-    found = quantize(text, (1,), weight_granularity="tensor").recovery
+    recovery = quantize(text, (1,), weight_granularity="tensor").recovery
+    (found,) = recovery.effects
     assert (list(found.layers), found.changed, found.kept) == (["only"], False, False)
     from ptq_cli.cli.shown.recovery_lines import recovery_lines
 
-    (line, *_) = recovery_lines(found)
+    (line,) = recovery_lines(recovery)
     assert line == "note: nothing was recovered (round): no better integers, scales or biases were found"
 
 
@@ -204,11 +206,11 @@ def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
         [two] b = MatMul (a, w)
         [three] y = MatMul (b, v)
     }"""
-    found = quantize(shared, (6,), weight_bits=4).recovery
+    (found,) = quantize(shared, (6,), weight_bits=4).recovery.effects
     assert list(found.layers) == ["three"]
     assert set(found.refused) == {"one", "two"}
     assert "several layers share" in found.refused["one"]
-    centers = quantize(shared, (6,), weight_quantizer="centers", weight_centers=4).recovery
+    (centers,) = quantize(shared, (6,), weight_quantizer="centers", weight_centers=4).recovery.effects
     assert not centers.kept
     assert set(centers.refused.values()) == {"the quantizer has no evenly spread integers"}
 
@@ -238,8 +240,8 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
 def test_the_recipe_of_a_run_remembers_and_reset_forgets(folder: Path, ptq: Any) -> None:
     assert ptq("export --recover round --weight-bits 4").status == 0
     first = (folder / "ptq-run/model.int8.onnx").read_bytes()
-    told = json.loads(ptq("export --json").out)
-    assert told["recovery"]["kept"] is True
-    assert told["recovery"]["layers"]["fc"]["error_after"] <= told["recovery"]["layers"]["fc"]["error_before"]
+    (told,) = json.loads(ptq("export --json").out)["recovery"]
+    assert told["kept"] is True
+    assert told["layers"]["fc"]["error_after"] <= told["layers"]["fc"]["error_before"]
     assert (folder / "ptq-run/model.int8.onnx").read_bytes() == first
     assert json.loads(ptq("export --reset --json").out)["recovery"] is None

@@ -205,7 +205,7 @@ def test_seconds_that_are_none(refuse: Any, value: str) -> None:
 def test_an_uninterrupted_calibration_writes_no_checkpoint_by_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptq_cli.pipeline.calibration.calibration_checkpoint.save_calibration", pytest.fail)
+    monkeypatch.setattr("ptq_cli.pipeline.calibration.run_calibrate.save_calibration", pytest.fail)
     ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=1)
 
 

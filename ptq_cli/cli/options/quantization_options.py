@@ -58,7 +58,8 @@ RECOVER = option(
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
     help="Recover accuracy from the calibration data: ranges chooses each activation's range by its effect, "
-    "round each layer's scales, integers and biases; all or none.  [default: none]",
+    "weighed each layer's scales, integers and biases by what the layer reads, round also by what the layers "
+    "before it lost; all or none.  [default: none]",
 )
 QUANTIZERS = (
     option(

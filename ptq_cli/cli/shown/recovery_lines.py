@@ -3,11 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
-    from ptq_cli.pipeline.exporting.recovered_model import Recovery
+    from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
     from ptq_cli.pipeline.exporting.run_export import ExportResult
 
 MOST_NAMES = 3
@@ -22,12 +23,12 @@ def export_recovery_lines(result: "ExportResult") -> Iterator[str]:
 
 
 def recovery_lines(recovery: "Recovery") -> Iterator[str]:
-    """Yield what was recovered, and what was not.
+    """Yield what each rung recovered, and what it did not.
 
     Example:
-        >>> from ptq_cli.pipeline.exporting.recovered_model import LayerRecovery, Recovery
-        >>> recovery = Recovery(
-        ...     rungs=("round",),
+        >>> from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
+        >>> effect = RungEffect(
+        ...     rung="round",
         ...     changed=True,
         ...     kept=True,
         ...     before=17.58,
@@ -38,29 +39,28 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
         ...     refused={"head": "no data reached this part of the model"},
         ...     damped=(),
         ... )
-        >>> for line in recovery_lines(recovery):
+        >>> for line in recovery_lines(Recovery((effect,))):
         ...     print(line)
         recovered 1 layer (round): output SQNR from 17.6 to 29.0 dB on 64 samples set aside
         note: 1 layer was not recovered (head): no data reached this part of the model
     """
-    rungs = ", ".join(recovery.rungs)
-    by = f"on {_counted(recovery.decided_by, 'sample')} set aside"
-    change = f"output SQNR from {_decibels(recovery.before)} to {_decibels(recovery.after)} dB {by}"
-    if not recovery.layers:
-        yield f"note: nothing was recovered ({rungs}): no layer could be"
-    elif not recovery.changed:
-        yield f"note: nothing was recovered ({rungs}): no better integers, scales or biases were found"
-    elif recovery.kept:
-        yield f"recovered {_counted(len(recovery.layers), 'layer')} ({rungs}): {change}"
-    else:
-        yield f"note: nothing was recovered ({rungs}): it did not help, so it was not kept ({change})"
-    if recovery.damped and recovery.kept:
+    told: set[str] = set()
+    for effect in recovery.effects:
+        for line in _effect_lines(effect):
+            if line not in told:  # Two rungs may refuse the same layers for the same reason.
+                yield line
+            told.add(line)
+
+
+def _effect_lines(effect: "RungEffect") -> Iterator[str]:
+    yield _summary(effect)
+    if effect.damped and effect.kept:
         yield (
-            f"note: {_counted(len(recovery.damped), 'layer')} ({_names(recovery.damped)}) had fewer rows of "
+            f"note: {_counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
             "data than inputs: more samples may help"
         )
     reasons: dict[str, list[str]] = defaultdict(list)
-    for name, reason in recovery.refused.items():
+    for name, reason in effect.refused.items():
         reasons[reason].append(name)
     for reason, names in reasons.items():
         were = "was" if len(names) == 1 else "were"
@@ -106,22 +106,48 @@ def ranges_values(ranges: "RangesByEffect") -> dict[str, Any]:
     }
 
 
-def recovery_values(recovery: "Recovery") -> dict[str, Any]:
-    """Return what recovery did, for JSON; an SQNR that is not finite is null."""
-    return {
-        "rungs": list(recovery.rungs),
-        "kept": recovery.kept,
-        "sqnr_db_before": recovery.before if math.isfinite(recovery.before) else None,
-        "sqnr_db_after": recovery.after if math.isfinite(recovery.after) else None,
-        "samples": recovery.samples,
-        "decided_by": recovery.decided_by,
-        "layers": {
-            name: {"error_before": item.before, "error_after": item.after}
-            for name, item in recovery.layers.items()
-        },
-        "not_recovered": dict(recovery.refused),
-        "few_rows": list(recovery.damped),
-    }
+def _summary(effect: "RungEffect") -> str:
+    nothing = f"note: nothing was recovered ({effect.rung}):"
+    if not effect.layers:
+        return f"{nothing} no layer could be"
+    if not effect.changed:
+        return f"{nothing} no better integers, scales or biases were found"
+    recovered = f"recovered {_counted(len(effect.layers), 'layer')} ({effect.rung}):"
+    if not effect.decided_by:
+        typical = median(10.0 * math.log10(item.before / item.after) for item in _measured(effect))
+        return (
+            f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were set aside"
+        )
+    by = f"on {_counted(effect.decided_by, 'sample')} set aside"
+    change = f"output SQNR from {_decibels(effect.before)} to {_decibels(effect.after)} dB {by}"
+    if effect.kept:
+        return f"{recovered} {change}"
+    return f"{nothing} it did not help, so it was not kept ({change})"
+
+
+def _measured(effect: "RungEffect") -> Iterator["LayerRecovery"]:
+    return (item for item in effect.layers.values() if item.before > 0.0 and item.after > 0.0)
+
+
+def recovery_values(recovery: "Recovery") -> list[dict[str, Any]]:
+    """Return what each rung of recovery did, for JSON; an SQNR that is not finite is null."""
+    return [
+        {
+            "rung": effect.rung,
+            "kept": effect.kept,
+            "sqnr_db_before": effect.before if math.isfinite(effect.before) else None,
+            "sqnr_db_after": effect.after if math.isfinite(effect.after) else None,
+            "samples": effect.samples,
+            "decided_by": effect.decided_by,
+            "layers": {
+                name: {"error_before": item.before, "error_after": item.after}
+                for name, item in effect.layers.items()
+            },
+            "not_recovered": dict(effect.refused),
+            "few_rows": list(effect.damped),
+        }
+        for effect in recovery.effects
+    ]
 
 
 def _decibels(value: float) -> str:

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,26 @@ class Provenance:
     share: Share | None = None
 
 
+class Mergeable(Protocol):
+    """What was counted of some values, and can be added up."""
+
+    def merge(self, other: Self, /) -> Self:
+        """Return what both have counted; raises ValueError if they do not fit each other."""
+
+
+Item = TypeVar("Item", bound=Mergeable)
+
+
 @dataclass(frozen=True)
-class Calibration:
-    """Statistics by tensor name, with their provenance."""
+class Counted(Generic[Item]):
+    """What was counted of each tensor, by its name, with where it comes from."""
 
     provenance: Provenance
-    statistics: dict[str, TensorStatistics]
+    statistics: dict[str, Item]
+
+
+Calibration = Counted[TensorStatistics]
+"""Statistics by tensor name, with their provenance."""
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
@@ -145,7 +159,9 @@ def _parse(content: bytes, name: str) -> Calibration:
     arrays = {key: _array(item) for key, item in items}
     if header.pop("checksum", None) != _checksum(header, arrays):
         raise ValueError("its checksum is wrong")
-    return Calibration(_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays))
+    return Calibration(
+        table_to_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays)
+    )
 
 
 def _checked_header(header: Any, name: str) -> dict[str, Any]:
@@ -169,7 +185,12 @@ def _array(item: dict[str, Any]) -> npt.NDArray[Any]:
     return np.frombuffer(item["data"], SAFETENSORS_DTYPES[dtype])
 
 
-def _provenance(table: Any) -> Provenance:
+def table_to_provenance(table: Any) -> Provenance:
+    """Return the provenance that the header of a file holds.
+
+    Raises:
+        ValueError: it is not one.
+    """
     hints = typing.get_type_hints(Provenance)
     if not isinstance(table, dict) or set(table) != set(hints):
         raise ValueError("it does not say what it was made from")

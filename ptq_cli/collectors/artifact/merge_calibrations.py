@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance
+from ptq_cli.collectors.artifact.calibration_file import Counted, Item, Provenance
 from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
 
 SHOWN_LENGTH = 60
@@ -15,11 +14,11 @@ Named = tuple[str, Provenance, Share]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A calibration, and what to call it in a message."""
+class Part(Generic[Item]):
+    """A calibration or moments, and what to call it in a message."""
 
     name: str
-    calibration: Calibration
+    calibration: Counted[Item]
 
     @property
     def share(self) -> Share:
@@ -27,7 +26,7 @@ class Part:
         return self.calibration.provenance.share or Share(1, {1: 0}, 0)
 
 
-def merge_calibrations(parts: Iterable[Part], *, partial: bool = False) -> Calibration:
+def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) -> Counted[Item]:
     """Return what one calibration of all the shards would have given.
 
     The statistics merge exactly, in whatever order and grouping; so the result has the same bytes as the
@@ -43,7 +42,7 @@ def merge_calibrations(parts: Iterable[Part], *, partial: bool = False) -> Calib
         IncompleteCalibrationError: one is a checkpoint; or shards are missing, and ``partial`` is not set.
         ValueError: there is no part.
     """
-    merged: _Merged | None = None
+    merged: _Merged[Item] | None = None
     for part in parts:
         if not part.share.finished:
             raise IncompleteCalibrationError(
@@ -59,10 +58,10 @@ def merge_calibrations(parts: Iterable[Part], *, partial: bool = False) -> Calib
     return merged.finish(partial=partial)
 
 
-class _Merged:
+class _Merged(Generic[Item]):
     """The parts so far, as one."""
 
-    def __init__(self, first: Part) -> None:
+    def __init__(self, first: Part[Item]) -> None:
         self._name = first.name
         self._provenance = first.calibration.provenance
         self._statistics = first.calibration.statistics
@@ -70,7 +69,7 @@ class _Merged:
         self._batches = dict(first.share.batches)
         self._holders = dict.fromkeys(first.share.batches, first.name)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Part[Item]) -> None:
         found = part.calibration.provenance
         _require_same((self._name, self._provenance, self._share), (part.name, found, part.share))
         for number, batches in part.share.batches.items():
@@ -83,17 +82,17 @@ class _Merged:
         self._statistics = _merge_statistics(self._statistics, part)
         self._provenance = replace(self._provenance, samples=self._provenance.samples + found.samples)
 
-    def finish(self, *, partial: bool) -> Calibration:
+    def finish(self, *, partial: bool) -> Counted[Item]:
         share = replace(self._share, batches=self._batches)
         if share.is_whole:
             _require_dealt(share)
-            return Calibration(replace(self._provenance, share=None), self._statistics)
+            return Counted(replace(self._provenance, share=None), self._statistics)
         if not partial:
             raise IncompleteCalibrationError(
                 f"not among the runs: {share.describe_missing()}",
                 hint="calibrate the missing shards, or pass --partial to merge an incomplete calibration",
             )
-        return Calibration(replace(self._provenance, share=share), self._statistics)
+        return Counted(replace(self._provenance, share=share), self._statistics)
 
 
 def _require_same(first: Named, other: Named) -> None:
@@ -146,7 +145,7 @@ def _require_dealt(share: Share) -> None:
             )
 
 
-def _merge_statistics(statistics: dict[str, TensorStatistics], part: Part) -> dict[str, TensorStatistics]:
+def _merge_statistics(statistics: dict[str, Item], part: Part[Item]) -> dict[str, Item]:
     others = part.calibration.statistics
     if statistics.keys() != others.keys():
         name = min(statistics.keys() ^ others.keys())

@@ -9,24 +9,19 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic
 
-from ptq_cli.collectors.artifact.calibration_file import (
-    Calibration,
-    Provenance,
-    load_calibration,
-    save_calibration,
-)
+from ptq_cli.collectors.artifact.calibration_file import Counted, Item, Provenance
 from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
+from ptq_cli.core.errors import CalibrationFileError, InputFileError, MomentsFileError, OutputFileError
 from ptq_cli.core.files import PARTIAL_SUFFIX
 from ptq_cli.core.schedule import Schedule
-from ptq_cli.pipeline.calibration.collect import Snapshot
 
 Tell = Callable[[str], None]
 NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"
 
 
-class CheckpointWriter:
+class CheckpointWriter(Generic[Item]):
     """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
 
     Args:
@@ -35,6 +30,7 @@ class CheckpointWriter:
         every: seconds between checkpoints, at least; 0 writes one after each batch.
         tell: is told that one could not be written.
         clock: seconds that only grow.
+        save: writes one, atomically.
     """
 
     def __init__(
@@ -44,21 +40,24 @@ class CheckpointWriter:
         every: float,
         tell: Tell,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        save: Callable[[Counted[Item], Path], None],
     ) -> None:
         self._path = path
         self._begun = begun
         self._tell = tell
+        self._save = save
         self._schedule = Schedule(every, clock)
 
     def is_due(self) -> bool:
         """Return whether it is time for one."""
         return self._schedule.is_due()
 
-    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
+    def write(self, batches: int, samples: int, snapshot: Callable[[], dict[str, Item]]) -> None:
         """Write a checkpoint, or tell that it cannot be written."""
         with self._schedule.writing():
             try:
-                save_calibration(Calibration(advance(self._begun, batches, samples), snapshot()), self._path)
+                self._save(Counted(advance(self._begun, batches, samples), snapshot()), self._path)
             except OutputFileError as error:
                 kept = "; the last one is kept" if self._path.is_file() else ""
                 self._tell(f"no checkpoint was written{kept}, calibration continues: {error.message}")
@@ -82,8 +81,13 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
 
 
 def load_checkpoint(
-    path: Path, wanted: Provenance, tensors: Collection[str], tell: Tell
-) -> Calibration | None:
+    path: Path,
+    wanted: Provenance,
+    tensors: Collection[str],
+    tell: Tell,
+    *,
+    load: Callable[[Path], Counted[Item]],
+) -> Counted[Item] | None:
     """Return the checkpoint of this very calibration, or None.
 
     Args:
@@ -91,12 +95,13 @@ def load_checkpoint(
         wanted: what the calibration is made from; its share is the shard at hand.
         tensors: that are measured.
         tell: is told why a checkpoint is ignored.
+        load: reads one.
     """
     if not path.is_file():
         return None
     try:
-        found = load_calibration(path)
-    except (InputFileError, CalibrationFileError) as error:
+        found = load(path)
+    except (InputFileError, CalibrationFileError, MomentsFileError) as error:
         reason = error.message
     else:
         reason = _difference(found, wanted, tensors)
@@ -118,7 +123,7 @@ def discard_checkpoint(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _difference(found: Calibration, wanted: Provenance, tensors: Collection[str]) -> str:
+def _difference(found: Counted[Item], wanted: Provenance, tensors: Collection[str]) -> str:
     """Say why a checkpoint is not of this calibration; an empty text if it is."""
     has = found.provenance
     for key in sorted(wanted.settings.keys() | has.settings.keys()):

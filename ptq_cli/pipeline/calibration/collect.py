@@ -31,11 +31,15 @@ AfterBatch = Callable[[int, int], None]
 """Is told how many batches and samples were counted."""
 
 
-class CalibrationCheckpoints(Protocol):
-    """What keeps the statistics of the batches so far."""
+class Checkpoints(Protocol):
+    """What wants to keep something now and then."""
 
     def is_due(self) -> bool:
         """Return whether the statistics after the batch that is begun last are wanted."""
+
+
+class CalibrationCheckpoints(Checkpoints, Protocol):
+    """What keeps the statistics of the batches so far."""
 
     def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
@@ -99,7 +103,7 @@ def collect(
         }
     )
     work = _Work(forward, inputs, axes, feeding, threads, nested)
-    due = _Due(checkpoints)
+    due = Due(checkpoints)
     number = samples = 0
 
     def snapshot() -> dict[str, TensorStatistics]:
@@ -164,7 +168,7 @@ class _Work:
         if bad is not None:
             given = measured[bad]
             array = given if bad in self._in_order else piece.turn.in_model_order(bad, given)
-            error = _non_finite(bad, array, piece, is_nested=bad in self._nested)
+            error = non_finite_error(bad, array, piece, is_nested=bad in self._nested)
         measured.clear()
         piece.turn.recycle(arrays)
         return error
@@ -180,10 +184,11 @@ def _shared(piece: Piece, arrays: Sequence[Tensor]) -> SharedMemory | None:
     return SharedMemory(arrays.words, {name: span for name, span in spans if span is not None})
 
 
-class _Due:
+class Due:
     """Notes after which piece the statistics are wanted."""
 
-    def __init__(self, checkpoints: CalibrationCheckpoints | None) -> None:
+    def __init__(self, checkpoints: Checkpoints | None) -> None:
+        """Ask these."""
         self._checkpoints = checkpoints
         self.piece: Piece | None = None
 
@@ -201,7 +206,15 @@ def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator
         yield piece
 
 
-def _non_finite(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
+def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
+    """Return the error that says where a tensor of a piece first holds NaN or Inf.
+
+    Args:
+        name: of the tensor.
+        array: its values, one of which is not finite.
+        piece: that was run.
+        is_nested: the tensor is in an If, Loop or Scan.
+    """
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]

@@ -1,6 +1,9 @@
 """How the tapped model is run: as fast as it can be, or below a limit of memory."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -11,9 +14,9 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.graph_reading import every_value, nested_values
-from ptq_cli.models.stored import release
-from ptq_cli.pipeline.preparing.float_model import FloatModel
+from ptq_cli.models.stored import StoredModel, release
 from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
@@ -33,14 +36,32 @@ COPIES_OF_WEIGHTS = 3
 """While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it."""
 
 
+class Runnable(Protocol):
+    """A float model: its graph, the same as its files hold it, and specs of its inputs."""
+
+    @property
+    def model(self) -> ir.Model:
+        """The graph."""
+
+    @property
+    def stored(self) -> StoredModel:
+        """The model as its files hold it."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Specs of its inputs."""
+
+
 def open_forward(
-    model: FloatModel,
+    model: Runnable,
     taps: Sequence[str],
     machine: Machine,
     data: Dataset,
     batch_size: int,
     progress: ProgressCallback,
     axes: Mapping[str, int],
+    *,
+    kept: int | None = None,
 ) -> Forward:
     """Return how batches are run for the values of ``taps``.
 
@@ -52,6 +73,7 @@ def open_forward(
         batch_size: samples of a batch.
         progress: is told the plan, if there is a limit.
         axes: tensors of which each channel is measured, with their axis.
+        kept: bytes that what is counted takes; None for the statistics of a calibration.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -76,7 +98,7 @@ def open_forward(
             sizes_vary=nested,
             enough_bytes=ENOUGH_BYTES,
         ).forward()
-    plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes)
+    plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes, kept)
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
         TappedModel(
@@ -92,17 +114,17 @@ def open_forward(
     return Forward(tuple(part.one_pass() for part in models), plan.at_once, models[0].split)
 
 
-def _has_nested(model: FloatModel, taps: Sequence[str]) -> bool:
+def _has_nested(model: Runnable, taps: Sequence[str]) -> bool:
     return not nested_values(model.model.graph).isdisjoint(taps)
 
 
-def _runs_whole(model: FloatModel, taps: Sequence[str]) -> bool:
+def _runs_whole(model: Runnable, taps: Sequence[str]) -> bool:
     """Return whether batches are run as they are: what a branch or a loop does may depend on all samples."""
     return _has_nested(model, taps) or fixed_batch_size(model.inputs) is not None
 
 
 def _open_on_device(
-    model: FloatModel,
+    model: Runnable,
     taps: Sequence[str],
     machine: Machine,
     data: Dataset,
@@ -127,12 +149,13 @@ def _open_on_device(
 
 
 def _plan(
-    model: FloatModel,
+    model: Runnable,
     taps: Sequence[str],
     machine: Machine,
     limit: int,
     batch: Batch,
     axes: Mapping[str, int],
+    kept: int | None,
 ) -> MemoryPlan:
     give_back_freed_blocks()
     reached = most_resident_bytes()
@@ -153,7 +176,7 @@ def _plan(
         reached=reached,
         base=max(before, resident_bytes()),
         fixed=(0 if mapped else COPIES_OF_WEIGHTS * weights)
-        + _statistics_bytes(model, taps, axes, each)
+        + (kept if kept is not None else _statistics_bytes(model, taps, axes, each))
         + waiting,
         session=SESSION_BYTES + of_session,
         scratch=max(grown // least - of_session, 3 * max(each.values())),
@@ -165,7 +188,7 @@ def _plan(
 
 
 def _statistics_bytes(
-    model: FloatModel, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
+    model: Runnable, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
 ) -> int:
     shapes = {value.name: value.shape for value in every_value(model.model.graph)}
     channels = 0
@@ -177,7 +200,7 @@ def _statistics_bytes(
     return STATISTICS_BYTES * len(taps) + CHANNEL_BYTES * channels
 
 
-def samples_are_apart(model: FloatModel, batch: Batch) -> bool:
+def samples_are_apart(model: Runnable, batch: Batch) -> bool:
     """Return whether what the model computes for a sample is the same whatever else is in its batch."""
     if batch.size == 1:
         return True

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.selection import WHOLE, Selection, Shard, parse_shard
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.artifact.calibration_file import (
+    Calibration,
+    Provenance,
+    calibration_bytes,
+    load_calibration,
+    parse_calibration,
+    save_calibration,
+)
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.statistics.tensor_statistics import NonFinite, TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX
@@ -150,7 +157,7 @@ def _run_on_ranks(
         begun = provenance_of(subject, request, mine, run, group.shard)
         settings = resolved.recipe.calibration
         part = measure_part(subject, settings, mine.machine, begun, progress, after_batch=group.after_batch)
-        merged = group.merge(part)
+        merged = group.merge(part, calibration_bytes, parse_calibration)
         require_samples_seen(merged.provenance)
         calibrated = assemble(subject, merged, resolved.recipe, run)
         if ranks.is_first:
@@ -188,12 +195,18 @@ def make_calibration(
     is_resumable = subject.dataset.is_resumable
     if not is_resumable:
         tell(NO_CHECKPOINTS)
-    earlier = load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell) if is_resumable else None
+    earlier = (
+        load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell, load=load_calibration)
+        if is_resumable
+        else None
+    )
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
     every = settings.checkpoint_every
-    writer = CheckpointWriter(run.checkpoint, begun, every, tell) if is_resumable else None
+    writer = (
+        CheckpointWriter(run.checkpoint, begun, every, tell, save=save_calibration) if is_resumable else None
+    )
     initial = earlier.statistics if earlier is not None else None
     calibration = measure_part(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial

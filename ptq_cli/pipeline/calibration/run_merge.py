@@ -10,6 +10,7 @@ from typing import Any
 
 from ptq_cli.collectors.artifact.calibration_file import Provenance, calibration_bytes, load_calibration
 from ptq_cli.collectors.artifact.merge_calibrations import Part, different, merge_calibrations
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
 from ptq_cli.core.files import require_file, write_together
 from ptq_cli.models.stored import read_model
@@ -210,7 +211,7 @@ def _settings(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-def _parts(shards: Sequence[_Shard]) -> Iterator[Part]:
+def _parts(shards: Sequence[_Shard]) -> Iterator[Part[TensorStatistics]]:
     # Read once more, one at a time: thousands of shards do not fit into memory together.
     for shard in shards:
         calibration = load_calibration(shard.run.calibration)

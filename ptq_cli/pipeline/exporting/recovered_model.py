@@ -1,133 +1,233 @@
 """The rungs of recovery on a quantized model that is not written yet, and what they did."""
 
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx_ir as ir
-
+from ptq_cli.calibdata.dataset.selection import WHOLE
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.progress import LayerProgress, ProgressCallback
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.placement import Placement
+from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, recovery_samples
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
+from ptq_cli.pipeline.moments.collect_moments import MomentSubject
+from ptq_cli.pipeline.moments.moment_blocks import divided, measure_blocks, moments_provenance, require_fit
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
-from ptq_cli.recipe.recovery_rungs import ROUND
-from ptq_cli.recovery.quantized_layer import replace_constants
-from ptq_cli.recovery.recover_rounding import RecoveredRounding, recover_rounding
+from ptq_cli.recipe.recovery_rungs import ROUND, WEIGHED
+from ptq_cli.recovery.moments.moment_sites import moment_sites
+from ptq_cli.recovery.moments.moments_file import Moments
+from ptq_cli.recovery.moments.tensor_moments import TensorMoments
+from ptq_cli.recovery.output_error import output_sqnr
+from ptq_cli.recovery.quantized_layer import constant_array, quantized_layers, replace_constants
+from ptq_cli.recovery.recover_rounding import RecoverySamples, recover_rounding
 from ptq_cli.recovery.shelf import IN_MEMORY
+from ptq_cli.recovery.solved_layer import SolvedLayer
+from ptq_cli.recovery.weigh_rounding import weigh_rounding
 from ptq_cli.runtime.machine import Machine
+from ptq_cli.runtime.session import Session
 
 STAGE = "recover"
+MOMENTS = "moments.safetensors"
 MEMORY_SHARE = 2
 """One part of so many of the memory that is allowed is for tensors that wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerRecovery:
-    """What a rung changed at a layer.
+class Material:
+    """What a model is recovered from.
 
     Attributes:
-        before, after: noise of its output, as a share of what the output varies by, on the samples that
-            were learned from.
+        calibration: the statistics.
+        data: the calibration data; None where moments are all there is.
+        moments: of what the layers read, if they were collected before.
     """
 
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recovery:
-    """What recovery did to a model.
-
-    Attributes:
-        rungs: that ran.
-        changed: whether it found any other integer, scale or bias than there were.
-        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
-        before, after: SQNR of the output on these, in dB.
-        samples, decided_by: how many samples were learned from, and set aside.
-        layers: what changed, by the layer's name.
-        refused: why the others stayed as they were.
-        damped: layers with fewer rows of data than inputs, which stay closer to the float model's weights.
-    """
-
-    rungs: tuple[str, ...]
-    changed: bool
-    kept: bool
-    before: float
-    after: float
-    samples: int
-    decided_by: int
-    layers: Mapping[str, LayerRecovery]
-    refused: Mapping[str, str]
-    damped: tuple[str, ...]
-
-    def metadata(self) -> str:
-        """Return it as JSON, for the metadata of the model.
-
-        Edge case:
-            JSON has no infinity: an SQNR without noise, or of NaN, is null.
-        """
-        return json.dumps(
-            {
-                "rungs": list(self.rungs),
-                "kept": self.kept,
-                "sqnr_db": [_finite(self.before), _finite(self.after)],
-                "samples": self.samples,
-                "decided_by": self.decided_by,
-                "layers": {name: [item.before, item.after] for name, item in self.layers.items()},
-                "refused": dict(self.refused),
-                "damped": list(self.damped),
-            }
-        )
+    calibration: Calibration
+    data: RecoveryData | None
+    moments: Moments | None
 
 
 def recover_model(
-    model: ir.Model,
+    made: QuantizedGraph,
     float_model: StoredModel,
-    plan: Plan,
-    placement: Placement,
-    data: RecoveryData,
+    rungs: Sequence[str],
+    material: Material,
     machine: Machine,
     folder: Path,
     progress: ProgressCallback,
 ) -> Recovery:
-    """Choose the weights of a quantized model again, and keep them if the output is better for it.
+    """Choose the weights of a quantized model again, rung by rung, and keep what makes the output better.
 
     Args:
-        model: the quantized model, whose constants are changed.
+        made: the quantized model, whose constants are changed.
         float_model: that it was made from.
-        plan: of the quantized one.
-        placement: knows the quantizers of its weights.
-        data: the calibration data.
+        rungs: in the order in which they run.
+        material: what they learn from.
         machine: what of it may be used.
         folder: where tensors wait that do not fit into memory.
-        progress: is called after each layer.
+        progress: is called as the work proceeds.
 
     Raises:
         RecoveryError: there are too few samples.
+        StaleMomentsError: the moments are of another calibration, or of other ranges.
         RuntimeFailedError: ONNX Runtime failed.
         PtqError: the data cannot be read.
     """
-    progress(LayerProgress(STAGE, 0, None))
-    samples, learned, decided = recovery_samples(data)
-    found = recover_rounding(
-        TwinGraphs(float_model.load(), model),
-        plan,
-        free_scales(placement),
-        samples,
-        folder=folder,
-        memory=machine.memory // MEMORY_SHARE if machine.memory is not None else IN_MEMORY,
-        threads=machine.threads,
-        done=lambda done, total: progress(LayerProgress(STAGE, done, total)),
-    )
-    kept = found.changed and found.after > found.before
-    if kept:
-        replace_constants(model, found.constants)
-    return _summary(found, kept=kept, samples=learned, decided_by=decided)
+    samples = recovery_samples(material.data) if material.data is not None else None
+    work = _Work(made, float_model, material, samples, machine, folder, progress)
+    effects = {WEIGHED: work.weigh, ROUND: work.round}
+    return Recovery(tuple(effects[rung]() for rung in rungs))
+
+
+class _Work:
+    """One model, on its way from rung to rung."""
+
+    def __init__(
+        self,
+        made: QuantizedGraph,
+        float_model: StoredModel,
+        material: Material,
+        samples: tuple[RecoverySamples, int, int] | None,
+        machine: Machine,
+        folder: Path,
+        progress: ProgressCallback,
+    ) -> None:
+        self._made, self._float_model, self._material = made, float_model, material
+        self._samples, self._machine, self._folder = samples, machine, folder
+        self._progress = progress
+        self._waiting: PartialFolder | None = None
+        self._twins = TwinGraphs(float_model.load(), made.model)
+        self._free = free_scales(made.placement)
+
+    def weigh(self) -> RungEffect:
+        """Choose the weights again by what each layer reads."""
+        count = self._material.calibration.provenance.samples
+        moments = self._moments()
+        self._progress(LayerProgress(STAGE, 0, None))
+        found = weigh_rounding(
+            self._twins,
+            self._made.plan,
+            self._free,
+            moments,
+            samples=count,
+            threads=self._machine.threads,
+            done=self._done,
+        )
+        before = after = math.nan
+        kept = found.changed
+        if self._samples is None:
+            replace_constants(self._made.model, found.constants)
+        elif kept:
+            held = {name: constant_array(self._made.model, name) for name in found.constants}
+            before = self._sqnr()
+            replace_constants(self._made.model, found.constants)
+            after = self._sqnr()
+            kept = after > before
+            if not kept:
+                replace_constants(self._made.model, held)
+        return RungEffect(
+            rung=WEIGHED,
+            changed=found.changed,
+            kept=kept,
+            before=before,
+            after=after,
+            samples=count,
+            decided_by=self._samples[2] if self._samples is not None else 0,
+            layers=_layers(found.layers),
+            refused=found.refused,
+            damped=_damped(found.layers),
+        )
+
+    def round(self) -> RungEffect:
+        """Choose the weights again behind the quantized layers before."""
+        assert self._samples is not None  # noqa: S101 - the data were opened for this rung
+        samples, learned, decided = self._samples
+        self._progress(LayerProgress(STAGE, 0, None))
+        found = recover_rounding(
+            self._twins,
+            self._made.plan,
+            self._free,
+            samples,
+            folder=self._folder,
+            memory=self._machine.memory // MEMORY_SHARE if self._machine.memory is not None else IN_MEMORY,
+            threads=self._machine.threads,
+            done=self._done,
+        )
+        kept = found.changed and found.after > found.before
+        if kept:
+            replace_constants(self._made.model, found.constants)
+        return RungEffect(
+            rung=ROUND,
+            changed=found.changed,
+            kept=kept,
+            before=found.before,
+            after=found.after,
+            samples=learned,
+            decided_by=decided,
+            layers=_layers(found.layers),
+            refused=found.refused,
+            damped=_damped(found.layers),
+        )
+
+    def _done(self, done: int, total: int) -> None:
+        self._progress(LayerProgress(STAGE, done, total))
+
+    def _moments(self) -> Mapping[str, TensorMoments]:
+        """Return the moments of the run, if they fit; otherwise collect them."""
+        calibration, data = self._material.calibration, self._material.data
+        layers, _ = quantized_layers(self._twins, self._made.plan, self._free)
+        sites = moment_sites(layers.values(), calibration.provenance.samples)
+        size = data.batch_size if data is not None else 0
+        begun = moments_provenance(calibration, sites, WHOLE, size)
+        if self._material.moments is not None:
+            require_fit(self._material.moments, begun, MOMENTS)
+            return self._material.moments.statistics
+        assert data is not None  # noqa: S101 - there is one of both
+        waiting = (
+            PartialFolder(self._folder, MOMENTS) if len(divided(sites, self._machine.memory)) > 1 else None
+        )
+        subject = MomentSubject(
+            model=self._float_model.load(),
+            stored=self._float_model,
+            inputs=data.inputs,
+            dataset=data.dataset,
+            batch_size=size,
+            allow_nonfinite=data.allow_nonfinite,
+        )
+        moments = measure_blocks(
+            subject,
+            sites,
+            self._machine,
+            begun,
+            self._progress,
+            folder=waiting.path if waiting is not None else None,
+        )
+        self._waiting = waiting  # Arrays are mapped from its files.
+        return moments.statistics
+
+    def _sqnr(self) -> float:
+        """Return the SQNR of the quantized model's outputs on the samples to decide by."""
+        assert self._samples is not None  # noqa: S101 - the caller has asked
+        pieces = self._samples[0].decide
+        # One thread, so that the decision does not depend on how many there are.
+        wanted, found = (
+            Session(model, threads=1) for model in (self._float_model, serialize(self._made.model))
+        )
+        return output_sqnr([wanted.run(piece) for piece in pieces], [found.run(piece) for piece in pieces])
+
+
+def _layers(solved: Mapping[str, SolvedLayer]) -> dict[str, LayerRecovery]:
+    return {name: LayerRecovery(before=item.before, after=item.after) for name, item in solved.items()}
+
+
+def _damped(solved: Mapping[str, SolvedLayer]) -> tuple[str, ...]:
+    return tuple(name for name, item in solved.items() if item.damped)
 
 
 def free_scales(placement: Placement) -> dict[WeightSite, bool]:
@@ -139,24 +239,3 @@ def free_scales(placement: Placement) -> dict[WeightSite, bool]:
         elif isinstance(family, FixedPointWeights | StepWeights):
             found[site] = False
     return found
-
-
-def _summary(found: RecoveredRounding, *, kept: bool, samples: int, decided_by: int) -> Recovery:
-    return Recovery(
-        rungs=(ROUND,),
-        changed=found.changed,
-        kept=kept,
-        before=found.before,
-        after=found.after,
-        samples=samples,
-        decided_by=decided_by,
-        layers={
-            name: LayerRecovery(before=item.before, after=item.after) for name, item in found.layers.items()
-        },
-        refused=found.refused,
-        damped=tuple(name for name, item in found.layers.items() if item.damped),
-    )
-
-
-def _finite(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None

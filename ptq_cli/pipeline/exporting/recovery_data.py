@@ -17,7 +17,9 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.recipe.recovery_rungs import recovery_rungs
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, recovery_rungs
+from ptq_cli.recovery.moments.moments_file import Moments, load_moments
 from ptq_cli.recovery.recover_rounding import RecoverySamples
 
 MOST_SAMPLES = 512
@@ -43,10 +45,31 @@ class RecoveryData:
     dataset: Dataset
     inputs: tuple[TensorSpec, ...]
     allow_nonfinite: bool
+    batch_size: int
 
 
-def open_recovery_data(resolved: Resolved, calibration: Calibration, graph: ir.Model) -> RecoveryData | None:
-    """Open the data of an earlier calibration again; None if no rung of recovery is asked for.
+def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
+    """Return the moments of a run, if a rung that is asked for needs them and they are there.
+
+    Raises:
+        MomentsFileError: they are damaged.
+    """
+    rungs = recovery_rungs(resolved.recipe.recovery)
+    # With other ranges what layers read are other integers.
+    wanted = WEIGHED in rungs and RANGES not in rungs
+    return load_moments(run.moments) if wanted and run.moments.is_file() else None
+
+
+def open_recovery_data(
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, moments: Moments | None
+) -> RecoveryData | None:
+    """Open the data of an earlier calibration again; None if no rung of recovery needs them.
+
+    Args:
+        resolved: the recipe.
+        calibration: the earlier one.
+        graph: of the float model.
+        moments: of the run, if there are any: with them one of the rungs needs no data.
 
     Raises:
         EmptyDataError: the recipe names none.
@@ -55,16 +78,37 @@ def open_recovery_data(resolved: Resolved, calibration: Calibration, graph: ir.M
         PtqError: it cannot be opened, or does not fit the model.
     """
     recipe = resolved.recipe
-    if not recovery_rungs(recipe.recovery):
+    rungs = recovery_rungs(recipe.recovery)
+    if not rungs or (moments is not None and rungs == (WEIGHED,)):
         return None
+    inputs = input_specs(graph)
+    return recovery_data(resolved, calibrated_data(resolved, calibration, inputs, "--recover"), inputs)
+
+
+def calibrated_data(
+    resolved: Resolved, calibration: Calibration, inputs: tuple[TensorSpec, ...], option: str
+) -> Dataset:
+    """Open the data of an earlier calibration again.
+
+    Args:
+        resolved: the recipe.
+        calibration: the earlier one.
+        inputs: of the model.
+        option: that needs them.
+
+    Raises:
+        EmptyDataError: the recipe names none.
+        StaleCalibrationError: it is not what was calibrated on.
+        PtqError: it cannot be opened.
+    """
+    recipe = resolved.recipe
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
         raise StaleCalibrationError(
-            f"'{dataset.source}' has changed since it was calibrated, and --recover reads it again",
-            hint="run ptq calibrate again, or leave out --recover",
+            f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
+            hint=f"run ptq calibrate again, or leave out {option}",
         )
-    inputs = input_specs(graph)
-    return recovery_data(resolved, calibrated_part(dataset, recipe.calibration, inputs), inputs)
+    return calibrated_part(dataset, recipe.calibration, inputs)
 
 
 def recovery_data(
@@ -86,6 +130,7 @@ def recovery_data(
         dataset=bound,
         inputs=inputs,
         allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
+        batch_size=fixed or resolved.recipe.calibration.batch_size,
     )
 
 

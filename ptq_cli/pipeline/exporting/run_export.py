@@ -12,30 +12,25 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
-from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.checker import check_stored
-from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
-from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
-from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
-from ptq_cli.pipeline.exporting.placement import Placement, place
+from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
+from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
-from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect, choose_ranges
-from ptq_cli.pipeline.exporting.recovered_model import Recovery, recover_model
-from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_recovery_data
-from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
+from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
+from ptq_cli.pipeline.exporting.recovered_model import Material, recover_model
+from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_moments, open_recovery_data
+from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.clamps import expose_clamps, fit_clamps
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import (
@@ -58,14 +53,10 @@ from ptq_cli.qdq.metadata import (
 from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
-from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
-from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
-from ptq_cli.recipe.recovery_rungs import RANGES as RANGES_RUNG
-from ptq_cli.recipe.recovery_rungs import ROUND, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY
+from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
+from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.result_warnings import result_warnings
@@ -165,9 +156,18 @@ def run_export(
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
             require_outputs(run, input_files(resolved.recipe), output)
-            data = open_recovery_data(resolved, calibration, graph)
+            moments = open_moments(resolved, run)
+            data = open_recovery_data(resolved, calibration, graph, moments)
             exported = make_export(
-                resolved, calibration, float_model, graph, run, output, data=data, progress=progress
+                resolved,
+                calibration,
+                float_model,
+                graph,
+                run,
+                output,
+                data=data,
+                moments=moments,
+                progress=progress,
             )
             undo.callback(exported.model.discard)
         undo.pop_all()
@@ -192,6 +192,7 @@ def make_export(
     plan: Plan | None = None,
     *,
     data: RecoveryData | None = None,
+    moments: Moments | None = None,
     progress: ProgressCallback = silent,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
@@ -204,7 +205,8 @@ def make_export(
         run: the run directory.
         output: where to, or None for the run directory.
         plan: of the model for the target, where one was made already; otherwise it is made here.
-        data: to recover accuracy from; None to leave it as it is.
+        data: to recover accuracy from, if the recipe asks for that.
+        moments: of what the layers read, where they were collected before.
         progress: is told about a measurement of operators, and about a recovery.
 
     Raises:
@@ -214,35 +216,15 @@ def make_export(
     path = output or run.quantized_model
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    keep = SpilledArrays(path.parent) if float_model.data else as_it_is
-    plan = plan if plan is not None else make_plan(graph, target)
-    placement = place(graph, plan, target, asked, calibration)
-    latency = None
-    if recipe.export.prefer == LATENCY:
-        latency = prefer_latency(graph, placement.plan, resolved, progress)
-        placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
-    rungs = recovery_rungs(recipe.recovery) if data is not None else ()
-    ranges = None
-    if data is not None and RANGES_RUNG in rungs:
-
-        def build(placed: Placement) -> tuple[ir.Model, Plan]:
-            trial = _decide(float_model.load(), placed, calibration, run.float_model.name, as_it_is)
-            quantize_in_place(trial.model, trial.plan, trial.parameters)
-            return trial.model, trial.plan
-
-        placement, ranges = choose_ranges(
-            build, float_model, placement, calibration, data, resolved.machine, progress
-        )
-    decided = _decide(graph, placement, calibration, run.float_model.name, keep)
-    model, placement, exposed = decided.model, decided.placement, decided.plan
-    work = multiply_accumulates(model).counts
-    quantize_in_place(model, exposed, decided.parameters)
-    if ranges is not None:
-        model.metadata_props[RANGES] = ranges.metadata()
+    made = quantized_graph(resolved, calibration, float_model, graph, run, path.parent, plan, data, progress)
+    model, placement, exposed, work = made.model, made.placement, made.plan, made.work
+    if made.ranges is not None:
+        model.metadata_props[RANGES] = made.ranges.metadata()
+    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
     recovery = None
-    if data is not None and ROUND in rungs:
-        machine = resolved.machine
-        recovery = recover_model(model, float_model, exposed, placement, data, machine, path.parent, progress)
+    if rungs and (data is not None or moments is not None):
+        material = Material(calibration=calibration, data=data, moments=moments)
+        recovery = recover_model(made, float_model, rungs, material, resolved.machine, path.parent, progress)
         model.metadata_props[RECOVERY] = recovery.metadata()
     prove_powers_of_two(model, placement, exposed)
     write_runtime_operators(model, exposed)
@@ -265,15 +247,15 @@ def make_export(
         amax=method,
         plan=exposed,
         kernels=kernels.result(),
-        widened=decided.parameters.widened,
+        widened=made.parameters.widened,
         weight_amax=asked.amax.weight_method,
         overridden=placement.settings.overridden,
-        unsearched=decided.unsearched,
+        unsearched=made.unsearched,
         weights=placement.weight_counts,
         activations=placement.activation_counts,
         plain=placement.is_plain,
-        outliers={name: outlier.describe() for name, outlier in decided.parameters.outliers.items()},
-        latency=latency,
+        outliers={name: outlier.describe() for name, outlier in made.parameters.outliers.items()},
+        latency=made.latency,
         never_run={
             layer.name: placement.never_run[layer.name]
             for layer in placement.target_plan.layers
@@ -285,76 +267,6 @@ def make_export(
     )
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Decided:
-    """What is decided before the graph is touched.
-
-    Attributes:
-        model: the float model, in an opset that has the integers.
-        placement: where which quantizer goes.
-        plan: of the placement, with clamps exposed.
-        parameters: of every site.
-        unsearched: tensors whose method had only one candidate, with the method.
-    """
-
-    model: ir.Model
-    placement: Placement
-    plan: Plan
-    parameters: Parameters
-    unsearched: Mapping[str, str]
-
-
-def _decide(
-    model: ir.Model,
-    placement: Placement,
-    calibration: Calibration,
-    name: str,
-    keep: Keep,
-) -> _Decided:
-    settings = placement.settings
-    require_ranges(placement.plan, calibration)
-    families = settings.activation_families
-    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
-    found = {source: decision.parameters for source, decision in decisions.items()}
-    on_own_grid = placement.on_own_grid(found)
-    found = fit_clamps(model, placement.plan, found) | on_own_grid
-    plan = without_noisy_forms(model, placement.plan, found, calibration)
-    plan = expose_clamps(model, plan, on_own_grid)
-    model = with_opset(model, placement.opset, name)
-    quantizer_of = placement.quantizers.__getitem__
-    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
-    weights = {tensor: _weight_method(tensor, placement) for tensor in parameters.unsearched}
-    return _Decided(
-        model=model,
-        placement=placement,
-        plan=plan,
-        parameters=parameters,
-        unsearched=unsearched(decisions) | weights,
-    )
-
-
-def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
-    """Return the model in an opset that its placement needs; may change it.
-
-    Raises:
-        InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
-    """
-    if opset_of(model) >= opset:
-        return model
-    names = [node.name for node in model.graph.all_nodes()]
-    hint = "use 5 to 8 bits without blocks, or export the model again with that opset"
-    needs = "(which the target, 4-bit or 16-bit integers, or blocks need)"
-    try:
-        raised = raise_opset(model, opset, what)
-    except InvalidOnnxError as error:
-        raise InvalidOnnxError(f"{error.message} {needs}", hint=hint) from error
-    if [node.name for node in raised.graph.all_nodes()] != names:
-        raise InvalidOnnxError(
-            f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
-        )
-    return raised
 
 
 def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
@@ -374,12 +286,6 @@ def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -
 def _kernels(stored: StoredModel, quantized: ir.Model, target: Target) -> KernelCounts | None:
     is_run_here = target.runtime == ONNXRUNTIME
     return count_kernels(stored) if is_run_here and quantized.graph.num_nodes() <= COUNTED_NODES else None
-
-
-def _weight_method(tensor: str, placement: Placement) -> str:
-    return next(
-        item.weight_method for site, item in placement.settings.weights.items() if site.tensor == tensor
-    )
 
 
 def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:

@@ -40,6 +40,11 @@ class RunDirectory:
         return self.path / "calibration.partial.safetensors"
 
     @property
+    def moments(self) -> Path:
+        """Second moments of what layers read, once their ranges are decided."""
+        return self.path / "moments.safetensors"
+
+    @property
     def quantized_model(self) -> Path:
         """The quantized model."""
         return self.path / "model.int8.onnx"

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import NoReturn
 
@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ptq_cli.calibdata.dataset.selection import Shard
-from ptq_cli.collectors.artifact.calibration_file import Calibration, calibration_bytes, parse_calibration
+from ptq_cli.collectors.artifact.calibration_file import Counted, Item
 from ptq_cli.collectors.artifact.merge_calibrations import Part, merge_calibrations
 from ptq_cli.core.errors import RanksError
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks
@@ -55,25 +55,39 @@ class Group:
         """Wait until every rank is at this place; raises as ``Talk.wait_for_all`` does."""
         self._talk.wait_for_all(place)
 
-    def merge(self, mine: Calibration) -> Calibration:
+    def merge(
+        self,
+        mine: Counted[Item],
+        pack: Callable[[Counted[Item]], bytes],
+        unpack: Callable[[bytes, str], Counted[Item]],
+        place: str = "",
+    ) -> Counted[Item]:
         """Return what all ranks have counted together, on every rank.
+
+        Args:
+            mine: what this one has counted.
+            pack: returns it as bytes.
+            unpack: returns what bytes hold, whose name is told in messages.
+            place: a name of its own where several things are merged.
 
         Raises:
             MergeError: the ranks have not calibrated the same.
             PtqError: another rank's.
         """
-        content = calibration_bytes(mine)
-        self.wait_for_all("counted")
+        content = pack(mine)
+        self.wait_for_all(f"counted{place}")
         if self.ranks.is_first:
-            merged = calibration_bytes(merge_calibrations(self._receive(mine)))
-            self.wait_for_all("merged")
+            merged = pack(merge_calibrations(self._receive(mine, unpack)))
+            self.wait_for_all(f"merged{place}")
         else:
             self._send(content, 0)
             merged = b""
-            self.wait_for_all("merged")
-        return parse_calibration(self._broadcast(merged), "the merged calibration")
+            self.wait_for_all(f"merged{place}")
+        return unpack(self._broadcast(merged), "the merged calibration")
 
-    def _receive(self, mine: Calibration) -> Iterator[Part]:
+    def _receive(
+        self, mine: Counted[Item], unpack: Callable[[bytes, str], Counted[Item]]
+    ) -> Iterator[Part[Item]]:
         yield Part("rank 0", mine)
         for rank in range(1, self.ranks.world):
             with lost_as_error():
@@ -82,7 +96,7 @@ class Group:
                 content = torch.empty(int(size), dtype=torch.uint8)
                 dist.recv(content, rank, self._group)
             name = f"rank {rank}"
-            yield Part(name, parse_calibration(content.numpy().tobytes(), name))
+            yield Part(name, unpack(content.numpy().tobytes(), name))
 
     def _send(self, content: bytes, rank: int) -> None:
         with lost_as_error():

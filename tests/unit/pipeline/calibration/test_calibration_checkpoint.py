@@ -60,7 +60,7 @@ def path(tmp_path):
 def written_after(path, every, seconds_a_batch, batches, cost=0.0):
     """After which batches a checkpoint is written."""
     clock, told, found = Clock(cost), [], []
-    writer = CheckpointWriter(path, BEGUN, every, told.append, clock)
+    writer = CheckpointWriter(path, BEGUN, every, told.append, clock, save=save_calibration)
     for batch in range(1, batches + 1):
         clock.now += seconds_a_batch
         if writer.is_due():
@@ -91,7 +91,7 @@ def test_slow_ones_are_farther_apart(path):
 
 def test_it_holds_what_was_seen_so_far(path):
     clock = Clock()
-    CheckpointWriter(path, BEGUN, 0, print, clock).write(3, 11, clock.snapshot)
+    CheckpointWriter(path, BEGUN, 0, print, clock, save=save_calibration).write(3, 11, clock.snapshot)
     found = load_calibration(path)
     assert found.provenance == replace(BEGUN, samples=19, share=Share(3, {2: 5}, 4, finished=False))
     assert found.statistics == clock.snapshot()
@@ -101,7 +101,7 @@ def test_it_holds_what_was_seen_so_far(path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     clock, told = Clock(), []
-    write = CheckpointWriter(path, BEGUN, 0, told.append, clock).write
+    write = CheckpointWriter(path, BEGUN, 0, told.append, clock, save=save_calibration).write
     write(1, 4, clock.snapshot)
     good = path.read_bytes()
 
@@ -129,7 +129,7 @@ def test_a_full_disk_from_the_start_is_told_without_a_last_one(path, monkeypatch
 
     clock, told = Clock(), []
     monkeypatch.setattr(Path, "write_bytes", full)
-    CheckpointWriter(path, BEGUN, 0, told.append, clock).write(1, 4, clock.snapshot)
+    CheckpointWriter(path, BEGUN, 0, told.append, clock, save=save_calibration).write(1, 4, clock.snapshot)
     assert told[0].startswith("no checkpoint was written, calibration continues: ")
 
 
@@ -155,7 +155,7 @@ WANTED = replace(BEGUN, samples=0, share=Share(3, {2: 0}, 4, finished=False))
 def load(path, **changes):
     save_calibration(Calibration(replace(BEGUN, **changes), STATISTICS), path)
     told = []
-    return load_checkpoint(path, WANTED, ["x"], told.append), told
+    return load_checkpoint(path, WANTED, ["x"], told.append, load=load_calibration), told
 
 
 def test_the_same_calibration_is_continued(path):
@@ -170,7 +170,7 @@ def test_flags_may_have_become_settings(path):
 
 
 def test_none_is_no_news(path):
-    assert load_checkpoint(path, WANTED, ["x"], pytest.fail) is None
+    assert load_checkpoint(path, WANTED, ["x"], pytest.fail, load=load_calibration) is None
 
 
 OTHERS = {
@@ -197,7 +197,7 @@ def test_another_calibration_is_not_continued(path, changes, reason):
 def test_other_tensors_are_not_continued(path):
     save_calibration(Calibration(BEGUN, STATISTICS), path)
     told = []
-    assert load_checkpoint(path, WANTED, ["x", "y"], told.append) is None
+    assert load_checkpoint(path, WANTED, ["x", "y"], told.append, load=load_calibration) is None
     assert told[0].endswith("it measured different tensors")
 
 
@@ -206,7 +206,7 @@ def test_a_damaged_one_is_not_continued(path, content):
     save_calibration(Calibration(BEGUN, STATISTICS), path)
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
     told = []
-    assert load_checkpoint(path, WANTED, ["x"], told.append) is None
+    assert load_checkpoint(path, WANTED, ["x"], told.append, load=load_calibration) is None
     assert f"'{path}' is damaged" in told[0]
 
 
