@@ -1,6 +1,7 @@
 from .api.proofs import bench as bench
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
+from .api.stages import collect_moments as collect_moments
 from .api.stages import evaluate as evaluate
 from .api.stages import export as export
 from .api.stages import merge as merge

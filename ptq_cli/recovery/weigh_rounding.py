@@ -12,14 +12,14 @@ from ptq_cli.recovery.centered_moments import CenteredMoments
 from ptq_cli.recovery.layer_state import LayerState, layer_state, new_constants
 from ptq_cli.recovery.least_squares import fit_least_squares
 from ptq_cli.recovery.moments.input_moments import InputMoments
-from ptq_cli.recovery.moments.moment_sites import reading_of
+from ptq_cli.recovery.moments.moment_sites import grid_of_input, reading_of
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
 from ptq_cli.recovery.ordered_algebra import quadratic_forms
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, is_changed, quantized_layers
 from ptq_cli.recovery.second_moments import Float64s
 from ptq_cli.recovery.solved_layer import SolvedLayer, search_layer
 
-READS_FLOATS = "what it reads is not quantized, so that its moments are not integers"
+NOT_MEASURED = "what it reads is not quantized, and was not measured by the calibration"
 NO_ROWS = "no data reached this part of the model"
 DEVIATIONS = 8.0
 """What a layer makes is taken to be within so many standard deviations of its mean."""
@@ -51,6 +51,7 @@ def weigh_rounding(
     free: Mapping[WeightSite, bool],
     moments: Mapping[str, TensorMoments],
     *,
+    largest: Mapping[str, float],
     samples: int,
     threads: int = 1,
     done: Callable[[int, int], None] = lambda _done, _total: None,
@@ -65,6 +66,7 @@ def weigh_rounding(
         plan: of the quantized one.
         free: of each weight, whether its scales may change; see ``quantized_layers``.
         moments: of the tensors that ``moment_sites`` names.
+        largest: magnitude of tensors, as for ``moment_sites``.
         samples: how many there were.
         threads: the result does not depend on them.
         done: is told after each layer how many are done, of how many.
@@ -72,21 +74,22 @@ def weigh_rounding(
     layers, refused = quantized_layers(twins, plan, free)
     solved: dict[str, SolvedLayer] = {}
     for number, (name, layer) in enumerate(layers.items(), start=1):
-        found = moments.get(layer.reads)
-        if layer.parameters is None or found is None:
-            refused[name] = READS_FLOATS
+        found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
+        if found is None or grid is None:
+            refused[name] = NOT_MEASURED
         elif not (own := found.readings[reading_of(layer, samples).key]).rows:
             refused[name] = NO_ROWS
         else:
-            solved[name] = _solve(twins, layer, own, threads=threads)
+            solved[name] = _solve(twins, layer, own, float(grid.scale), threads=threads)
         done(number, len(layers))
     constants = {name: array for item in solved.values() for name, array in item.constants.items()}
     return WeighedRounding(layers=solved, refused=refused, constants=constants)
 
 
-def _solve(twins: TwinGraphs, layer: QuantizedLayer, moments: InputMoments, *, threads: int) -> SolvedLayer:
-    assert layer.parameters is not None  # noqa: S101 - the caller has asked
-    state, step = layer_state(twins, layer), float(layer.parameters.scale)
+def _solve(
+    twins: TwinGraphs, layer: QuantizedLayer, moments: InputMoments, step: float, *, threads: int
+) -> SolvedLayer:
+    state = layer_state(twins, layer)
     centered = [_centered(state, moments, group, step) for group in range(state.groups)]
     quadratics = [
         fit_least_squares(item, state.weight[state.part(group)], share=0.0)

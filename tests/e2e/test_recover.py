@@ -98,6 +98,60 @@ def test_every_layer_s_error_falls_and_the_output_gains(
     assert (found.samples, found.decided_by) == (70, 10)
 
 
+@pytest.mark.parametrize("quantizer", ["4 bits", "one scale", "powers of two", "blocks"])
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_weighing_by_what_a_layer_reads_helps_and_takes_no_other_model(
+    quantize: Quantize, kind: str, quantizer: str
+) -> None:
+    if (kind, quantizer) == ("convolutions", "blocks"):
+        pytest.skip("three input channels of a group do not divide into blocks")
+    text, shape = ARRAYS[kind]
+    (found,) = quantize(text, shape, recover=["weighed"], **QUANTIZERS[quantizer]).recovery.effects
+    # A ConvTranspose runs in float, and its input is not measured.
+    layers, unknown = [name for name in LAYERS[kind] if name != "wider"], LAYERS[kind].count("wider")
+    assert (list(found.layers), len(found.refused)) == (layers, unknown)
+    assert all("was not measured" in reason for reason in found.refused.values())
+    assert all(item.after <= item.before * (1 + 1e-9) for item in found.layers.values())
+    assert found.kept
+    assert found.after > found.before + 1.0
+    assert (found.samples, found.decided_by) == (80, 10)
+
+
+def test_rungs_run_in_their_order_and_each_tells_its_effect(quantize: Quantize) -> None:
+    text, shape = ARRAYS["convolutions"]
+    result = quantize(text, shape, recover=["all"], weight_bits=4)
+    effects = result.recovery.effects
+    assert [effect.rung for effect in effects] == ["weighed", "round"]
+    told = json.loads(ir.load(result.output).metadata_props[RECOVERY])
+    assert [item["sqnr_db"] for item in told] == [
+        [round(effect.before, 3), round(effect.after, 3)] for effect in effects
+    ]
+    # The second begins with what the first has made.
+    assert effects[1].before == pytest.approx(effects[0].after, abs=0.3)
+
+
+def test_threads_and_batches_and_blocks_change_no_byte_of_what_is_weighed(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, shape = ARRAYS["convolutions"]
+    first = quantize(text, shape, weight_bits=4, recover=["weighed"]).output.read_bytes()
+    monkeypatch.setattr("ptq_cli.pipeline.moments.moment_blocks.IN_MEMORY", 20_000)
+    notes: list[str] = []
+    other = quantize(
+        text,
+        shape,
+        run="b",
+        weight_bits=4,
+        recover=["weighed"],
+        threads=2,
+        batch_size=7,
+        progress=lambda step: notes.append(step.note),
+    )
+    assert other.output.read_bytes() == first
+    assert any("passes to stay below the limit of memory" in note for note in notes)
+    assert not list(Path("b").glob("*partial*"))
+
+
 def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize) -> None:
     text, shape = ARRAYS["convolutions"]
     result = quantize(text, shape, weight_bits=4)

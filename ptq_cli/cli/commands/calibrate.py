@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help.help_sections import SectionCommand
-from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, SHARD
+from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, MOMENTS, SHARD
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import settings_from, take
 
@@ -19,13 +19,15 @@ Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
+  ptq calibrate --moments
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(CALIBRATING, KEPT, SHARD, GLOBALS)
+@take(CALIBRATING, KEPT, SHARD, MOMENTS, GLOBALS)
 def command(
     model: Path | None,
     shard: str | None,
+    moments: bool,
     restart: bool,
     run: Path,
     recipe: Path | None,
@@ -41,6 +43,9 @@ def command(
 
     A calibration that was interrupted continues from its last checkpoint when the command is run again.
     With --shard, or under torchrun, several processes share the work; the result is the same, byte for byte.
+
+    With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
+    together, from which ptq export --recover weighed chooses its weights without the data.
     """
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.progress_bar import shown_progress
@@ -50,6 +55,18 @@ def command(
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    if moments:
+        from ptq_cli.cli.shown.result_lines import after_moments, moments_values, print_moments
+        from ptq_cli.pipeline.exporting.run_moments import run_moments
+
+        with shown_progress() as progress:
+            found = run_moments(request, RunDirectory(run), progress, shard=shard, restart=restart)
+        if as_json:
+            print_json(moments_values(found))
+            return
+        print_moments(found)
+        tell(after_moments(found))
+        return
     with shown_progress() as progress:
         result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
     if as_json:

@@ -27,6 +27,9 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
     from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
     they overlap, or if a shard is missing.
+
+    If all RUNS hold the same whole calibration and the moments of ptq calibrate --moments --shard, it is the
+    moments that are combined.
     """
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.result_lines import merge_values, next_step, print_merge

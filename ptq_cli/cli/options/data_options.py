@@ -156,6 +156,12 @@ SHARD = option(
     metavar="K/N",
     help="Run only part K of N of the batches; ptq merge combines the parts.",
 )
+MOMENTS = option(
+    RUNNING,
+    "--moments",
+    is_flag=True,
+    help="Run the data of a finished calibration again, for the moments that --recover weighed needs.",
+)
 MAX_MEMORY = option(
     RUNNING,
     "--max-memory",

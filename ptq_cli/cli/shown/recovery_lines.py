@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +59,23 @@ def _effect_lines(effect: "RungEffect") -> Iterator[str]:
             f"note: {_counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
             "data than inputs: more samples may help"
         )
+    yield from refused_lines(effect.refused, "was not recovered", "were not recovered")
+
+
+def refused_lines(refused: Mapping[str, str], one: str, several: str) -> Iterator[str]:
+    """Yield a note for each reason why layers were left out.
+
+    Args:
+        refused: by the layer's name, why.
+        one: what is said of a layer.
+        several: what is said of several.
+    """
     reasons: dict[str, list[str]] = defaultdict(list)
-    for name, reason in effect.refused.items():
+    for name, reason in refused.items():
         reasons[reason].append(name)
     for reason, names in reasons.items():
-        were = "was" if len(names) == 1 else "were"
-        yield f"note: {_counted(len(names), 'layer')} {were} not recovered ({_names(names)}): {reason}"
+        said = one if len(names) == 1 else several
+        yield f"note: {_counted(len(names), 'layer')} {said} ({_names(names)}): {reason}"
 
 
 def ranges_line(ranges: "RangesByEffect") -> str:

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.cli.shown.output import print_table, say
-from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
+from ptq_cli.cli.shown.recovery_lines import (
+    export_recovery_lines,
+    ranges_values,
+    recovery_values,
+    refused_lines,
+)
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.document.times import Times
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
     from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.exporting.run_moments import MomentsResult
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.qdq.proof.kernels import KernelCounts
 
@@ -107,14 +113,44 @@ def after_calibration(result: "CalibrationResult") -> str:
     return next_step("ptq export --onnx", result.run)
 
 
+def print_moments(result: "MomentsResult") -> None:
+    """Print of what there are moments now."""
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
+    part = f" of {result.shards}" if result.shards else ""
+    say(f"collected the moments of {tensors} on {samples}{part}")
+    for line in refused_lines(result.refused, "has no moments", "have no moments"):
+        say(line)
+    say(f"wrote {shown_path(result.file)}")
+
+
+def moments_values(result: "MomentsResult") -> dict[str, Any]:
+    """Return of what there are moments, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "moments": str(result.file),
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "shards": result.shards or None,
+        "without_moments": dict(result.refused),
+    }
+
+
+def after_moments(result: "MomentsResult") -> str:
+    """Return the next command after moments, or after those of one shard."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step("ptq export --recover weighed", result.run)
+
+
 def print_merge(result: "MergeResult") -> None:
     """Print what was merged."""
     runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
     tensors = counted(result.tensors, "tensor")
-    say(f"merged {runs}: {tensors} on {samples}, statistics: {result.method}")
+    what = "moments" if result.method == "moments" else f"statistics: {result.method}"
+    say(f"merged {runs}: {tensors} on {samples}, {what}")
     if result.shards:
         say(f"note: merged {result.shards}; missing: {result.missing}")
-    say(f"wrote {shown_path(result.run.calibration)}")
+    say(f"wrote {shown_path(result.run.moments if result.method == 'moments' else result.run.calibration)}")
 
 
 def merge_values(result: "MergeResult") -> dict[str, Any]:

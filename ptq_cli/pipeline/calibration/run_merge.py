@@ -3,16 +3,22 @@
 import ast
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.collectors.artifact.calibration_file import Provenance, calibration_bytes, load_calibration
+from ptq_cli.collectors.artifact.calibration_file import (
+    Counted,
+    Item,
+    Provenance,
+    calibration_bytes,
+    load_calibration,
+)
 from ptq_cli.collectors.artifact.merge_calibrations import Part, different, merge_calibrations
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
-from ptq_cli.core.files import require_file, write_together
+from ptq_cli.core.files import Content, require_file, write_together
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, LOCATIONS
 from ptq_cli.pipeline.calibration.run_calibrate import require_samples_seen
@@ -22,6 +28,8 @@ from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recovery.moments.moments_file import load_moments, moments_bytes
+from ptq_cli.recovery.moments.tensor_moments import TensorMoments
 
 OF_THE_MACHINE = (
     "runtime.device",
@@ -59,11 +67,17 @@ class MergeResult:
 
 @dataclass(frozen=True)
 class _Shard:
-    """What a run is made from, all its paths relative to the merged run."""
+    """What a run is made from, its paths relative to the merged run; in the run they begin at ``base``."""
 
     run: RunDirectory
     provenance: Provenance
     recipe: Recipe
+    base: Path
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether it holds moments beside a whole calibration: these are what it shares with others."""
+        return self.provenance.share is None and self.run.moments.is_file()
 
     @property
     def name(self) -> str:
@@ -72,6 +86,8 @@ class _Shard:
 
 def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool = False) -> MergeResult:
     """Merge the calibrations of shards, and write what one calibration of the whole would have written.
+
+    Where every run holds the same whole calibration and moments, it is the moments that are merged.
 
     Args:
         runs: the run directories of the shards, in any order.
@@ -95,20 +111,29 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
     require_outputs(run, input_files(first.recipe))
     for shard in shards:
         _require_same_recipe(shards[0], shard)
+    model = read_model(first.run.float_model).copied(run.path, run.float_model.name)
+    files: dict[Path, Content] = {
+        **model.files(run.float_model),
+        run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
+    }
+    if all(shard.has_moments for shard in shards):
+        moments = merge_calibrations(_moment_parts(shards, run), partial=partial)
+        whole = replace(load_calibration(first.run.calibration), provenance=first.provenance)
+        files |= {run.calibration: calibration_bytes(whole), run.moments: moments_bytes(moments)}
+        return _written(files, run, len(runs), moments)
     merged = merge_calibrations(_parts(shards), partial=partial)
     require_samples_seen(merged.provenance)
-    model = read_model(first.run.float_model).copied(run.path, run.float_model.name)
-    write_together(
-        {
-            **model.files(run.float_model),
-            run.calibration: calibration_bytes(merged),
-            run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
-        }
-    )
+    return _written({**files, run.calibration: calibration_bytes(merged)}, run, len(runs), merged)
+
+
+def _written(
+    files: Mapping[Path, Content], run: RunDirectory, runs: int, merged: Counted[Item]
+) -> MergeResult:
+    write_together(files)
     share, provenance = merged.provenance.share, merged.provenance
     return MergeResult(
         run=run,
-        runs=len(runs),
+        runs=runs,
         samples=provenance.samples,
         method=provenance.method,
         tensors=len(merged.statistics),
@@ -155,7 +180,7 @@ def _read_shard(run: RunDirectory, base: Path, target: RunDirectory) -> _Shard:
     except (ValueError, RecursionError) as error:
         raise RecipeSyntaxError(f"{path} is not valid TOML: {error}", hint="see https://toml.io") from error
     recipe = merge_layers([table_layer(table, base, str(path))])
-    return _Shard(run, _moved(calibration.provenance, base, target), recipe)
+    return _Shard(run, _moved(calibration.provenance, base, target), recipe, base)
 
 
 def _moved(provenance: Provenance, base: Path, target: RunDirectory) -> Provenance:
@@ -216,3 +241,9 @@ def _parts(shards: Sequence[_Shard]) -> Iterator[Part[TensorStatistics]]:
     for shard in shards:
         calibration = load_calibration(shard.run.calibration)
         yield Part(shard.name, replace(calibration, provenance=shard.provenance))
+
+
+def _moment_parts(shards: Sequence[_Shard], target: RunDirectory) -> Iterator[Part[TensorMoments]]:
+    for shard in shards:
+        moments = load_moments(shard.run.moments)
+        yield Part(shard.name, replace(moments, provenance=_moved(moments.provenance, shard.base, target)))

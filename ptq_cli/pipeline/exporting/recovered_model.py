@@ -115,6 +115,7 @@ class _Work:
             self._made.plan,
             self._free,
             moments,
+            largest=largest_values(self._material.calibration),
             samples=count,
             threads=self._machine.threads,
             done=self._done,
@@ -182,7 +183,7 @@ class _Work:
         """Return the moments of the run, if they fit; otherwise collect them."""
         calibration, data = self._material.calibration, self._material.data
         layers, _ = quantized_layers(self._twins, self._made.plan, self._free)
-        sites = moment_sites(layers.values(), calibration.provenance.samples)
+        sites = moment_sites(layers.values(), largest_values(calibration), calibration.provenance.samples)
         size = data.batch_size if data is not None else 0
         begun = moments_provenance(calibration, sites, WHOLE, size)
         if self._material.moments is not None:
@@ -228,6 +229,11 @@ def _layers(solved: Mapping[str, SolvedLayer]) -> dict[str, LayerRecovery]:
 
 def _damped(solved: Mapping[str, SolvedLayer]) -> tuple[str, ...]:
     return tuple(name for name, item in solved.items() if item.damped)
+
+
+def largest_values(calibration: Calibration) -> dict[str, float]:
+    """Return the largest magnitude of each tensor that was measured."""
+    return {name: float(max(-item.low, item.high)) for name, item in calibration.statistics.items()}
 
 
 def free_scales(placement: Placement) -> dict[WeightSite, bool]:

@@ -1,7 +1,11 @@
 """Which tensors layers read, and how."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
+from ptq_cli.core.formats import INT16
 from ptq_cli.recovery.moments.tensor_moments import MomentSite, Reading
 from ptq_cli.recovery.quantized_layer import QuantizedLayer
 
@@ -26,20 +30,42 @@ def reading_of(layer: QuantizedLayer, samples: int) -> Reading:
     return Reading(groups=geometry.groups, size=size, window=geometry.window, each=each)
 
 
-def moment_sites(layers: Iterable[QuantizedLayer], samples: int) -> list[MomentSite]:
-    """Return the tensors that some layers read as integers; layers that read floats have none.
+def grid_of_input(layer: QuantizedLayer, largest: Mapping[str, float]) -> QuantParameters | None:
+    """Return the grid of integers of what a layer reads.
+
+    Args:
+        layer: of the model.
+        largest: magnitude of tensors, by name: floats are put on a grid of 16 bits.
+
+    Edge case:
+        None for floats that were not measured.
+    """
+    if layer.parameters is not None:
+        return layer.parameters
+    if layer.reads not in largest:
+        return None
+    scale = np.asarray(scale_from_amax(largest[layer.reads], INT16), np.float32).reshape(())
+    return QuantParameters(scale, np.zeros((), np.int64), INT16)
+
+
+def moment_sites(
+    layers: Iterable[QuantizedLayer], largest: Mapping[str, float], samples: int
+) -> list[MomentSite]:
+    """Return the tensors that some layers read; those whose range nobody knows are left out.
 
     Args:
         layers: in the order of the model.
+        largest: magnitude of tensors, by name.
         samples: how many there will be.
     """
     found: dict[str, MomentSite] = {}
     for layer in layers:
-        if layer.parameters is None:
+        parameters = grid_of_input(layer, largest)
+        if parameters is None:
             continue
         reading, before = reading_of(layer, samples), found.get(layer.reads)
         readings = before.readings if before is not None else ()
         if reading not in readings:
             readings = (*readings, reading)
-        found[layer.reads] = MomentSite(tensor=layer.reads, parameters=layer.parameters, readings=readings)
+        found[layer.reads] = MomentSite(tensor=layer.reads, parameters=parameters, readings=readings)
     return list(found.values())
