@@ -97,17 +97,28 @@ def test_processes_of_torchrun_write_the_bytes_of_one(folder: Path, ptq: Any) ->
     assert ptq(MOMENTS).status == 0
     whole = read()
     Path("ptq-run/moments.safetensors").unlink()
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "ptq_cli", "--"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "ptq_cli",
+        "--",
+    ]
     done = subprocess.run([*launch, *MOMENTS.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert read() == whole
 
 
 def test_moments_of_something_else_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
-    refuse("calibrate --moments --run nothing", "PTQ-STAGE-001", "run ptq calibrate first")
+    refuse("calibrate --moments --run nothing", "PTQ-RUN-001", "nothing was made in 'nothing'")
     assert ptq(MOMENTS).status == 0
     refuse(
-        "export --recover weighed --amax max", "PTQ-RECOVERY-003", "moments of other ranges of activations"
+        "export --recover weighed --percentile 90",
+        "PTQ-RECOVERY-003",
+        "moments of other ranges of activations",
     )
     assert ptq("export --recover weighed").status == 0
     path = folder / "ptq-run/moments.safetensors"
@@ -115,7 +126,7 @@ def test_moments_of_something_else_are_refused(folder: Path, ptq: Any, refuse: A
     path.write_bytes(content[:-1])
     refuse("export --recover weighed", "PTQ-RECOVERY-002", "is damaged")
     path.write_bytes(content)
-    assert ptq("calibrate --samples 7 --batch-size 2").status == 0
+    assert ptq("calibrate model.onnx --data calib.npz --samples 7 --batch-size 2").status == 0
     refuse("export --recover weighed", "PTQ-RECOVERY-003", "moments of another calibration")
     assert ptq(f"{MOMENTS} --samples 7 --shard 1/2").status == 0
     refuse("export --recover weighed", "PTQ-RECOVERY-003", "shard 1 of 2, missing: shard 2 of 2")

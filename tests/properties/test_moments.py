@@ -13,8 +13,8 @@ from ptq_cli.recovery.layer_geometry import Window
 from ptq_cli.recovery.moments.input_moments import InputSums
 from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments
 from ptq_cli.recovery.moments.tensor_moments import (
+    InputReading,
     MomentSite,
-    Reading,
     TensorMomentCollector,
     TensorMoments,
 )
@@ -25,7 +25,7 @@ WINDOW = Window(kernel=(3, 3), strides=(1, 2), dilations=(1, 1), begins=(1, 0), 
 PROVENANCE = Provenance(model="m", source="s", data="d", settings={}, flags={}, method="moments", samples=12)
 
 
-def site(format: str, *readings: Reading) -> MomentSite:
+def site(format: str, *readings: InputReading) -> MomentSite:
     zero = 3 if format.startswith("U") else 0
     parameters = QuantParameters(
         np.float32(0.02).reshape(()), np.int64(zero).reshape(()), BY_NAME[format.lower()]
@@ -53,10 +53,10 @@ def test_any_split_of_the_samples_gives_the_same_bytes(
     x = np.random.default_rng(seed).normal(1.0, 2.0, (12, 4, 5, 6)).astype(np.float32)
     place = site(
         format,
-        Reading(groups=1, size=36, window=WINDOW, each=each),
-        Reading(groups=2, size=18, window=WINDOW, each=each),
-        Reading(groups=4, size=9, window=WINDOW, each=10**6),
-        Reading(groups=1, size=6, window=None),
+        InputReading(groups=1, size=36, window=WINDOW, each=each),
+        InputReading(groups=2, size=18, window=WINDOW, each=each),
+        InputReading(groups=4, size=9, window=WINDOW, each=10**6),
+        InputReading(groups=1, size=6, window=None),
     )
     ends = [0, *sorted(cuts), 12]
     apart = collected(place, [x[a:b] for a, b in itertools.pairwise(ends)])

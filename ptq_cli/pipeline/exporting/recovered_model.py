@@ -39,7 +39,7 @@ MEMORY_SHARE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class RecoveryMaterial:
     """What a model is recovered from.
 
     Attributes:
@@ -57,7 +57,7 @@ def recover_model(
     made: QuantizedGraph,
     float_model: StoredModel,
     rungs: Sequence[str],
-    material: Material,
+    material: RecoveryMaterial,
     machine: Machine,
     folder: Path,
     progress: ProgressCallback,
@@ -92,7 +92,7 @@ class _Work:
         self,
         made: QuantizedGraph,
         float_model: StoredModel,
-        material: Material,
+        material: RecoveryMaterial,
         samples: tuple[RecoverySamples, int, int] | None,
         machine: Machine,
         folder: Path,

@@ -23,7 +23,7 @@ from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
 from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
-from ptq_cli.pipeline.exporting.recovered_model import Material, recover_model
+from ptq_cli.pipeline.exporting.recovered_model import RecoveryMaterial, recover_model
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_moments, open_recovery_data
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
@@ -223,7 +223,7 @@ def make_export(
     rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
     recovery = None
     if rungs and (data is not None or moments is not None):
-        material = Material(calibration=calibration, data=data, moments=moments)
+        material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
         recovery = recover_model(made, float_model, rungs, material, resolved.machine, path.parent, progress)
         model.metadata_props[RECOVERY] = recovery.metadata()
     prove_powers_of_two(model, placement, exposed)
@@ -261,7 +261,7 @@ def make_export(
             for layer in placement.target_plan.layers
             if layer.quantized and layer.name in placement.never_run
         },
-        ranges=ranges,
+        ranges=made.ranges,
         recovery=recovery,
         warnings=result_warnings((float_model.size, stored.size), report_layers(exposed), work),
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
 from ptq_cli.core.formats import INT16
-from ptq_cli.recovery.moments.tensor_moments import MomentSite, Reading
+from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite
 from ptq_cli.recovery.quantized_layer import QuantizedLayer
 
 ROWS = 8192
@@ -15,7 +15,7 @@ ROWS_PER_INPUT = 8
 """Of one with many."""
 
 
-def reading_of(layer: QuantizedLayer, samples: int) -> Reading:
+def reading_of(layer: QuantizedLayer, samples: int) -> InputReading:
     """Return how a layer reads its input.
 
     Args:
@@ -27,7 +27,7 @@ def reading_of(layer: QuantizedLayer, samples: int) -> Reading:
     size = len(geometry.block)
     wanted = max(ROWS, ROWS_PER_INPUT * size)
     each = -(-wanted // max(samples, 1)) if geometry.window is not None else 0
-    return Reading(groups=geometry.groups, size=size, window=geometry.window, each=each)
+    return InputReading(groups=geometry.groups, size=size, window=geometry.window, each=each)
 
 
 def grid_of_input(layer: QuantizedLayer, largest: Mapping[str, float]) -> QuantParameters | None:

@@ -14,7 +14,7 @@ from ptq_cli.recovery.second_moments import Int64s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class InputReading:
     """How layers read a tensor: several may read it in the same way.
 
     Attributes:
@@ -34,7 +34,7 @@ class Reading:
         """All of it, as text.
 
         Example:
-            >>> Reading(groups=1, size=64, window=None).key
+            >>> InputReading(groups=1, size=64, window=None).key
             '1 x 64'
         """
         text = f"{self.groups} x {self.size}"
@@ -53,7 +53,7 @@ class MomentSite:
 
     tensor: str
     parameters: QuantParameters
-    readings: tuple[Reading, ...]
+    readings: tuple[InputReading, ...]
 
     @property
     def grid(self) -> str:
@@ -73,7 +73,7 @@ class TensorMoments:
 
     Attributes:
         grid: of the integers; see ``MomentSite``.
-        readings: by ``Reading.key``.
+        readings: by ``InputReading.key``.
     """
 
     grid: str
@@ -100,7 +100,7 @@ class TensorMomentCollector:
     Example:
         >>> from ptq_cli.core.formats import UINT8
         >>> grid = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), UINT8)
-        >>> rows = Reading(groups=1, size=2, window=None)
+        >>> rows = InputReading(groups=1, size=2, window=None)
         >>> collector = TensorMomentCollector(MomentSite(tensor="x", parameters=grid, readings=(rows,)))
         >>> collector.update(np.array([[1.0, 2.0]], np.float32))
         True
@@ -142,7 +142,7 @@ class TensorMomentCollector:
         found = {reading.key: sums.moments() for reading, sums in pairs}
         return TensorMoments(grid=self._site.grid, readings=found)
 
-    def _window_rows(self, index: int, reading: Reading, window: Window, image: Array) -> Array:
+    def _window_rows(self, index: int, reading: InputReading, window: Window, image: Array) -> Array:
         key = (index, image.shape[1:])
         if key not in self._tables:
             self._tables[key] = window.positions(image.shape[1:], window.given(image.shape[1:]))
