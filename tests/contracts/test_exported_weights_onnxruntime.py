@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.pipeline.exporting.run_export import with_opset
+from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.centers.assign import quantize_to_centers

@@ -10,7 +10,7 @@ import pytest
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.run_export import with_opset
+from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
