@@ -1,12 +1,25 @@
 """One hypothesis profile for all: the same examples on every machine, however busy it is."""
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
+import onnx_ir as ir
 import pytest
 from hypothesis import settings
+
+SAMPLES = Path(__file__).parents[1] / "sample_models"
+SHORT_LATENCY = {
+    "ptq_cli.report.evaluation.latency_turns.SECONDS": 0.1,
+    "ptq_cli.report.evaluation.latency_turns.LIMITED_SECONDS": 0.5,
+    "ptq_cli.pipeline.evaluation.served_latency.PROFILED_SECONDS": 0.1,
+}
+"""Seconds."""
 
 settings.register_profile("ptq", deadline=None, derandomize=True)
 settings.load_profile("ptq")
@@ -25,6 +38,52 @@ def one_table_of_operators() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Many tests start with the checkpoint of a sample model, and PyTorch takes seconds to export it.
+
+    Its export is kept for all tests of this run, those in other workers included. Models of tests' own are
+    exported each time.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    from ptq_cli.models.loading.torch_sources import ModuleSource
+
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    samples = {sha256(path.read_bytes()).hexdigest() for path in SAMPLES.glob("*/model.pt")}
+    export = ModuleSource._to_onnx
+
+    def kept(source: ModuleSource, arguments: dict[str, Any], axes: Any) -> ir.Model:
+        if source.file.sha256 not in samples:
+            return export(source, arguments, axes)
+        inputs = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in arguments.items()}
+        asked = repr((source.file.sha256, inputs, axes, sorted(source.values.items())))
+        path = folder / f"{sha256(asked.encode()).hexdigest()}.onnx"
+        if not path.is_file():
+            part = path.with_suffix(f".{os.getpid()}")
+            ir.save(export(source, arguments, axes), part)
+            part.replace(path)
+        return ir.load(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModuleSource, "_to_onnx", kept)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_latency() -> Iterator[None]:
+    """Most tests evaluate for something else than the latency, and none depends on how exact that is."""
+    if "onnxruntime" not in sys.modules:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, seconds in SHORT_LATENCY.items():
+            patch.setattr(name, seconds)
         yield
 
 
