@@ -9,6 +9,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject
+from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
@@ -95,14 +96,15 @@ def run_quantize(
     if restart:
         discard_checkpoint(run.checkpoint)
         discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    subject = open_subject(resolved, progress, run.float_model, dataset)
-    model, plan = subject.model.model, subject.plan
+    opened = open_subject(resolved, progress, run.float_model, dataset)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
-    tensor_settings(model, plan, resolved.target, tensor_recipe(recipe))
+    tensor_settings(opened.model.model, opened.plan, resolved.target, tensor_recipe(recipe))
+    subject, changed = rescaled(opened, resolved, progress)
+    model, plan = subject.model.model, subject.plan
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
     require_served_batch(resolved, model)
     data = recovery_data(resolved, subject.dataset, subject.model.inputs)
-    calibrated = make_calibration(subject, request, resolved, run, progress)
+    calibrated = make_calibration(subject, request, resolved, run, progress, changed=changed)
     stored = calibrated.model
     exported = make_export(
         resolved,

@@ -19,6 +19,7 @@ TARGET = "ptq.target"
 RUNTIME_OPERATORS = "ptq.runtime_operators"
 RECOVERY = "ptq.recovery"
 RANGES = "ptq.ranges"
+RESCALED = "ptq.rescaled"
 VERSION = "ptq.version"
 
 

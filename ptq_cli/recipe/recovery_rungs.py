@@ -3,16 +3,22 @@
 from ptq_cli.core.errors import RecipeValueError, require_known
 from ptq_cli.recipe.schema import RecoverySettings
 
-RANGES, WEIGHED, ROUND = "ranges", "weighed", "round"
+EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
 RUNGS = {
+    EQUALIZE: "channels that layers make and read get ranges alike, before the calibration",
+    SMOOTH: "the same for channels that normalizations make, and through attention",
     RANGES: "the range of each activation is the one that costs its readers least",
     WEIGHED: "scales, integers and biases are chosen again, each layer by itself, from what it reads",
     ROUND: "scales, integers and biases are chosen again, layer by layer, behind the ones before",
 }
 """In the order in which they run, with what each does."""
+REWRITING = (EQUALIZE, SMOOTH)
+"""They change the float model, so a calibration rests on them; the others change the quantized one."""
 OF_WEIGHTS = (WEIGHED, ROUND)
 """Those that change the weights of a quantized model."""
-ALL, NONE = "all", "none"
+ALL, NONE, AUTO = "all", "none", "auto"
+BY_DEFAULT = (EQUALIZE,)
+"""What ``auto`` stands for; see docs/recovery.md for how it was measured."""
 
 
 def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
@@ -23,14 +29,37 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
         RecipeValueError: ``none`` stands beside others.
 
     Example:
-        >>> recovery_rungs(RecoverySettings(["all"])), recovery_rungs(RecoverySettings(["none"]))
-        (('ranges', 'weighed', 'round'), ())
+        >>> recovery_rungs(RecoverySettings(["round", "auto"])), recovery_rungs(RecoverySettings(["none"]))
+        (('equalize', 'round'), ())
     """
     for name in settings.rungs:
-        require_known("rung of recovery", name, [*RUNGS, ALL, NONE])
+        require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(
             f"'recovery.rungs' is {settings.rungs}: none does not go with others",
             hint="name the rungs, or none alone",
         )
-    return tuple(name for name in RUNGS if name in settings.rungs or ALL in settings.rungs)
+    by_default = BY_DEFAULT if AUTO in settings.rungs else ()
+    return tuple(
+        name for name in RUNGS if name in settings.rungs or name in by_default or ALL in settings.rungs
+    )
+
+
+def rewriting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
+    """Return the rungs that change the float model before it is calibrated.
+
+    Example:
+        >>> rewriting_rungs(RecoverySettings(["all"])), rewriting_rungs(RecoverySettings(["round"]))
+        (('equalize', 'smooth'), ())
+    """
+    return tuple(name for name in recovery_rungs(settings) if name in REWRITING)
+
+
+def exporting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
+    """Return the rungs that change the quantized model, and need the calibration data again.
+
+    Example:
+        >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
+        (('ranges', 'weighed', 'round'), ())
+    """
+    return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)

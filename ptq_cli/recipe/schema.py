@@ -247,13 +247,15 @@ class RecoverySettings:
     """``[recovery]``: how accuracy that rounding cost is recovered; see ``docs/recovery.md``.
 
     Attributes:
-        rungs: what is done, which needs the calibration data: ``"ranges"`` chooses the method of each
-            activation's range by what it costs the layers that read it; ``"round"`` chooses the scales,
-            integers and biases of each layer again, from what the layer reads; ``"all"`` is every rung. If
-            empty, or ``"none"``, nothing is done.
+        rungs: what is done, which needs the calibration data: ``"equalize"`` and ``"smooth"`` multiply
+            channels of the float model where they are made and divide them where they are read, before it is
+            calibrated; ``"ranges"`` chooses the method of each activation's range by what it costs the layers
+            that read it; ``"round"`` chooses the scales, integers and biases of each layer again, from what
+            the layer reads. ``"all"`` is every rung, ``"auto"`` is ``"equalize"``. If empty, or ``"none"``,
+            nothing is done.
     """
 
-    rungs: list[str] = field(default_factory=list)
+    rungs: list[str] = field(default_factory=lambda: ["auto"])
 
 
 @dataclass(frozen=True)

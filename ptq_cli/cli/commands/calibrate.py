@@ -8,6 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import SectionCommand
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, MOMENTS, SHARD
 from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.options.quantization_options import RECOVER
 from ptq_cli.cli.options.shared_options import settings_from, take
 
 
@@ -18,12 +19,13 @@ from ptq_cli.cli.options.shared_options import settings_from, take
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
+  ptq calibrate model.onnx --data images/ --recover equalize
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
   ptq calibrate --moments
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(CALIBRATING, KEPT, SHARD, MOMENTS, GLOBALS)
+@take(CALIBRATING, KEPT, RECOVER, SHARD, MOMENTS, GLOBALS)
 def command(
     model: Path | None,
     shard: str | None,

@@ -138,9 +138,9 @@ def activation_quantizers() -> dict[str, str]:
 
 def rungs() -> dict[str, str]:
     """Return what ``--recover`` may be, and what each does."""
-    from ptq_cli.recipe.recovery_rungs import ALL, NONE, RUNGS
+    from ptq_cli.recipe.recovery_rungs import ALL, AUTO, BY_DEFAULT, NONE, RUNGS
 
-    return {**RUNGS, ALL: "all of them", NONE: "nothing"}
+    return {**RUNGS, ALL: "all of them", AUTO: ", ".join(BY_DEFAULT), NONE: "nothing"}
 
 
 def granularities() -> tuple[str, ...]:

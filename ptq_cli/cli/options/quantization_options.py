@@ -57,9 +57,10 @@ RECOVER = option(
     type=NameList(),
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
-    help="Recover accuracy from the calibration data: ranges chooses each activation's range by its effect, "
-    "weighed each layer's scales, integers and biases by what the layer reads, round also by what the layers "
-    "before it lost; all or none.  [default: none]",
+    help="Recover accuracy from the calibration data: equalize and smooth give channels of the float model "
+    "ranges alike before it is calibrated, ranges chooses each activation's range by its effect, weighed "
+    "each layer's scales, integers and biases by what the layer reads, round also by what the layers before "
+    "it lost; all, auto (equalize, where it clearly helps) or none.  [default: auto]",
 )
 QUANTIZERS = (
     option(

@@ -54,6 +54,8 @@ def print_calibration(result: "CalibrationResult") -> None:
         say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
     for note in result.notes:
         say(f"note: {note}")
+    for item in result.rescaled:
+        say(item.describe())
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
         say(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
@@ -103,6 +105,7 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "shards": result.shards or None,
         "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
         "channels": dict(result.channels),
+        "rescaled": [item.values() for item in result.rescaled],
     }
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +21,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recipe_layers import RecipeLayer, file_layer, table_layer
+from ptq_cli.recipe.recovery_rungs import REWRITING, rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import Device
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ptq_cli.models.stored import StoredModel
 
 TARGET = "quantization.target"
+RECOVERY = "recovery.rungs"
+"""Of these, the rungs that change the float model."""
 RENAME = "data.rename"
 DEPENDS_ON = (
     "model.path",
@@ -52,6 +55,7 @@ DEPENDS_ON = (
     "calibration.activation_axis",
     "calibration.allow_nonfinite",
     TARGET,
+    RECOVERY,
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
@@ -79,6 +83,8 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
     for key in DEPENDS_ON:
         section, _, name = key.partition(".")
         value = table[section].get(name)
+        if key == RECOVERY:
+            value = list(rewriting_rungs(recipe.recovery))
         # Flags come back from the artifact in the order of their names.
         texts[key] = repr(dict(sorted(value.items())) if isinstance(value, dict) else value)
     return texts
@@ -218,6 +224,7 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
             flags = table_layer(stored.flags, run.path, "the calibration's flags")
             resolved = resolve(request, earlier=flags, otherwise=own)
             _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
+            _require_rungs(resolved.recipe.recovery.rungs, stored.settings)
             graph = float_model.load(message)
             del message  # The constants in it are let go with the graph's.
             yield LoadedRun(resolved, calibration, float_model, graph)
@@ -256,9 +263,19 @@ def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run
         # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
         # Names are those of the data that is read now, which is another one.
-        if key not in (TARGET, RENAME) and text != (before := stored.get(key, defaults.get(key))):
+        if key not in (TARGET, RENAME, RECOVERY) and text != (before := stored.get(key, defaults.get(key))):
             was, now = _shown(key, before, run), _shown(key, text, run)
             raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
+
+
+def _require_rungs(asked: Sequence[str], stored: dict[str, str]) -> None:
+    """Require that rungs which are named were climbed before the calibration; ``all`` names none of them."""
+    for name in asked:
+        if name in REWRITING and repr(name) not in stored.get(RECOVERY, ""):
+            raise StaleCalibrationError(
+                f"--recover {name} changes the model before it is calibrated, and it was calibrated without",
+                hint=f"run ptq calibrate --recover {name}, or leave {name} out",
+            )
 
 
 def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:

@@ -32,6 +32,7 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
 from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
@@ -62,6 +63,7 @@ class CalibrationResult:
         faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
         compared_with: whose outputs ``parity`` compares with.
         notes: what was done to the model and the data that a user should know.
+        rescaled: what was done to the channels of the model.
     """
 
     run: RunDirectory
@@ -78,6 +80,7 @@ class CalibrationResult:
     compared_with: str = "PyTorch's"
     notes: tuple[str, ...] = ()
     unit: str = "sample"
+    rescaled: tuple[Rescaling, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,8 @@ def run_calibrate(
     require_device(resolved.machine.device)
     if restart:
         discard_checkpoint(run.checkpoint)
-    subject = open_subject(resolved, progress, run.float_model)
-    calibrated = make_calibration(subject, request, resolved, run, progress, part)
+    subject, changed = rescaled(open_subject(resolved, progress, run.float_model), resolved, progress)
+    calibrated = make_calibration(subject, request, resolved, run, progress, part, changed=changed)
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
     return calibrated.result
@@ -153,13 +156,13 @@ def _run_on_ranks(
         require_device(mine.machine.device)
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
-        subject = open_subject(mine, progress, run.float_model)
+        subject, changed = rescaled(open_subject(mine, progress, run.float_model), mine, progress)
         begun = provenance_of(subject, request, mine, run, group.shard)
         settings = resolved.recipe.calibration
         part = measure_part(subject, settings, mine.machine, begun, progress, after_batch=group.after_batch)
         merged = group.merge(part, calibration_bytes, parse_calibration)
         require_samples_seen(merged.provenance)
-        calibrated = assemble(subject, merged, resolved.recipe, run)
+        calibrated = assemble(subject, merged, resolved.recipe, run, changed)
         if ranks.is_first:
             write_together(calibrated.files)
             discard_checkpoint(run.checkpoint)
@@ -180,6 +183,8 @@ def make_calibration(
     run: RunDirectory,
     progress: ProgressCallback,
     shard: Shard = WHOLE,
+    *,
+    changed: tuple[Rescaling, ...] = (),
 ) -> Calibrated:
     """Run the calibration set through the model, from the last checkpoint on; only checkpoints are written.
 
@@ -211,7 +216,7 @@ def make_calibration(
     calibration = measure_part(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
     )
-    return assemble(subject, calibration, resolved.recipe, run)
+    return assemble(subject, calibration, resolved.recipe, run, changed)
 
 
 def provenance_of(
@@ -303,7 +308,11 @@ def require_samples_seen(provenance: Provenance) -> None:
 
 
 def assemble(
-    subject: CalibrationSubject, calibration: Calibration, recipe: Recipe, run: RunDirectory
+    subject: CalibrationSubject,
+    calibration: Calibration,
+    recipe: Recipe,
+    run: RunDirectory,
+    changed: tuple[Rescaling, ...] = (),
 ) -> Calibrated:
     """Return the files of a calibration, and what to tell of it."""
     model, provenance = subject.model, calibration.provenance
@@ -328,5 +337,6 @@ def assemble(
         compared_with=model.compared_with,
         notes=(*model.notes, *subject.notes),
         unit="step" if is_step(model.inputs) else "sample",
+        rescaled=changed,
     )
     return Calibrated(result, model.stored, calibration, files)

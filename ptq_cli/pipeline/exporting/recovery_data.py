@@ -18,7 +18,7 @@ from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, recovery_rungs
+from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments.moments_file import Moments, load_moments
 from ptq_cli.recovery.recover_rounding import RecoverySamples
 
@@ -54,7 +54,7 @@ def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
     Raises:
         MomentsFileError: they are damaged.
     """
-    rungs = recovery_rungs(resolved.recipe.recovery)
+    rungs = exporting_rungs(resolved.recipe.recovery)
     # With other ranges what layers read are other integers.
     wanted = WEIGHED in rungs and RANGES not in rungs
     return load_moments(run.moments) if wanted and run.moments.is_file() else None
@@ -78,7 +78,7 @@ def open_recovery_data(
         PtqError: it cannot be opened, or does not fit the model.
     """
     recipe = resolved.recipe
-    rungs = recovery_rungs(recipe.recovery)
+    rungs = exporting_rungs(recipe.recovery)
     if not rungs or (moments is not None and rungs == (WEIGHED,)):
         return None
     inputs = input_specs(graph)
@@ -120,7 +120,7 @@ def recovery_data(
         RecoveryError: there are too few samples, as far as that is known before they are read.
         PtqError: the data do not fit the model.
     """
-    if not recovery_rungs(resolved.recipe.recovery):
+    if not exporting_rungs(resolved.recipe.recovery):
         return None
     bound = bind_inputs(dataset, inputs)
     fixed = fixed_batch_size(inputs)

@@ -23,6 +23,7 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.recovery_rungs import NONE, rewriting_rungs
 from ptq_cli.recipe.schema import OverrideSettings, Recipe, RecoverySettings
 
 RANKED_ON = 64
@@ -150,10 +151,10 @@ def recipe_of(recipe: Recipe, candidate: Candidate) -> Recipe:
     Example:
         >>> found = recipe_of(Recipe(), Candidate(("round",), ("head",)))
         >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
-        (['round'], 'head', False)
+        (['equalize', 'round'], 'head', False)
     """
     floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
-    rungs = list(candidate.rungs)
+    rungs = [*rewriting_rungs(recipe.recovery), *candidate.rungs] or [NONE]
     return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *floats])
 
 

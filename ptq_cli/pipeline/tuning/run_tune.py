@@ -15,6 +15,7 @@ from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
+from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
@@ -36,8 +37,8 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import (
     discard_tuning,
 )
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.recovery_rungs import RUNGS, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
+from ptq_cli.recipe.recovery_rungs import RUNGS, exporting_rungs, recovery_rungs
+from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe, RecoverySettings
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
 from ptq_cli.runtime.cuda import require_device
 
@@ -174,7 +175,7 @@ def run_tune(
         progress(Progress(STAGE, 0, None, _line(step)))
 
     climb = Climb(subject=models, gate=opened.gate, is_over=lambda: clock.is_over, tell=tell, stop=clock.stop)
-    climb.up(chosen_rungs(recipe))
+    climb.up(exporting_rungs(recipe.recovery))
     clock.stop()
     return _finished(opened, models, climb, run, progress)
 
@@ -186,7 +187,8 @@ def chosen_rungs(recipe: Recipe) -> tuple[str, ...]:
         >>> chosen_rungs(Recipe()) == tuple(RUNGS)
         True
     """
-    return recovery_rungs(recipe.recovery) if recipe.recovery.rungs else tuple(RUNGS)
+    is_default = recipe.recovery == RecoverySettings() or not recipe.recovery.rungs
+    return tuple(RUNGS) if is_default else recovery_rungs(recipe.recovery)
 
 
 def _line(step: LadderStep) -> str:
@@ -202,6 +204,8 @@ def _open(
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
     resolved = resolve(request)
+    rungs = RecoverySettings(list(chosen_rungs(resolved.recipe)))
+    resolved = resolved.with_recipe(replace(resolved.recipe, recovery=rungs))
     recipe = resolved.recipe
     gate = budget_gate(recipe)
     require_outputs(run, input_files(recipe), output)
@@ -214,6 +218,10 @@ def _open(
     if not isinstance(part, DividedDataset):
         raise TypeError("a share is set aside")
     tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
+    subject, changed = rescaled(subject, resolved, progress)
+    model = subject.model.model
+    for item in changed:
+        progress(Progress(STAGE, 0, None, item.describe()))
     deciding = decision_recipe(recipe, gate)
     proven_on = fit_evaluation(part.other, deciding, model)
     require_reachable(gate, proven_on.dataset.count)

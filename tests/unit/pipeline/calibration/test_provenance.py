@@ -15,6 +15,7 @@ from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
     LOCATIONS,
+    RECOVERY,
     RENAME,
     TARGET,
     flags_to_store,
@@ -74,7 +75,7 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
     return calibration
 
 
-@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, RENAME)])
+@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, RENAME, RECOVERY)])
 def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
     store(finished, **{key: "'../other.bin'"})
     with pytest.raises(StaleCalibrationError) as caught:

@@ -1,0 +1,120 @@
+"""Channels that are made and read together, so that their factors are chosen together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Ids
+from ptq_cli.models.rescaling.scale_trace import ScaledLayer, ScaleTrace, along
+
+NO_CHANNEL = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldChannels:
+    """A value or a layer's input with channels of a space.
+
+    Attributes:
+        name: of the value, or of the layer's node.
+        axis: along which the value has them.
+        channels: of each index, which channel of the space it is; ``NO_CHANNEL`` where it is of another.
+    """
+
+    name: str
+    axis: int
+    channels: Ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleSpace:
+    """Channels of a graph that may get factors.
+
+    Attributes:
+        roots: the number of each channel in the trace.
+        makers: names of the nodes that make them.
+        readers: the layers that are divided by the factors.
+        held: the values that hold them along one axis, in graph order.
+        through: operators that make them which are not layers, in which a reader of messages sees what kind
+            of space it is; and ``MatMul`` if they pass through a product of two computed values.
+    """
+
+    roots: Ids
+    makers: tuple[str, ...]
+    readers: tuple[HeldChannels, ...]
+    held: tuple[HeldChannels, ...]
+    through: frozenset[str]
+
+
+def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
+    """Return the spaces with at least two channels, one maker and one reader, in graph order."""
+    groups = ChannelIds()
+    groups.fresh(len(trace.channels))
+    given = [trace.channels.roots(layer.given) for layer in trace.layers]
+    for roots in given:
+        free = roots[roots != FIXED]
+        if len(free):
+            groups.join(free[:1], free)
+    tops = [groups.roots(roots).max(initial=FIXED) for roots in given]
+    order = list(dict.fromkeys(top for top in tops if top != FIXED))
+    values = [
+        (value, axis, groups.roots(roots), roots)
+        for value, ids in trace.values()
+        if (axis := _only_axis(ids)) is not None and (roots := trace.channels.roots(ids).reshape(-1)).any()
+    ]
+    taken = [(layer, trace.channels.roots(layer.taken)) for layer in trace.layers if len(layer.taken)]
+    taken_tops = [groups.roots(roots) for _, roots in taken]
+    products = _passed_by_products(trace)
+    spaces = []
+    for top in order:
+        makers = [
+            (layer, roots) for layer, roots, own in zip(trace.layers, given, tops, strict=True) if own == top
+        ]
+        found = np.unique(np.concatenate([roots[groups.roots(roots) == top] for _, roots in makers]))
+        readers = [
+            HeldChannels(name=layer.node.name or "", axis=0, channels=_places(roots, found))
+            for (layer, roots), of in zip(taken, taken_tops, strict=True)
+            if (of == top).any()
+        ]
+        held = [
+            HeldChannels(name=value.name or "", axis=axis, channels=_places(roots, found))
+            for value, axis, of, roots in values
+            if (of == top).any()
+        ]
+        if len(found) > 1 and readers:
+            spaces.append(
+                ScaleSpace(
+                    roots=found,
+                    makers=tuple(layer.node.name or "" for layer, _ in makers),
+                    readers=tuple(readers),
+                    held=tuple(held),
+                    through=_through([layer for layer, _ in makers], products, found),
+                )
+            )
+    return spaces
+
+
+def _through(makers: Sequence[ScaledLayer], products: set[int], found: Ids) -> frozenset[str]:
+    kinds = {layer.node.op_type for layer in makers if layer.weight is None}
+    return frozenset(kinds | ({"MatMul"} if products & set(found.tolist()) else set()))
+
+
+def _passed_by_products(trace: ScaleTrace) -> set[int]:
+    """Return the channels that pass through a MatMul of two computed values."""
+    layers = {layer.node for layer in trace.layers}
+    found: set[int] = set()
+    for value, ids in trace.values():
+        node = value.producer()
+        if node is not None and node.op_type == "MatMul" and node not in layers:
+            found |= set(trace.channels.roots(ids).reshape(-1).tolist())
+    return found
+
+
+def _only_axis(ids: Ids) -> int | None:
+    axes = [axis for axis, size in enumerate(ids.shape) if size != 1]
+    return axes[0] if len(axes) == 1 and along(ids, axes[0], ids.size) is not None else None
+
+
+def _places(roots: Ids, found: Ids) -> Ids:
+    places = np.minimum(np.searchsorted(found, roots), len(found) - 1)
+    return np.where(found[places] == roots, places, NO_CHANNEL)

@@ -1,0 +1,232 @@
+"""A float model's channels get factors before it is calibrated, where the recipe asks for it."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.checker import check_stored
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace
+from ptq_cli.models.stored import is_large, serialize
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
+from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.qdq.metadata import RESCALED
+from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
+from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recovery.recover_rounding import RecoverySamples
+from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
+
+MOST_SAMPLES = 64
+"""Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""
+SET_ASIDE = 8
+"""Every eighth piece decides."""
+CLEAR_GAIN = 3.0
+"""In dB: what nobody asked for by name is kept only if it gains so much; less may be chance."""
+PIECE = 4
+"""Samples that run together: every tensor that is looked at is in memory at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescaling:
+    """What a rung did to the channels of a float model.
+
+    Attributes:
+        rung: its name.
+        kept: whether the model has the factors.
+        groups: how many groups of channels got factors, or would have.
+        possible: how many could have.
+        before, after: SQNR of the quantized outputs on the samples set aside, in dB.
+        samples, decided_by: how many samples ranges were taken from, and how many were set aside.
+        difference: of the float model's outputs, as a share of their largest value.
+        strengths: of each group, by the layer that makes its channels.
+        reason: why nothing was done, if that is not for want of gain.
+    """
+
+    rung: str
+    kept: bool = False
+    groups: int = 0
+    possible: int = 0
+    before: float = float("nan")
+    after: float = float("nan")
+    samples: int = 0
+    decided_by: int = 0
+    difference: float = 0.0
+    strengths: Mapping[str, float] | None = None
+    reason: str = ""
+
+    def values(self) -> dict[str, object]:
+        """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
+        decibels = (self.before, self.after)
+        return {
+            "rung": self.rung,
+            "kept": self.kept,
+            "groups": self.groups,
+            "possible": self.possible,
+            "sqnr_db": [round(value, 3) if math.isfinite(value) else None for value in decibels],
+            "samples": self.samples,
+            "decided_by": self.decided_by,
+            "difference": float(f"{self.difference:.3g}"),
+            "strengths": dict(self.strengths or {}),
+            "reason": self.reason,
+        }
+
+    def describe(self) -> str:
+        """Return what was done, or why nothing was, as a line.
+
+        Example:
+            >>> done = Rescaling(rung="equalize", kept=True, groups=9, before=8.57, after=37.06, decided_by=8)
+            >>> done.describe()
+            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 8 samples set aside'
+            >>> Rescaling(rung="smooth").describe()
+            'note: smooth changed nothing: the model has no channels that it could change'
+        """
+        samples = f"{self.decided_by} sample{'' if self.decided_by == 1 else 's'} set aside"
+        change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
+        if self.kept:
+            return f"{self.rung}: {self.groups} group{'' if self.groups == 1 else 's'} of channels; {change}"
+        reason = self.reason
+        if not reason and self.groups:
+            reason = f"it did not help, so it was not kept ({change})"
+        elif not reason and self.possible:
+            reason = "no group of channels would lose half its error"
+        return (
+            f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
+        )
+
+
+def rescaled(
+    subject: CalibrationSubject, resolved: Resolved, progress: ProgressCallback
+) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
+    """Return what is calibrated with factors for its channels, and what was done.
+
+    A rung that is asked for by default says nothing if it changed nothing.
+
+    Raises:
+        NonFiniteDataError: a sample holds NaN or Inf.
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    recipe = resolved.recipe
+    rungs = rewriting_rungs(recipe.recovery)
+    bits = _weight_bits(recipe)
+    if not rungs:
+        return subject, ()
+    reason = _refusal(subject, bits)
+    done = []
+    samples: RecoverySamples | None = None
+    for rung in rungs:
+        if reason:
+            done.append(Rescaling(rung=rung, reason=reason))
+            continue
+        progress(Progress(rung, 0, None))
+        samples = samples or _samples(subject, allow_nonfinite=recipe.calibration.allow_nonfinite)
+        if not samples.fit or not samples.decide:
+            reason = "it needs at least 2 samples, or batches where their size is fixed"
+            done.append(Rescaling(rung=rung, reason=reason))
+            continue
+        found = rescale_model(
+            subject.model.model,
+            subject.plan,
+            samples,
+            bits or 8,
+            _is_equalized if rung == EQUALIZE else _is_smoothed,
+            least_gain=CLEAR_GAIN if _is_by_default(rung, recipe) else 0.0,
+            threads=resolved.machine.threads,
+        )
+        done.append(_told(rung, found, samples))
+        if found.kept:
+            subject = _with_model(subject, found, done[-1], resolved)
+    asked = [item for item in done if item.kept or not _is_by_default(item.rung, recipe)]
+    return subject, tuple(asked)
+
+
+def _with_model(
+    subject: CalibrationSubject, found: RescaledModel, told: Rescaling, resolved: Resolved
+) -> CalibrationSubject:
+    model = found.model
+    earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
+    model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
+    stored = serialize(model)
+    check_stored(stored, model, subject.model.file.path.name)
+    subject.model.stored.discard()
+    changed = replace(subject.model, model=model, stored=stored)
+    return replace(subject, model=changed, plan=make_plan(model, resolved.target))
+
+
+def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
+    if bits is None:
+        return "the quantizer of the weights has no evenly spread integers"
+    if is_large(subject.model.model):
+        return "constants of the model lie outside its file"
+    return ""
+
+
+def _weight_bits(recipe: Recipe) -> int | None:
+    family = weight_family(recipe.weights)
+    return family.bits if isinstance(family, ScaledWeights | FixedPointWeights | StepWeights) else None
+
+
+def _is_by_default(rung: str, recipe: Recipe) -> bool:
+    return rung in BY_DEFAULT and rung not in recipe.recovery.rungs and ALL not in recipe.recovery.rungs
+
+
+def _is_equalized(space: ScaleSpace) -> bool:
+    return not space.through
+
+
+def _is_smoothed(space: ScaleSpace) -> bool:
+    return bool(space.through)
+
+
+def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescaling:
+    return Rescaling(
+        rung=rung,
+        kept=found.kept,
+        groups=len(found.chosen),
+        possible=found.spaces,
+        before=found.before,
+        after=found.after,
+        samples=sum(map(_size, (*samples.fit, *samples.decide))),
+        decided_by=sum(map(_size, samples.decide)),
+        difference=found.difference,
+        strengths={item.space.makers[0]: item.strength for item in found.chosen},
+    )
+
+
+def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:
+    """Return the first samples in pieces; every eighth piece is to decide by, or the last of fewer."""
+    fixed = fixed_batch_size(subject.model.inputs)
+    batches = list(_batches(subject, fixed or MOST_SAMPLES, allow_nonfinite=allow_nonfinite))
+    size = fixed or max(1, min(PIECE, sum(batch.size for batch in batches) // SET_ASIDE))
+    pieces = [
+        dict(cut(batch, start, min(start + size, batch.size)).inputs)
+        for batch in batches
+        for start in range(0, batch.size, size)
+    ]
+    aside = {number for number in range(len(pieces)) if number % SET_ASIDE == SET_ASIDE - 1}
+    aside = aside or {len(pieces) - 1}
+    return RecoverySamples(
+        fit=[piece for number, piece in enumerate(pieces) if number not in aside],
+        decide=[piece for number, piece in enumerate(pieces) if number in aside],
+    )
+
+
+def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -> Iterator[Batch]:
+    """Yield the first batches, copied, since a source may reuse arrays."""
+    seen = 0
+    batches = bind_inputs(subject.dataset, subject.model.inputs).batches(size)
+    for batch in batches if allow_nonfinite else checked(batches):
+        yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()})
+        seen += batch.size
+        if seen >= MOST_SAMPLES:
+            return
+
+
+def _size(piece: Mapping[str, Array]) -> int:
+    return max((len(array) for array in piece.values() if array.ndim), default=1)

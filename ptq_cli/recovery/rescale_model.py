@@ -1,0 +1,138 @@
+"""A float model's channels get the factors that its quantized form gains from; it computes what it did."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.rescaling.rescale import rescale
+from ptq_cli.models.rescaling.scale_rules import trace_scales
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
+from ptq_cli.models.stored import serialize
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recovery.find_factors import SpaceFactors, find_factors
+from ptq_cli.recovery.output_error import output_sqnr
+from ptq_cli.recovery.plain_quantization import plainly_quantized, tensor_ranges
+from ptq_cli.recovery.recover_rounding import RecoverySamples
+from ptq_cli.recovery.space_samples import sample_spaces
+from ptq_cli.runtime.session import Session
+
+SAME = 1e-5
+"""The largest difference of an output, as a share of its largest value, that counts as rounding."""
+
+Kind = Callable[[ScaleSpace], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescaledModel:
+    """What became of a model's channels.
+
+    Attributes:
+        model: the model with factors, or as it was.
+        spaces: how many groups of channels could have got factors.
+        chosen: those that did, or would have.
+        kept: whether the model has them.
+        before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
+        difference: of the float model's outputs on these, as a share of their largest value.
+    """
+
+    model: ir.Model
+    spaces: int
+    chosen: Sequence[SpaceFactors]
+    kept: bool = False
+    before: float = float("nan")
+    after: float = float("nan")
+    difference: float = 0.0
+
+
+def rescale_model(
+    model: ir.Model,
+    plan: Plan,
+    samples: RecoverySamples,
+    bits: int,
+    kind: Kind,
+    *,
+    least_gain: float = 0.0,
+    threads: int,
+) -> RescaledModel:
+    """Return a model with factors for its channels, if its quantized form is better for them.
+
+    Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
+    the samples to decide by its outputs are the same to 1e-5.
+
+    Args:
+        model: stays as it is.
+        plan: for the model; it holds for the result too.
+        samples: ranges are those of all of them; those to decide by say whether the factors are kept.
+        bits: of the weights.
+        kind: says which spaces are meant.
+        least_gain: by how much the SQNR must rise, in dB.
+        threads: that run the model.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    rescaled = model.clone()
+    trace = trace_scales(rescaled.graph)
+    spaces = [space for space in scale_spaces(trace) if kind(space)]
+    found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
+    chosen = find_factors(spaces, found, bits) if found is not None else []
+    if not chosen:
+        return RescaledModel(model=model, spaces=len(spaces), chosen=())
+    factors = {
+        int(root): float(factor)
+        for item in chosen
+        for root, factor in zip(item.space.roots, item.factors, strict=True)
+    }
+    rescale(rescaled.graph, trace, factors)
+    floats = [_outputs(item, samples, threads) for item in (model, rescaled)]
+    difference = _difference(*floats)
+    integers = [_outputs_in_integers(item, plan, samples, bits, threads) for item in (model, rescaled)]
+    before, after = (output_sqnr(floats[0], item) for item in integers)
+    kept = after > before + least_gain and difference <= SAME
+    return RescaledModel(
+        model=rescaled if kept else model,
+        spaces=len(spaces),
+        chosen=chosen,
+        kept=kept,
+        before=before,
+        after=after,
+        difference=difference,
+    )
+
+
+Outputs = list[list[Array]]
+
+
+def _outputs(model: ir.Model, samples: RecoverySamples, threads: int) -> Outputs:
+    session = Session(serialize(model), threads=threads)
+    return [session.run(piece) for piece in samples.decide]
+
+
+def _outputs_in_integers(
+    model: ir.Model, plan: Plan, samples: RecoverySamples, bits: int, threads: int
+) -> Outputs:
+    ranges = tensor_ranges(model, plan.measured, (*samples.decide, *samples.fit), threads=threads)
+    session = Session(plainly_quantized(model, plan, ranges, bits), threads=threads)
+    return [session.run(piece) for piece in samples.decide]
+
+
+def _difference(wanted: Outputs, found: Outputs) -> float:
+    """Return the largest difference of an output's number, as a share of the output's largest value."""
+    worst = 0.0
+    for index, first in enumerate(wanted[0]):
+        if not is_array(first) or first.dtype.kind != "f":
+            continue
+        pairs = [
+            (one[index].astype(np.float64), two[index].astype(np.float64))
+            for one, two in zip(wanted, found, strict=True)
+        ]
+        if any(one.shape != two.shape for one, two in pairs):
+            return float("inf")
+        largest = max((float(np.max(np.abs(one), initial=0.0)) for one, _ in pairs), default=0.0)
+        with np.errstate(invalid="ignore"):
+            differences = [np.where(one == two, 0.0, np.abs(one - two)) for one, two in pairs]
+        worst = max(worst, *(float(np.max(item, initial=0.0)) / max(largest, 1e-30) for item in differences))
+    return worst
