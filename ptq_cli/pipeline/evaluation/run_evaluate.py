@@ -22,6 +22,7 @@ from ptq_cli.pipeline.evaluation.served_latency import (
     require_served_batch,
     served_latency,
 )
+from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,
@@ -220,7 +221,8 @@ def make_evaluations(
         measured = _report(models, item, calibration, evaluation_set, evaluation, timed)
         sizes = (float_model.size, pair.quantized_model.size)
         found_of = result_warnings(sizes, measured.layers, work, measured.metrics)
-        report = decide(replace(measured, warnings=found_of), recipe.gate, evaluation_set.baseline)
+        measured = replace(measured, warnings=found_of, ladder=tuned_ladder(run, pair.quantized_model))
+        report = decide(measured, recipe.gate, evaluation_set.baseline)
         material = partial(_material, item, calibration, tensor_recipe(own_recipe))
         changes = collector.changes(class_names)
         found.append(

@@ -49,6 +49,7 @@ def _to_4(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_5(body: dict[str, Any]) -> dict[str, Any]:
+    body = {"ladder": None, **body}
     times = body.get("times")
     if not isinstance(times, dict):
         return body

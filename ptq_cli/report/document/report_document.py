@@ -15,6 +15,7 @@ from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_js
 from ptq_cli.report.document.consistency import require_consistent
 from ptq_cli.report.document.earlier_versions import upgrade
 from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
+from ptq_cli.report.document.ladder import Ladder
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Times, Timestamp
@@ -155,6 +156,7 @@ class Report:
         baseline: what regressions are from; None without a limit on one.
         warnings: what a user should know although no gate says so; what follows from measured times is in
             ``times``.
+        ladder: what ``ptq tune`` tried before it chose this model; None if it was not tuned.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -171,6 +173,7 @@ class Report:
     gates: tuple[GateResult, ...]
     baseline: BaselineSummary | None = None
     warnings: tuple[ReportWarning, ...] = ()
+    ladder: Ladder | None = None
 
     @property
     def all_warnings(self) -> tuple[ReportWarning, ...]:

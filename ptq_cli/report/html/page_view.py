@@ -20,8 +20,10 @@ from ptq_cli.report.html.depth_chart import Chart, depth_chart, sensitivity_char
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.facts import Figure, headline, origin_rows, time_rows
 from ptq_cli.report.html.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
+from ptq_cli.report.html.ladder_chart import ladder_chart
 from ptq_cli.report.html.layer_table import LayerTable, layer_table
 from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
+from ptq_cli.report.text.ladder_table import ladder_table
 from ptq_cli.report.text.summary import Row, placement_line, share_of_float, verdict_line
 
 MOST_LAYERS = 3000
@@ -72,6 +74,9 @@ class Page:
     table: LayerTable
     layers_left_out: int
     cards: tuple[TensorCard, ...]
+    ladder: Chart | None
+    ladder_rows: tuple[Row, ...]
+    ladder_header: Row
     depth: Chart | None
     sensitivity: Chart | None
     analysed: bool
@@ -133,6 +138,9 @@ def make_page(found: PageInput) -> Page:
         table=layer_table(layers, evidence, analysis),
         layers_left_out=len(report.layers) - len(layers),
         cards=tensor_cards(drawn, analysis.tensors if analysis is not None else ()),
+        ladder=ladder_chart(report.ladder) if report.ladder is not None else None,
+        ladder_rows=ladder_table(report.ladder).rows if report.ladder is not None else (),
+        ladder_header=ladder_table(report.ladder).header if report.ladder is not None else (),
         depth=depth_chart(analysis, [tensor.name for tensor in drawn]) if analysis is not None else None,
         sensitivity=sensitivity_chart(analysis, [layer.name for layer in layers])
         if analysis is not None

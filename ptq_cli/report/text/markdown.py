@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable
 
+from ptq_cli.report.document.ladder import Ladder
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
 from ptq_cli.report.text.speed_lines import speed_lines
 from ptq_cli.report.text.summary import (
     Table,
@@ -48,6 +50,8 @@ def report_to_markdown(report: Report) -> str:
     for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")
         parts += [f"- {escape(hint, MAX_PARAGRAPH)}" for hint in warning.hints]
+    if report.ladder is not None:
+        parts.append(_details("Tuning", f"{_table(ladder_table(report.ladder))}\n\n{_tuned(report.ladder)}"))
     if (classes := class_table(report)).rows:
         parts.append(_details("Classes", _table(classes)))
     parts.append(f"{placement_line(report)}.")
@@ -114,6 +118,10 @@ def _table(table: Table) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _tuned(ladder: Ladder) -> str:
+    return "\n".join([f"{escape(verdict_of(ladder))}.", *(f"- {escape(line)}" for line in ladder.advice)])
 
 
 def _placement(report: Report) -> str:
