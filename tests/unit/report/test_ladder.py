@@ -94,7 +94,7 @@ def test_the_chart_follows_what_was_kept() -> None:
     assert chart.line == f"M{first.x:g} {first.y:g}L{last.x:g} {last.y:g}"
     assert first.x < chart.others[0].x < last.x
     assert last.y < first.y < chart.others[0].y
-    assert [tick.label for tick in chart.ticks_x] == ["1", "2", "3"]
+    assert [tick.text for tick in chart.ticks_x] == ["1", "2", "3"]
     assert ladder_chart(replace(LADDER, steps=(step("default", float("inf")),), chosen=0)) is None
 
 
