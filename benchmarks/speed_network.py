@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -61,6 +62,11 @@ class Ratio:
     low: float
     high: float
     wall: float
+
+    @property
+    def inverted(self) -> "Ratio":
+        """How many times as fast the other file is."""
+        return Ratio(1 / self.processor, 1 / self.high, 1 / self.low if self.low else math.inf, 1 / self.wall)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,15 +272,15 @@ def _measure(
     )
     files = {**files, RUNTIME: own.output} if own is not None else files
     raced = [result.output, *files.values()]
-    opened = partial(_opened, raced, threads)
+    opening = partial(opened, raced, threads)
     feeds = maker.feeds(batch)[:BATCHES]
-    rounds = list(take_rounds(opened, len(raced), feeds, seconds=seconds))
+    rounds = list(take_rounds(opening, len(raced), feeds, seconds=seconds))
     times = [turns.processors[0] if threads == 1 else turns.seconds[0] for turns in rounds]
     found = np.quantile([run for turns in times for turn in turns for run in turn], FAST)
     return Measured(
         batch=batch,
         threads=threads,
-        ratios={name: _ratio(rounds, index) for index, name in enumerate(files, start=1)},
+        ratios={name: ratio_of(rounds, index) for index, name in enumerate(files, start=1)},
         in_float=len(latency.in_float),
         all_float=not any(layer.quantized for layer in result.plan.layers),
         undecided=latency.undecided,
@@ -285,12 +291,13 @@ def _measure(
     )
 
 
-def _opened(files: Sequence[Path], threads: int, order: Sequence[int]) -> list[Session]:
-    opened = {index: Session(files[index], threads=threads) for index in order}
-    return [opened[index] for index in range(len(files))]
+def opened(files: Sequence[Path], threads: int, order: Sequence[int]) -> list[Session]:
+    """Open a session of each file, in an order, and return them in the files' own."""
+    found = {index: Session(files[index], threads=threads) for index in order}
+    return [found[index] for index in range(len(files))]
 
 
-def _ratio(rounds: Sequence[Turns], index: int) -> Ratio:
+def ratio_of(rounds: Sequence[Turns], index: int) -> Ratio:
     """Return how many times as long a file takes as the first."""
     found = latency_ratio(rounds, index)
     interval = found.processor_interval

@@ -1,0 +1,109 @@
+"""What each rewrite for a target brings alone: the default file of ptq beside one without that rewrite.
+
+python -m benchmarks.rewrites DIR                     print the table
+python -m benchmarks.rewrites DIR --write             also write it to benchmarks/RESULTS.md
+python -m benchmarks.rewrites DIR --only a,b --batch 8    these networks, at another batch size
+
+DIR is laid out as for ``benchmarks.zoo``. All files of a network take turns on one thread. A rewrite that
+finds nothing in a network has no row.
+"""
+
+import argparse
+import platform
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import onnxruntime
+
+from benchmarks.speed import ratio_cell
+from benchmarks.speed_network import REWRITES, Maker, opened, ratio_of
+from benchmarks.zoo import find_networks
+from ptq_cli.models.preparing import prepare_graph
+from ptq_cli.models.preparing.passes.hard_sigmoid import HARD_SIGMOID
+from ptq_cli.models.preparing.passes.pass_registry import REST
+from ptq_cli.plan.target.target_file import TARGETS
+from ptq_cli.runtime.rounds import take_rounds
+from tools.marked import write_part
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+SAMPLES, SECONDS = 24, 4.0
+NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16")
+"""Of the parts of ``REWRITES``, after the first, which is the target's name."""
+FOLDED, OWN = "HardSigmoid into the layer before it", "SiLU as QuickGelu (`--runtime-operators`)"
+COLUMNS = ("network", "rewrite", "time without over with it", "SQNR with it", "SQNR without")
+
+
+def main() -> None:
+    """Parse the arguments, measure, and print or write the table."""
+    parser = argparse.ArgumentParser(description="Measure each rewrite for a target alone.")
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser.add_argument("--batch", type=int, default=1, help="samples of a run")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    arguments = parser.parse_args()
+    only = arguments.only.split(",") if arguments.only else None
+    lines = [
+        f"`python -m benchmarks.rewrites DIR --batch {arguments.batch} --write`, {platform.machine()}, "
+        f"onnxruntime {onnxruntime.__version__}, one thread; processor time of the file without a rewrite "
+        "over that of the file with it, with the interval of 95 %, and the same by the clock in italics.",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{'---|' * len(COLUMNS)}",
+    ]
+    print(*lines, sep="\n", flush=True)
+    for folder in find_networks(arguments.folder, only):
+        with tempfile.TemporaryDirectory() as scratch:
+            for line in rows(folder, Path(scratch), arguments.batch):
+                print(line, flush=True)
+                lines.append(line)
+    if arguments.write:
+        write_part(RESULTS, "rewrites", "\n".join(lines))
+
+
+def rows(folder: Path, scratch: Path, batch: int) -> Iterator[str]:
+    """Make a network's files, let them take turns, and yield a row for each rewrite that does something."""
+    maker = Maker(folder, scratch, SAMPLES)
+    whole = maker.export("with all")[0].output
+    others = {name: file for name, file in _without(maker, folder, scratch) if _differ(file, whole)}
+    files = [whole, *others.values()]
+    rounds = list(
+        take_rounds(
+            partial(opened, files, 1), len(files), maker.feeds(batch)[:4], seconds=SECONDS * len(files)
+        )
+    )
+    for index, (name, file) in enumerate(others.items(), start=1):
+        ratio, with_it, without = ratio_of(rounds, index), maker.sqnr(whole), maker.sqnr(file)
+        if name == OWN:  # It is the one that is off by default.
+            ratio, with_it, without = ratio.inverted, without, with_it
+        cells = (folder.name, name, ratio_cell(vars(ratio)), f"{with_it:.1f} dB", f"{without:.1f} dB")
+        yield f"| {' | '.join(cells)} |"
+
+
+def _without(maker: Maker, folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
+    text = (TARGETS / "ort-cpu.toml").read_text(encoding="utf-8")
+    for name, (part, other) in zip(NAMES, list(REWRITES.items())[1:], strict=True):
+        table = scratch / f"{name}.toml"
+        table.write_text(text.replace(part, other), encoding="utf-8")
+        yield name, maker.export(name, target=str(table))[0].output
+    rest = tuple(item for item in REST if item is not HARD_SIGMOID)
+    with patch.object(prepare_graph, "REST", rest):
+        apart = scratch / "unfolded"
+        apart.mkdir()
+        yield FOLDED, Maker(folder, apart, SAMPLES).export(FOLDED)[0].output
+    yield OWN, maker.export(OWN, runtime_operators=True)[0].output
+
+
+def _differ(one: Path, other: Path) -> bool:
+    """Return whether two files differ in more than a name: a rewrite always changes the size."""
+    return abs(one.stat().st_size - other.stat().st_size) > LEAST_CHANGE
+
+
+LEAST_CHANGE = 64
+"""Bytes: names of targets and settings in the metadata are shorter."""
+
+
+if __name__ == "__main__":
+    main()
