@@ -8,9 +8,9 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME
-from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, SERVE_BATCH, THUMBNAILS
+from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, SERVE_BATCH, THREADS, settings_from, take
 
 
 @click.command(
@@ -48,12 +48,12 @@ Exits with status 3 if a limit fails.
     METRIC,
     GATES,
     LATENCY,
-    SERVE_BATCH,
     THUMBNAILS,
     BATCH_SIZE,
     RENAME,
     CHECKPOINTS,
     THREADS,
+    SERVE_BATCH,
     RUN,
     RECIPES,
     GLOBALS,

@@ -29,13 +29,6 @@ LATENCY = (
         help="Measure how fast the quantized model is beside the float model.  [default: yes]",
     ),
 )
-SERVE_BATCH = option(
-    EVALUATION,
-    "--serve-batch",
-    type=int,
-    metavar="N",
-    help="Samples per run where the latency is measured.  [default: 1]",
-)
 GATES = (
     option(
         EVALUATION,

@@ -6,6 +6,7 @@ from ptq_cli.cli.help.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS,
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import NameList
+from ptq_cli.cli.options.shared_options import SERVE_BATCH
 
 AMAX = (
     option(
@@ -219,13 +220,7 @@ PREFERENCE = (
         help="latency keeps the layers in float that are faster so on this machine, by measuring each "
         "operator; size quantizes every layer that the target can.  [default: accuracy]",
     ),
-    option(
-        LAYERS,
-        "--serve-batch",
-        type=int,
-        metavar="N",
-        help="Samples per run where a latency is measured.  [default: 1]",
-    ),
+    SERVE_BATCH,
     option(
         LAYERS,
         "--profile",

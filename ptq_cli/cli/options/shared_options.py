@@ -35,6 +35,13 @@ TARGET = option(
 THREADS = option(
     RUNNING, "--threads", type=int, metavar="N", help="Number of threads; 0 for one per core.  [default: 0]"
 )
+SERVE_BATCH = option(
+    RUNNING,
+    "--serve-batch",
+    type=int,
+    metavar="N",
+    help="Samples per run where a latency is measured.  [default: 1]",
+)
 DEVICE = option(
     RUNNING,
     "--device",
