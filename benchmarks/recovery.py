@@ -1,8 +1,10 @@
-"""What ``--recover round`` brings beside rounding to nearest, on the sample models, and what it takes.
+"""What ``--recover weighed`` and ``round`` bring beside rounding to nearest, and what they take.
 
 python -m benchmarks.recovery                    print the tables
 python -m benchmarks.recovery --write            also write them to benchmarks/RESULTS.md
 python -m benchmarks.recovery --folder FOLDER    another model, in a folder with ptq.toml as the samples have
+
+With ``--folder`` the table is that of the ResNet that ``benchmarks.plain_resnet`` trains.
 """
 
 import argparse
@@ -22,6 +24,7 @@ BITS = (8, 4, 3)
 WAYS = {
     "to nearest": (),
     "to nearest, `--weight-amax mse`": ("--weight-amax", "mse"),
+    "`--recover weighed`": ("--recover", "weighed"),
     "`--recover round`": ("--recover", "round"),
 }
 HEADER = ("weights", "rounding", "top-1", "drop, 95 % interval", "agreement", "SQNR", "s", "CPU s")
@@ -31,13 +34,17 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure recovery of accuracy on the sample models.")
     parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
-    parser.add_argument("--folder", type=Path, help="a model of your own, in a folder with ptq.toml")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="another model, in a folder with ptq.toml: that of benchmarks.plain_resnet",
+    )
     arguments = parser.parse_args()
     folders = [arguments.folder] if arguments.folder else [ROOT / "sample_models" / name for name in SAMPLES]
     text = "\n\n".join(table(folder.resolve()) for folder in folders)
     print(text)
     if arguments.write:
-        write_part(RESULTS, "recovery", text)
+        write_part(RESULTS, "recovery_resnet" if arguments.folder else "recovery", text)
 
 
 def table(folder: Path) -> str:

@@ -50,8 +50,9 @@ def test_the_data_give_the_weights_that_moments_give(folder: Path, ptq: Any) -> 
 def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    assert ptq("calibrate --moments --batch-size 5 --threads 2").status == 0
-    assert read() == whole
+    for words in ("--batch-size 5 --threads 2", "--batch-size 3 --max-memory 4GB"):
+        assert ptq(f"calibrate --moments {words}").status == 0
+        assert read() == whole
     (folder / "ptq-run/moments.safetensors").unlink()
     for number in (1, 2, 3):
         shutil.copytree("ptq-run", f"part-{number}")
