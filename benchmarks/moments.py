@@ -20,7 +20,7 @@ from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 IMAGES, BATCH = 64, 8
-LIMIT = 900_000_000
+LIMIT = 2_000_000_000
 
 
 def main() -> None:
