@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ptq_cli
@@ -56,7 +57,7 @@ def test_rungs_are_climbed_and_the_recipe_makes_the_same_file(tune, tmp_path):
     assert result.ladder.met
     assert result.ladder.best.rungs
     assert result.ladder.best.sqnr_db > start + 3.0
-    assert set(result.ladder.best.rungs) <= set(RUNGS)
+    assert set(result.ladder.best.rungs) <= {"auto", *RUNGS}
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
     assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
     again = tune(run="third", budget={"sqnr_db": start + 3.0})
@@ -157,3 +158,23 @@ def test_what_is_refused_leaves_nothing(tune, tmp_path, settings, error, says):
     assert says in caught.value.message
     assert caught.value.hint
     assert not (tmp_path / "run").exists()
+
+
+def test_a_rung_that_rewrites_the_float_model_has_its_own_calibration(tune, tmp_path):
+    """Channels are multiplied where they are made and divided where they are read: the same function."""
+    model = build(CONVOLUTIONS)
+    factors = np.where(np.arange(12) % 4, 1.0, 64.0).astype(np.float32)
+    for name, scale in (("w1", factors), ("b1", factors), ("w2", 1 / factors)):
+        value = model.graph.initializers[name]
+        array = value.const_value.numpy()
+        value.const_value = ir.tensor(array * scale.reshape(-1, *[1] * (array.ndim - 1)), name=name)
+    (tmp_path / "model.onnx").write_bytes(serialize(model).content)
+    result = tune(budget={"sqnr_db": 200.0}, recover=["equalize"], weight_bits=8)
+    plain, equalized = result.ladder.steps[:2]
+    assert (plain.rungs, equalized.name, equalized.rungs) == ((), "equalize", ("equalize",))
+    assert equalized.kept
+    assert equalized.sqnr_db > plain.sqnr_db + 3.0
+    ptq_cli.quantize(recipe="run/recipe.toml", run="again")
+    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    evaluated = ptq_cli.evaluate(run="run", data="calib.npz")
+    assert evaluated.report.ladder == result.ladder

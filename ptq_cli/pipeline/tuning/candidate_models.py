@@ -1,15 +1,13 @@
 """Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.files import Content, sha256_file, write_together
+from ptq_cli.core.files import sha256_file, write_together
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, read_model
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
@@ -17,13 +15,17 @@ from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, make_export
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.candidate_calibrations import (
+    CandidateCalibration,
+    CandidateCalibrations,
+)
 from ptq_cli.pipeline.tuning.climb import Candidate, Seen
 from ptq_cli.pipeline.tuning.layer_ranking import LEVELS, layer_costs, layer_noise, layers_by_level
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.recovery_rungs import NONE, rewriting_rungs
+from ptq_cli.recipe.recovery_rungs import NONE
 from ptq_cli.recipe.schema import OverrideSettings, Recipe, RecoverySettings
 
 RANKED_ON = 64
@@ -37,33 +39,30 @@ class CandidateModels:
     Attributes:
         resolved: the recipe that candidates change, with the machine.
         deciding: the recipe of the evaluations that decide.
-        subject: the float model, the calibration samples and the plan.
-        calibration: the statistics.
-        float_model: serialized.
+        calibrations: what candidates are exported from.
+        float_model: without rewrites, that all candidates are compared with.
         compared_on: the samples to choose by.
         proven_on: the samples set aside.
         run: the run directory.
         output: where the best candidate is written.
-        calibrated: files that are written together with the first candidate.
         checkpoint: what was measured.
         progress: is told about all of it.
     """
 
     resolved: Resolved
     deciding: Resolved
-    subject: CalibrationSubject
-    calibration: Calibration
+    calibrations: CandidateCalibrations
     float_model: StoredModel
     compared_on: EvaluationSet
     proven_on: EvaluationSet
     run: RunDirectory
     output: Path
-    calibrated: Mapping[Path, Content]
     checkpoint: TuneCheckpoint
     progress: ProgressCallback
 
     def __post_init__(self) -> None:
         self._made: dict[str, Exported] = {}
+        self._written: CandidateCalibration | None = None
 
     @property
     def set_aside(self) -> int:
@@ -82,15 +81,15 @@ class CandidateModels:
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy."""
         if candidate.key not in self.checkpoint.float_layers:
-            exported = self._export(candidate)
-            twins = TwinGraphs(self.float_model.load(), with_types(without_padding(exported.model.load())))
-            inputs, plan = self.subject.model.inputs, exported.result.plan
+            exported, base = self._export(candidate), self.calibrations.of(candidate.rungs)
+            twins = TwinGraphs(base.float_model.load(), with_types(without_padding(exported.model.load())))
+            inputs, plan = base.subject.model.inputs, exported.result.plan
             noise = layer_noise(
                 twins,
                 plan,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 inputs,
-                batch_size=self.subject.batch_size,
+                batch_size=base.subject.batch_size,
                 threads=self.resolved.machine.threads,
                 progress=self.progress,
             )
@@ -104,10 +103,11 @@ class CandidateModels:
         written = self.checkpoint.written.get(candidate.key)
         if written is not None and self.output.is_file() and sha256_file(self.output) == written:
             return
-        exported = self._export(candidate)
+        exported, base = self._export(candidate), self.calibrations.of(candidate.rungs)
         digest = exported.model.sha256
-        write_together({**self.calibrated, **exported.files})
-        self.calibrated = {}
+        files = base.files if base is not self._written else {}
+        write_together({**files, **exported.files})
+        self._written = base
         if exported.model.data:  # They have moved to their place.
             self._made[candidate.key] = replace(exported, model=read_model(self.output))
         self.checkpoint.written[candidate.key] = digest
@@ -130,15 +130,16 @@ class CandidateModels:
                 made.model.discard()
             self._made.clear()
             resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate))
-            data = recovery_data(resolved, self.subject.dataset, self.subject.model.inputs)
+            base = self.calibrations.of(candidate.rungs)
+            data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
             self._made[candidate.key] = make_export(
                 resolved,
-                self.calibration,
-                self.float_model,
-                self.float_model.load(),
+                base.calibration,
+                base.float_model,
+                base.float_model.load(),
                 self.run,
                 self.output,
-                self.subject.plan,
+                base.subject.plan,
                 data=data,
                 progress=self.progress,
             )
@@ -151,10 +152,10 @@ def recipe_of(recipe: Recipe, candidate: Candidate) -> Recipe:
     Example:
         >>> found = recipe_of(Recipe(), Candidate(("round",), ("head",)))
         >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
-        (['equalize', 'round'], 'head', False)
+        (['round'], 'head', False)
     """
     floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
-    rungs = [*rewriting_rungs(recipe.recovery), *candidate.rungs] or [NONE]
+    rungs = list(candidate.rungs) or [NONE]
     return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *floats])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
 from ptq_cli.pipeline.tuning.budget_checks import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.recipe.schema import GateSettings
 from ptq_cli.report.document.ladder import LadderStep
@@ -113,7 +114,7 @@ class Climb:
     _seen: tuple[Measurement, ...] = ()
     _spent: float = 0.0
 
-    def up(self, rungs: Sequence[str]) -> None:
+    def up(self, rungs: Sequence[str], base: Candidate | None = None) -> None:
         """Try the default, then each rung on top of the best, then fewer and fewer integer layers.
 
         After each candidate that is better, the samples set aside are looked at if they are expected to show
@@ -123,9 +124,11 @@ class Climb:
 
         Args:
             rungs: of recovery, in the order in which they run.
+            base: the default; None for one without any rung.
         """
         try:
-            self._up(rungs)
+            self._up(rungs, base or Candidate())
+            self._last_look()
         except KeyboardInterrupt:
             if not self.steps:
                 raise
@@ -133,14 +136,23 @@ class Climb:
             return
         except TimeIsOverError:
             self.stopped = NO_MORE_TIME
-        self.stop()
-        if not self.met and not self.steps[self.chosen].proof:
-            self._look(last=True)
+            self._last_look()
 
-    def _up(self, rungs: Sequence[str]) -> None:
-        if self._try(DEFAULT, Candidate()):
+    def _last_look(self) -> None:
+        """Look at the best candidate if nobody has; what that takes is not counted as time."""
+        self.stop()
+        try:
+            if not self.met and not self.steps[self.chosen].proof:
+                self._look(last=True)
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+
+    def _up(self, rungs: Sequence[str], base: Candidate) -> None:
+        if self._try(DEFAULT, base):
             return
         for rung in rungs:
+            if rung in self._best.rungs:
+                continue
             if self._is_hopeless():
                 return
             if self._try(rung, Candidate((*self._best.rungs, rung))):
@@ -151,8 +163,11 @@ class Climb:
             if self._is_hopeless():
                 return
             name = f"{len(layers)} layer{'' if len(layers) == 1 else 's'} in float"
-            if self._try(name, Candidate(self._best.rungs, layers)):
-                return
+            try:
+                if self._try(name, Candidate(self._best.rungs, layers)):
+                    return
+            except (NothingToQuantizeError, StaleCalibrationError):
+                continue  # What is left would need ranges of tensors that follow others so far.
         self.stopped = NO_MORE_RUNGS
 
     def _is_hopeless(self) -> bool:

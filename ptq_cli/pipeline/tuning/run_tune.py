@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset
-from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
 from ptq_cli.core.durations import parse_duration
-from ptq_cli.core.errors import PtqError, TimeBudgetError
+from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.machine_profile import profile_to_json
@@ -15,8 +14,6 @@ from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
-from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
-from ptq_cli.pipeline.calibration.run_calibrate import make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
@@ -29,16 +26,16 @@ from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_checks import budget_gate, decision_recipe, require_reachable
+from ptq_cli.pipeline.tuning.candidate_calibrations import CandidateCalibrations
 from ptq_cli.pipeline.tuning.candidate_models import CandidateModels, first_samples
-from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Climb, TimeIsOverError
+from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb, TimeIsOverError
 from ptq_cli.pipeline.tuning.tune_checkpoint import (
-    TuneCheckpoint,
     continued_tuning,
     discard_tuning,
 )
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.recovery_rungs import RUNGS, exporting_rungs, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe, RecoverySettings
+from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
+from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
 from ptq_cli.runtime.cuda import require_device
 
@@ -175,20 +172,26 @@ def run_tune(
         progress(Progress(STAGE, 0, None, _line(step)))
 
     climb = Climb(subject=models, gate=opened.gate, is_over=lambda: clock.is_over, tell=tell, stop=clock.stop)
-    climb.up(exporting_rungs(recipe.recovery))
+    climb.up(*rungs_to_climb(recipe))
     clock.stop()
     return _finished(opened, models, climb, run, progress)
 
 
-def chosen_rungs(recipe: Recipe) -> tuple[str, ...]:
-    """Return the rungs to try: those that the recipe names, or all.
+def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
+    """Return the rungs to try, and what to begin with.
+
+    Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
-        >>> chosen_rungs(Recipe()) == tuple(RUNGS)
-        True
+        >>> rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
+        (('round',), Candidate(rungs=(), in_float=()))
+        >>> rungs_to_climb(Recipe())[1].rungs
+        ('auto',)
     """
-    is_default = recipe.recovery == RecoverySettings() or not recipe.recovery.rungs
-    return tuple(RUNGS) if is_default else recovery_rungs(recipe.recovery)
+    named = recipe.recovery.rungs
+    if AUTO in named:
+        return tuple(RUNGS), Candidate((AUTO,))
+    return recovery_rungs(recipe.recovery), Candidate()
 
 
 def _line(step: LadderStep) -> str:
@@ -204,8 +207,6 @@ def _open(
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
     resolved = resolve(request)
-    rungs = RecoverySettings(list(chosen_rungs(resolved.recipe)))
-    resolved = resolved.with_recipe(replace(resolved.recipe, recovery=rungs))
     recipe = resolved.recipe
     gate = budget_gate(recipe)
     require_outputs(run, input_files(recipe), output)
@@ -218,10 +219,6 @@ def _open(
     if not isinstance(part, DividedDataset):
         raise TypeError("a share is set aside")
     tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
-    subject, changed = rescaled(subject, resolved, progress)
-    model = subject.model.model
-    for item in changed:
-        progress(Progress(STAGE, 0, None, item.describe()))
     deciding = decision_recipe(recipe, gate)
     proven_on = fit_evaluation(part.other, deciding, model)
     require_reachable(gate, proven_on.dataset.count)
@@ -245,24 +242,16 @@ def _candidate_models(
         progress(Progress(STAGE, 0, None, note))
 
     checkpoint = continued_tuning(run.tuning_checkpoint, _identity(opened, run), tell)
-    calibration = _earlier_calibration(run, checkpoint) if checkpoint.written else None
-    float_model, files = subject.model.stored, dict[Path, Content]()
-    if calibration is None:
-        checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity=checkpoint.identity)
-        calibrated = make_calibration(subject, opened.request, resolved, run, progress)
-        calibration, float_model, files = calibrated.calibration, calibrated.model, dict(calibrated.files)
-    resolved = _measured_once(resolved, subject, run, progress, again=not files)
+    resolved = _measured_once(resolved, subject, run, progress, again=bool(checkpoint.written))
     return CandidateModels(
         resolved=resolved,
         deciding=resolved.with_recipe(decision_recipe(resolved.recipe, opened.gate)),
-        subject=subject,
-        calibration=calibration,
-        float_model=float_model,
+        calibrations=CandidateCalibrations(opened.request, resolved, subject, run, progress),
+        float_model=subject.model.stored,
         compared_on=opened.compared_on,
         proven_on=opened.proven_on,
         run=run,
         output=output,
-        calibrated=files,
         checkpoint=checkpoint,
         progress=progress,
     )
@@ -309,16 +298,6 @@ def _identity(opened: _Opened, run: RunDirectory) -> dict[str, str]:
     }
 
 
-def _earlier_calibration(run: RunDirectory, checkpoint: TuneCheckpoint) -> Calibration | None:
-    """Return the calibration that an earlier tuning wrote; None if it is another by now."""
-    try:
-        found = load_calibration(run.calibration)
-    except PtqError:  # It is made again.
-        return None
-    same = found.provenance.model == checkpoint.identity["the float model"] and found.provenance.share is None
-    return found if same and run.float_model.is_file() else None
-
-
 def _finished(
     opened: _Opened, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
 ) -> TuneResult:
@@ -340,7 +319,7 @@ def _finished(
         discard_tuning(run.tuning_checkpoint)
         discard_checkpoint(run.checkpoint)
     if opened.evaluation is not None and climb.stopped != INTERRUPTED:
-        evaluation = _evaluated(opened, opened.evaluation, models, chosen, run, progress)
+        evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
     return TuneResult(
         run=run,
         output=best,
@@ -356,12 +335,14 @@ def _evaluated(
     fitted: EvaluationSet,
     models: CandidateModels,
     chosen: StoredModel,
+    rungs: tuple[str, ...],
     run: RunDirectory,
     progress: ProgressCallback,
 ) -> EvaluationResult:
-    pair = Pair(models.float_model, chosen, models.output.name)
+    base = models.calibrations.of(rungs)
+    pair = Pair(base.float_model, chosen, models.output.name)
     (found,) = make_evaluations(
-        opened.resolved, models.calibration, [pair], fitted, run, [run], progress, plan=opened.subject.plan
+        opened.resolved, base.calibration, [pair], fitted, run, [run], progress, plan=base.subject.plan
     )
     write_together(found.files)
     discard_evaluation_checkpoint(run.evaluation_checkpoint)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
 from ptq_cli.pipeline.tuning.budget_checks import LEVEL
 from ptq_cli.pipeline.tuning.climb import (
     INTERRUPTED,
@@ -164,3 +165,23 @@ def test_a_candidate_that_is_cut_short_leaves_the_best(error, stopped):
 def test_an_interrupt_before_the_first_candidate_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         climbed(Scripted({}, fails={Candidate(): KeyboardInterrupt()}))
+
+
+def test_an_interrupt_of_the_last_look_leaves_the_best():
+    class Cut(Scripted):
+        def prove(self, candidate: Candidate) -> Seen:
+            raise KeyboardInterrupt
+
+    climb = climbed(Cut({Candidate(): (20.0, 90, 90)}))
+    assert (climb.stopped, climb.chosen, climb.met) == (INTERRUPTED, 0, False)
+
+
+@pytest.mark.parametrize(
+    "error", [NothingToQuantizeError("nothing is left"), StaleCalibrationError("a pool")]
+)
+def test_layers_that_cannot_be_in_float_alone_are_passed_over(error):
+    floats = [("a",), ("a", "b")]
+    script: Script = {Candidate(): (20.0, 90, 90), Candidate((), ("a", "b")): (30.0, 0, 0)}
+    climb = climbed(Scripted(script, floats=floats, fails={Candidate((), ("a",)): error}))
+    assert climb.met
+    assert [step.name for step in climb.steps] == ["default", "2 layers in float"]

@@ -1,0 +1,99 @@
+"""The calibration that a candidate rests on: rungs that rewrite the float model need one of their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.selection import WHOLE
+from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, load_calibration
+from ptq_cli.core.errors import PtqError
+from ptq_cli.core.files import Content
+from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.models.stored import StoredModel
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
+from ptq_cli.pipeline.calibration.run_calibrate import make_calibration, provenance_of
+from ptq_cli.pipeline.run.resolve import Request, Resolved
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.recovery_rungs import AUTO, NONE, REWRITING
+from ptq_cli.recipe.schema import RecoverySettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateCalibration:
+    """What candidates with the same rewrites are exported from.
+
+    Attributes:
+        subject: the float model with its rewrites, the samples and the plan.
+        calibration: the statistics.
+        float_model: serialized.
+        files: what has to be written with a candidate; nothing if the run directory has it.
+    """
+
+    subject: CalibrationSubject
+    calibration: Calibration
+    float_model: StoredModel
+    files: Mapping[Path, Content]
+
+
+class CandidateCalibrations:
+    """Calibrates when a candidate needs it, and remembers."""
+
+    def __init__(
+        self,
+        request: Request,
+        resolved: Resolved,
+        subject: CalibrationSubject,
+        run: RunDirectory,
+        progress: ProgressCallback,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            request: of the tuning.
+            resolved: what it means.
+            subject: the float model without rewrites, the samples and the plan.
+            run: whose calibration is taken where it fits.
+            progress: is told about each calibration.
+        """
+        self._request, self._resolved, self._subject = request, resolved, subject
+        self._run, self._progress = run, progress
+        self._made: dict[tuple[str, ...], CandidateCalibration] = {}
+
+    def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
+        """Return the calibration of candidates with these rungs.
+
+        Raises:
+            PtqError: as ``calibrate`` does.
+        """
+        key = tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
+        if key not in self._made:
+            recipe = replace(self._resolved.recipe, recovery=RecoverySettings(list(key) or [NONE]))
+            resolved = self._resolved.with_recipe(recipe)
+            settings = {**self._request.settings, "recover": list(key) or [NONE]}
+            self._made[key] = self._calibrated(replace(self._request, settings=settings), resolved)
+        return self._made[key]
+
+    def _calibrated(self, request: Request, resolved: Resolved) -> CandidateCalibration:
+        subject, changed = rescaled(self._subject, resolved, self._progress)
+        begun = provenance_of(subject, request, resolved, self._run, WHOLE)
+        earlier = self._earlier(begun)
+        if earlier is not None:
+            return CandidateCalibration(
+                subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
+            )
+        found = make_calibration(subject, request, resolved, self._run, self._progress, changed=changed)
+        return CandidateCalibration(
+            subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
+        )
+
+    def _earlier(self, begun: Provenance) -> Calibration | None:
+        """Return the calibration of the run directory, if it is the very one that would be made."""
+        if not (self._run.calibration.is_file() and self._run.float_model.is_file()):
+            return None
+        try:
+            found = load_calibration(self._run.calibration)
+        except PtqError:  # It is made again.
+            return None
+        same = replace(begun, samples=found.provenance.samples, share=None)
+        return found if found.provenance == same else None
