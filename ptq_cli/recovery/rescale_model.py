@@ -1,5 +1,6 @@
 """A float model's channels get the factors that its quantized form gains from; it computes what it did."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from ptq_cli.runtime.session import Session
 
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""
+
+SEVERAL = 2
+"""Of fewer gains there is no deviation."""
 
 Kind = Callable[[ScaleSpace], bool]
 
@@ -91,7 +95,11 @@ def rescale_model(
     difference = _difference(*floats)
     integers = [_outputs_in_integers(item, plan, samples, bits, threads) for item in (model, rescaled)]
     before, after = (output_sqnr(floats[0], item) for item in integers)
-    kept = after > before + least_gain and difference <= SAME
+    gains = [
+        output_sqnr([wanted], [new]) - output_sqnr([wanted], [old])
+        for wanted, old, new in zip(floats[0], *integers, strict=True)
+    ]
+    kept = after > before + least_gain and is_clear(gains, least_gain) and difference <= SAME
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),
@@ -101,6 +109,24 @@ def rescale_model(
         after=after,
         difference=difference,
     )
+
+
+def is_clear(gains: Sequence[float], least: float) -> bool:
+    """Tell whether the mean of some gains is above the least one by two standard errors.
+
+    A model's SQNR may hang on one sample out of many, whose gain says nothing of the next.
+
+    Edge case:
+        Gains that are not finite, of outputs without noise, do not count; one alone is taken as it is.
+
+    Example:
+        >>> is_clear([9.0, 11.0, 10.0], 3.0), is_clear([-2.0, 18.0, -1.0], 3.0)
+        (True, False)
+    """
+    finite = [gain for gain in gains if math.isfinite(gain)]
+    if len(finite) < SEVERAL:
+        return all(gain > least for gain in finite)
+    return float(np.mean(finite) - 2.0 * np.std(finite, ddof=1) / math.sqrt(len(finite))) > least
 
 
 Outputs = list[list[Array]]
