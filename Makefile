@@ -43,6 +43,7 @@ docs-check: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.main_job
 	$(BIN)/python -m benchmarks.calibration
+	$(BIN)/python -m benchmarks.pieces
 	$(BIN)/python -m benchmarks.amax
 	$(BIN)/python -m benchmarks.amax_accuracy
 	$(BIN)/python -m benchmarks.presets

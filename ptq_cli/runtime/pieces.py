@@ -15,8 +15,7 @@ PAIR_FACTOR = 4
 """How many times as large a piece may be that holds two samples, where not even one fits: with it BERT's
 shape is calibrated a tenth faster."""
 ENOUGH_SAMPLES = 16
-"""Of so many, what a run costs whatever its size does not show: a ResNet-56 for images of 32 by 32 takes 1.15
-times as long a sample with pieces of 2, and 1.04 times with pieces of 8 (``benchmarks/RESULTS.md``)."""
+"""Of so many, what a run costs whatever its size hardly shows: see ``benchmarks.pieces``."""
 
 
 def signature(inputs: Mapping[str, Array]) -> Signature:
