@@ -259,8 +259,8 @@ def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
 QUIET = {
     "calibrate": "calibrate model.onnx --data calib.npz",
     "export": "export --amax max --weight-amax max",
-    "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99",
-    "quantize": "quantize model.onnx --data calib.npz --run all",
+    "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99 --no-latency",
+    "quantize": "quantize model.onnx --data calib.npz --run all --no-latency",
     "calibration show": "calibration show",
     "bench": "bench --runs 8 --json",
     "verify": "verify",
