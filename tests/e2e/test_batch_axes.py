@@ -175,7 +175,11 @@ def test_whole_steps_are_run_as_they_are(folder: Path, ptq: Ptq) -> None:
         "quantize voice.onnx --data data.py:steps --batch-axis none --evaluate --eval-data data.py:steps"
     )
     assert told.status == 0 and "on 4 steps" in told.out
-    assert json.loads(Path("ptq-run/report.json").read_text())["evaluation"]["samples"] == 4
+    evaluation = json.loads(Path("ptq-run/report.json").read_text())["evaluation"]
+    assert (evaluation["samples"], evaluation["unit"]) == (4, "step")
+    assert "4 steps, data" in Path("ptq-run/report.md").read_text(encoding="utf-8")
+    page = Path("ptq-run/report.html").read_text(encoding="utf-8")
+    assert "Measured on 4 steps of" in page and "4 steps, data" in page and "4 samples" not in page
     analyzed = ptq("analyze")
     assert analyzed.status == 0 and "on 4 steps," in analyzed.out
     assert (

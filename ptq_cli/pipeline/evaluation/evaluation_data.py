@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.core.errors import GateError, UsageError, did_you_mean
@@ -37,6 +37,7 @@ class EvaluationSet:
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
         metrics: what is measured on each model.
         baseline: the earlier report that regressions are from.
+        is_step: whether each sample is a whole step, because no input has an axis for samples.
         notes: what a user should know of the data.
     """
 
@@ -48,6 +49,7 @@ class EvaluationSet:
     noted_axes: tuple[Axis, ...] | None
     metrics: tuple[Judged, ...]
     baseline: Report | None
+    is_step: bool
     notes: tuple[str, ...] = ()
 
 
@@ -91,6 +93,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         noted_axes=noted_output_axes(model),
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
+        is_step=is_step(inputs),
         notes=bound.notes,
     )
 

@@ -297,7 +297,10 @@ def _report(
         amax=amax_summary(judged.origin, models.quantized_model.name),
         calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
         evaluation=EvaluationSummary(
-            relative_location(dataset.source, Path.cwd()), evaluation.samples, dataset.digest()
+            relative_location(dataset.source, Path.cwd()),
+            evaluation.samples,
+            dataset.digest(),
+            "step" if evaluation_set.is_step else "sample",
         ),
         metrics=evaluation.measurements,
         layers=judged.layers,

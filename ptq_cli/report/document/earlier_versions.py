@@ -13,7 +13,8 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
     channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
-    null or empty. What versions 1 and 2 called ``created`` stands in ``times`` now.
+    null or empty. Before version 5 all were called samples. What versions 1 and 2 called ``created`` stands
+    in ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -50,6 +51,8 @@ def _to_4(body: dict[str, Any]) -> dict[str, Any]:
 
 def _to_5(body: dict[str, Any]) -> dict[str, Any]:
     body = {"ladder": None, **body}
+    if isinstance(evaluation := body.get("evaluation"), dict):
+        body = {**body, "evaluation": {"unit": "sample", **evaluation}}
     times = body.get("times")
     if not isinstance(times, dict):
         return body

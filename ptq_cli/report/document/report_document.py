@@ -7,7 +7,7 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
@@ -26,6 +26,9 @@ READABLE_VERSIONS = (1, 2, 3, 4, 5)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+
+
+SampleUnit = Literal["sample", "step"]
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,23 @@ class EvaluationSummary:
         source: the data as the user named it.
         samples: how many both models saw.
         data_digest: of the evaluation set.
+        unit: what was counted, also in the calibration: samples, or whole steps of a model whose inputs have
+            no axis for samples.
     """
 
     source: str
     samples: Count
     data_digest: str
+    unit: SampleUnit = "sample"
+
+    def noun(self, number: int) -> str:
+        """Return what stands behind a number of samples, or of steps.
+
+        Example:
+            >>> EvaluationSummary("steps/", 2000, "", "step").noun(2000)
+            'steps'
+        """
+        return self.unit if number == 1 else f"{self.unit}s"
 
 
 @dataclass(frozen=True)

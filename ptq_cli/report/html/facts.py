@@ -95,11 +95,13 @@ def origin_rows(report: Report) -> tuple[Row, ...]:
         ("amax", f"{report.amax.method}{settings}"),
         (
             "calibration",
-            f"{calibration.method}, {calibration.samples:,} samples, data {calibration.data_digest}",
+            f"{calibration.method}, {calibration.samples:,} {evaluation.noun(calibration.samples)}, "
+            f"data {calibration.data_digest}",
         ),
         (
             "evaluation",
-            f"{evaluation.source}, {evaluation.samples:,} samples, data {evaluation.data_digest}",
+            f"{evaluation.source}, {evaluation.samples:,} {evaluation.noun(evaluation.samples)}, "
+            f"data {evaluation.data_digest}",
         ),
     ]
     if report.baseline is not None:

@@ -202,6 +202,7 @@ def placement_table(report: Report) -> Table:
 def origin_table(report: Report) -> Table:
     """Return what is needed to make the report again: versions, settings, data, hashes."""
     settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
+    calibrated, seen, noun = report.calibration.samples, report.evaluation.samples, report.evaluation.noun
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
         ("quantized", _short(report.model.quantized_model.sha256)),
@@ -209,13 +210,12 @@ def origin_table(report: Report) -> Table:
         ("amax", f"{report.amax.method}{settings}"),
         (
             "calibration",
-            f"{report.calibration.method}, {report.calibration.samples} samples, "
+            f"{report.calibration.method}, {calibrated} {noun(calibrated)}, "
             f"data {_short(report.calibration.data_digest)}",
         ),
         (
             "evaluation",
-            f"{report.evaluation.source}, {report.evaluation.samples} samples, "
-            f"data {_short(report.evaluation.data_digest)}",
+            f"{report.evaluation.source}, {seen} {noun(seen)}, data {_short(report.evaluation.data_digest)}",
         ),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
         ("created", report.created),
