@@ -62,6 +62,7 @@ def bench(
     seconds: float = 10.0,
     runs: int | None = None,
     profile: bool = False,
+    runtime: str | Sequence[str] = (),
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -77,13 +78,16 @@ def bench(
         seconds: about how long to measure each batch size with each number of threads.
         runs: how many runs of each model to count, instead of ``seconds``.
         profile: also measure how long each operator takes.
+        runtime: ``"onnxruntime"``, ``"openvino"`` or both; none for that of the target that the models were
+            quantized for.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called after each turn.
         settings: ``data``, ``input_shape`` and others.
 
     Returns:
-        A scenario for each batch size and number of threads, in that order; ``latency`` is the first one's.
+        A scenario for each runtime, batch size and number of threads, in that order; ``latency`` is the first
+        one's.
 
     Raises:
         PtqError: a model or the data cannot be used.
@@ -98,7 +102,12 @@ def bench(
     request = request_of(cast("Settings", settings), None, recipe, preset)
     paths = [onnx_file(model) for model in models]
     options = BenchOptions(
-        batches=_numbers(batch), threads=_numbers(threads), seconds=seconds, runs=runs, profile=profile
+        batches=_numbers(batch),
+        threads=_numbers(threads),
+        seconds=seconds,
+        runs=runs,
+        profile=profile,
+        runtimes=(runtime,) if isinstance(runtime, str) else tuple(runtime),
     )
     return run_bench(request, RunDirectory(Path(run)), paths, options, progress)
 

@@ -329,6 +329,12 @@ class NoMemoryError(PtqError):
     code = "PTQ-RUNTIME-004"
 
 
+class MissingRuntimeError(PtqError):
+    """The target's runtime is not installed, or cannot be imported."""
+
+    code = "PTQ-RUNTIME-005"
+
+
 class DeviceError(PtqError):
     """``--device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or missing libraries."""
 

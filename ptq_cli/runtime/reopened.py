@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 
 
 class ReopenedModel:
@@ -14,15 +15,16 @@ class ReopenedModel:
     operators ask for them.
     """
 
-    def __init__(self, model: StoredModel, *, threads: int) -> None:
-        """Take a model, and the number of threads of one operator."""
+    def __init__(self, model: StoredModel, *, threads: int, engine: Engine = ONNX_RUNTIME) -> None:
+        """Take a model, the number of threads of one operator, and the runtime."""
         self._model = model
         self._threads = threads
+        self._engine = engine
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the outputs for one batch.
 
         Raises:
-            RuntimeFailedError: ONNX Runtime cannot load the model, or failed on the batch.
+            RuntimeFailedError: the runtime cannot load the model, or failed on the batch.
         """
-        return Session(self._model, threads=self._threads).run(inputs, outputs)
+        return self._engine.open(self._model, threads=self._threads).run(inputs)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.engines.engine import Runnable
 from ptq_cli.runtime.turns import RUNS_A_TURN, TURNS, Batch, Turns, require_length, take_turns
 
 ROUNDS = 8
@@ -14,7 +14,7 @@ LEAST_ROUNDS = 4
 OPENING = 10
 """The share of the time that goes into opening sessions is at most 1 / 10; it bounds what is kept, too."""
 
-OpenSessions = Callable[[Sequence[int]], Sequence[Session]]
+OpenSessions = Callable[[Sequence[int]], Sequence[Runnable]]
 """Opens a session of each model, in the order of these indices, and returns them in the models' order."""
 
 
@@ -47,10 +47,10 @@ def take_rounds(
 
     Raises:
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-        RuntimeFailedError: ONNX Runtime failed.
+        RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
-    kept: list[Sequence[Session]] = []
+    kept: list[Sequence[Runnable]] = []
     wanted, done = 1, 0
     while len(kept) < wanted:
         begin = time.perf_counter()
@@ -72,7 +72,7 @@ def take_rounds(
 
 
 def _fitting(
-    sessions: Sequence[Session], batch: Batch, opening: float, seconds: float, runs: int | None
+    sessions: Sequence[Runnable], batch: Batch, opening: float, seconds: float, runs: int | None
 ) -> int:
     """Return how many rounds fit; as many begin with one model as with another."""
     begin = time.perf_counter()

@@ -14,7 +14,6 @@ from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
-from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
 from ptq_cli.quantizers.centers.learning import learn_centers
@@ -24,6 +23,7 @@ from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe, WeightSettings
+from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.placements import placed
 from tests.quantized import quantize_model
 

@@ -20,8 +20,8 @@ from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 from tests.unit.plan.graphs import build, run, serialized, sqnr_db

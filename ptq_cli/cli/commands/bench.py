@@ -7,6 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, option
 from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, settings_from, take
@@ -68,6 +69,16 @@ Examples:
     metavar="N",
     help="Number of threads; 0 for one per core. Can be repeated.  [default: 0]",
 )
+@option(
+    RUNNING,
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    shell_complete=complete_names(completion.runtimes),
+    metavar="NAME",
+    help="Runtime: onnxruntime or openvino. Can be repeated.  "
+    "[default: that of the target that the models were quantized for]",
+)
 @take(INPUT, INPUT_SHAPE, NAMES, IMAGE, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
@@ -77,6 +88,7 @@ def command(
     profile: bool,
     top: int | None,
     threads: tuple[int, ...],
+    runtimes: tuple[str, ...],
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -91,8 +103,8 @@ def command(
     confidence interval. Inputs are samples of --data, or else of the data that the run of the models was
     calibrated on; without either, they are random. The output says which.
 
-    With several batch sizes or numbers of threads, each of them is measured with each of the others.
-    --profile shows what every model spends its time on, by the operators of its graph.
+    With several batch sizes, numbers of threads or runtimes, each of them is measured with each of the
+    others. --profile shows what every model spends its time on, by the operators of its graph.
     """
     from ptq_cli.cli.shown.bench_tables import bench_document, print_bench
     from ptq_cli.cli.shown.output import print_json
@@ -105,7 +117,9 @@ def command(
     if top is not None and not profile:
         raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
-    asked = BenchOptions(batches=batches, threads=threads, seconds=seconds, runs=runs, profile=profile)
+    asked = BenchOptions(
+        batches=batches, threads=threads, seconds=seconds, runs=runs, profile=profile, runtimes=runtimes
+    )
     with shown_progress() as progress:
         result = run_bench(request, RunDirectory(run), models, asked, progress)
     if as_json:

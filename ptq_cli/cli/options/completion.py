@@ -122,6 +122,13 @@ def targets() -> tuple[str, ...]:
     return target_names()
 
 
+def runtimes() -> dict[str, str]:
+    """Return the runtimes, and what their makers call them."""
+    from ptq_cli.plan.target.rules import RUNTIME_TITLES
+
+    return RUNTIME_TITLES
+
+
 def quantizers() -> dict[str, str]:
     """Return the quantizers of weights, and what each is."""
     from ptq_cli.recipe.quantizer_families import FAMILIES

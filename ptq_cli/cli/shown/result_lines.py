@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.run_export import ExportResult
     from ptq_cli.pipeline.exporting.run_moments import MomentsResult
     from ptq_cli.pipeline.run.run_directory import RunDirectory
-    from ptq_cli.qdq.proof.kernels import KernelCounts
+    from ptq_cli.runtime.engines.engine import KernelCounts
 
 GATE_MISSED = 3
 
@@ -188,7 +188,7 @@ def print_export(result: "ExportResult") -> None:
         if latency.undecided:
             say(f"warning: nothing was chosen by latency: {latency.undecided}")
     if result.kernels is not None:
-        say(f"integer kernels of ONNX Runtime on this CPU: {kernel_line(result.kernels)}")
+        say(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
     if not result.plain:
         say(quantizer_line(result.weights, result.activations))
     floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]

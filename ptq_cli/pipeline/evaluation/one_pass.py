@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.ahead import decoded_ahead
@@ -27,16 +27,37 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
 from ptq_cli.report.evaluation.sample_axes import Axis, axis_before, samples_first
+from ptq_cli.runtime.engines.engine import Engine, Runnable
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True)
 class EvaluatedModels:
-    """The float model, and the quantized ones by the name of their file, serialized."""
+    """The models of an evaluation.
+
+    Attributes:
+        float_model: serialized; ONNX Runtime runs it.
+        quantized: the quantized ones by the name of their file, serialized.
+        engines: the runtime of each; ONNX Runtime of those that are not named.
+    """
 
     float_model: StoredModel
     quantized: Mapping[str, StoredModel]
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+
+    def opened(self, name: str, threads: int) -> Runnable:
+        """Return a quantized model ready to run; of large models one at a time is in memory."""
+        model, engine = self.quantized[name], self.engines.get(name, ONNX_RUNTIME)
+        if self.float_model.data:
+            return ReopenedModel(model, threads=threads, engine=engine)
+        return engine.open(model, threads=threads)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of ptq and of the libraries that decide what comes out."""
+        return library_versions() | dict(engine.version().split() for engine in self.engines.values())
 
 
 def evaluate_pass(
@@ -73,7 +94,7 @@ def evaluate_pass(
     opened = ReopenedModel if models.float_model.data else Session
     runs = Runs(
         opened(models.float_model, threads=machine.threads).run,
-        tuple(opened(model, threads=machine.threads).run for model in models.quantized.values()),
+        tuple(models.opened(name, machine.threads).run for name in models.quantized),
         _pytorch_run(recipe.model) if settings.with_pytorch else None,
     )
     axes = _axes(runs, evaluation_set)
@@ -178,5 +199,5 @@ def _identity(
         ),
         "--thumbnails": repr([watch.identity for watch in watches]),
         "with_pytorch": str(settings.with_pytorch),
-        "the version of a library": repr(sorted(library_versions().items())),
+        "the version of a library": repr(sorted(models.versions.items())),
     }

@@ -36,7 +36,6 @@ from ptq_cli.pipeline.exporting.exported_file import (
     with_ranges_of,
 )
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
-from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import (
     input_files,
     report_outputs,
@@ -62,6 +61,7 @@ from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.report.gate.decide_gates import decide
 from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.runtime.engines.engine_registry import measuring_engine
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,13 @@ def make_evaluations(
     for pair in pairs:
         if evaluation_set.baseline is not None:  # decide would say the same, but only after all the work
             require_same_model(model_summary(recipe.model.path, run, pair), evaluation_set.baseline.model)
-    evaluated = EvaluatedModels(float_model, {pair.quantized_name: pair.quantized_model for pair in pairs})
+    judged = _judged(resolved, pairs, plan)
+    engines = {item.pair.quantized_name: measuring_engine(item.exported.target) for item in judged}
+    quantized = {pair.quantized_name: pair.quantized_model for pair in pairs}
+    evaluated = EvaluatedModels(float_model, quantized, engines)
     paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     changed = [ChangeCollector(paint) for _ in pairs]
     evaluations = evaluate_pass(resolved, evaluated, evaluation_set, run, progress, changed)
-    judged = _judged(resolved, pairs, plan)
     files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]
     times = served_latency(resolved, float_model, files, run, progress)
     found = []
@@ -218,7 +220,7 @@ def make_evaluations(
         pair, name = item.pair, item.pair.quantized_name
         own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
         models = model_summary(recipe.model.path, run, pair)
-        measured = _report(models, item, calibration, evaluation_set, evaluation, timed)
+        measured = _report(models, item, calibration, evaluation_set, evaluation, timed, evaluated.versions)
         sizes = (float_model.size, pair.quantized_model.size)
         found_of = result_warnings(sizes, measured.layers, work, measured.metrics)
         measured = replace(measured, warnings=found_of, ladder=tuned_ladder(run, pair.quantized_model))
@@ -287,11 +289,12 @@ def _report(
     evaluation_set: EvaluationSet,
     evaluation: Evaluation,
     times: Times,
+    versions: dict[str, str],
 ) -> Report:
     dataset, stored = evaluation_set.dataset, calibration.provenance
     return Report(
         times=times,
-        versions=library_versions(),
+        versions=versions,
         model=models,
         target=judged.plan.target,
         amax=amax_summary(judged.origin, models.quantized_model.name),

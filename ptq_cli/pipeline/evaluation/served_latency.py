@@ -20,7 +20,7 @@ from ptq_cli.models.stored import StoredModel, release, serialize
 from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.schema import ModelSettings
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import (
@@ -34,7 +34,8 @@ from ptq_cli.report.document.times import (
 from ptq_cli.report.evaluation.latency_turns import LatencyTurns, take_latency_turns
 from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.speed_lines import slower_warning
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.engine_registry import measuring_engine
 
 PROFILED_SECONDS = 1.0
 """For which each of the two models is profiled, if the quantized one is slower."""
@@ -92,8 +93,7 @@ def served_latency(
 
     Edge case:
         What cannot be measured is no error, unless a limit depends on it: the result says why. Without a
-        limit, nothing is measured of a model for a target that ONNX Runtime does not run, and of one above
-        2 GB.
+        limit, nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
 
     Raises:
         PtqError: there is a limit, and a model or the data cannot be used.
@@ -101,16 +101,20 @@ def served_latency(
     limited = resolved.recipe.gate.max_latency_ratio is not None
     reasons = [_unmeasured(resolved, float_model, item.target, limited=limited) for item in quantized]
     timed = [item for item, reason in zip(quantized, reasons, strict=True) if not reason]
-    found: list[Latency] = []
+    found: dict[int, Latency] = {}
     try:
-        found = _measured(resolved, float_model, timed, run, progress, limited=limited) if timed else []
+        for engine in dict.fromkeys(measuring_engine(item.target) for item in timed):
+            own = [item for item in timed if measuring_engine(item.target) is engine]
+            latencies = _measured(resolved, engine, float_model, own, run, progress, limited=limited)
+            found |= dict(zip(map(id, own), latencies, strict=True))
     except PtqError as error:
         if limited:
             raise
         reasons = [reason or error.message for reason in reasons]
-    times, latencies = current_time(), iter(found)
+    times = current_time()
     return tuple(
-        Times(times, None, reason) if reason else Times(times, next(latencies)) for reason in reasons
+        Times(times, None, reason) if reason else Times(times, found[id(item)])
+        for item, reason in zip(quantized, reasons, strict=True)
     )
 
 
@@ -120,13 +124,14 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, target: Target, *,
         return ""
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
-    if target.runtime != ONNXRUNTIME:
-        return f"target {target.name} is not run by ONNX Runtime"
+    if not target.runtime:
+        return f"no runtime here runs the models of target {target.name}"
     return "the model is above 2 GB; ptq bench measures it" if float_model.data else ""
 
 
 def _measured(
     resolved: Resolved,
+    engine: Engine,
     float_model: StoredModel,
     quantized: Sequence[QuantizedFile],
     run: RunDirectory,
@@ -141,16 +146,16 @@ def _measured(
     batch = served_batch(specs, recipe.export.serve_batch)
     inputs = inputs_of_recipe(resolved, graph, specs, batch).batches
     release(graph)
-    own = _own_file(recipe.model, float_model, inputs[0], threads)
+    own = _own_file(recipe.model, float_model, inputs[0], threads, engine)
     models = [float_model, *(item.model for item in quantized), *([own.model] if own.model else [])]
-    turns = take_latency_turns(models, inputs, threads=threads, limited=limited)
+    turns = take_latency_turns(models, inputs, threads=threads, limited=limited, engine=engine)
     hint = _hint(resolved, run, batch, threads)
     found = []
     for index, item in enumerate(quantized, 1):
         latency = _latency(turns, index, own, batch, threads)
         if latency.verdict == "slower":
             progress(Progress("measuring what is slower", 0, None))
-            latency = replace(latency, causes=_causes(float_model, item, latency, inputs))
+            latency = replace(latency, causes=_causes(float_model, item, latency, inputs, engine))
         placed = any(layer.reason.startswith(BY_LATENCY) for layer in item.layers)
         warning = slower_warning(latency, _hint_of_placed(resolved) if placed else hint)
         found.append(replace(latency, warnings=(warning,) if warning is not None else ()))
@@ -158,7 +163,11 @@ def _measured(
 
 
 def _own_file(
-    settings: ModelSettings, float_model: StoredModel, inputs: Mapping[str, Array], threads: int
+    settings: ModelSettings,
+    float_model: StoredModel,
+    inputs: Mapping[str, Array],
+    threads: int,
+    engine: Engine,
 ) -> _OwnFile:
     """Return the user's own file, with the inputs fixed that the recipe fixes; nothing if it is not ONNX."""
     path = Path(settings.path or "")
@@ -171,7 +180,7 @@ def _own_file(
         if settings.inputs:
             graph = load_onnx(path)
             model = serialize(graph) if fix_inputs(graph, settings.inputs, path.name) else path
-        Session(model, threads=threads).run(inputs)
+        engine.open(model, threads=threads).run(inputs)
     except PtqError as error:
         return _OwnFile(path.name, fault=error.message)
     return _OwnFile(path.name, model)
@@ -206,8 +215,11 @@ def _causes(
     quantized: QuantizedFile,
     latency: Latency,
     inputs: Sequence[Mapping[str, Array]],
+    engine: Engine,
 ) -> tuple[LatencyCause, ...]:
-    """Return where the quantized model loses time, by a profile of both."""
+    """Return where the quantized model loses time, by a profile of both; nothing without a profiler."""
+    if not engine.has_profiler:
+        return ()
     graphs = float_model.load(), quantized.model.load()
     times = []
     for graph, whole in zip(graphs, (latency.float_ms, latency.quantized_ms), strict=True):

@@ -16,7 +16,8 @@ from ptq_cli.models.stored import is_large
 from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.runtime.engines.engine_registry import engine_of
 
 LEAST = 20.0
 """Microseconds: a model that is faster is not told apart from the time that a call takes."""
@@ -65,7 +66,7 @@ def prefer_latency(
     Raises:
         ProfilerError: the target's runtime cannot be measured here.
         ProfileError: the profile is of another model, target or runtime.
-        PtqError: the profile cannot be read, or ONNX Runtime cannot run the model.
+        PtqError: the profile cannot be read, or the runtime cannot run the model.
     """
     target, settings = resolved.target, resolved.recipe.export
     if settings.profile is not None:
@@ -95,13 +96,15 @@ def profile_here(
     Raises:
         ProfilerError: the target's runtime cannot be measured here, or the model is too large.
         RecipeValueError: the batch is not that of the model.
-        RuntimeFailedError: ONNX Runtime cannot run the model.
+        RuntimeFailedError: the runtime cannot run the model.
     """
     target, asked = resolved.target, resolved.recipe.export.serve_batch
-    if target.runtime != ONNXRUNTIME:
+    engine = engine_of(target)
+    if engine is None or not engine.has_profiler:
+        why = f"ptq has no profiler for {engine.title}" if engine else "no runtime here runs it"
         raise ProfilerError(
-            f"target '{target.name}' is not run by ONNX Runtime, so its operators cannot be measured",
-            hint="choose the target ort-cpu or ort-cpu-avx2",
+            f"the operators of target '{target.name}' cannot be measured: {why}",
+            hint="leave --prefer out, or choose the target ort-cpu or ort-cpu-avx2",
         )
     if is_large(model):
         raise ProfilerError(
@@ -148,7 +151,7 @@ def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name
             f"'{name}' was measured {kind} ONNX Runtime's own operators, and this model is not",
             hint=f"pass {flag}runtime-operators, or run ptq profile again without it",
         )
-    if target.runtime == ONNXRUNTIME and profile.runtime != runtime_version():
+    if profile.runtime != runtime_version():
         raise ProfileError(
             f"'{name}' was measured with {profile.runtime}, and this is {runtime_version()}",
             hint="install the same version here, or run ptq profile again with this one",

@@ -32,7 +32,7 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_data_output,
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.metadata import (
     ACTIVATIONS,
     AMAX_METHOD,
@@ -50,7 +50,6 @@ from ptq_cli.qdq.metadata import (
     WEIGHT_AMAX,
     WEIGHTS,
 )
-from ptq_cli.qdq.proof.kernels import KernelCounts, count_kernels
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
@@ -60,6 +59,8 @@ from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.runtime.engines.engine import KernelCounts
+from ptq_cli.runtime.engines.engine_registry import engine_of
 
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
@@ -284,8 +285,10 @@ def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -
 
 
 def _kernels(stored: StoredModel, quantized: ir.Model, target: Target) -> KernelCounts | None:
-    is_run_here = target.runtime == ONNXRUNTIME
-    return count_kernels(stored) if is_run_here and quantized.graph.num_nodes() <= COUNTED_NODES else None
+    engine = engine_of(target)
+    if engine is None or quantized.graph.num_nodes() > COUNTED_NODES:
+        return None
+    return engine.count_kernels(stored)
 
 
 def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:

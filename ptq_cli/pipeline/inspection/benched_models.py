@@ -7,13 +7,19 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import ModelFormatError, ModelInputError
+from ptq_cli.core.errors import ModelFormatError, ModelInputError, require_known
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.batch_axes import note_axes
 from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.qdq.metadata import TARGET
+from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.engine_registry import ENGINES, measuring_engine
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,28 @@ class BenchedModels:
                 sizes = zip(value.shape, shapes[value.name], strict=True)
                 value.shape = ir.Shape([size if fixed is None else fixed for size, fixed in sizes])
         return graph
+
+    def engines(self, names: Sequence[str], target: Target) -> tuple[Engine, ...]:
+        """Return the runtimes of these names; without any, those of the targets that the files are for.
+
+        Args:
+            names: of runtimes.
+            target: of the recipe, which is read already.
+
+        Raises:
+            UnknownNameError: there is no such runtime.
+            MissingRuntimeError: one is not installed.
+        """
+        for name in names:
+            require_known("runtime", name, tuple(ENGINES))
+        found = [ENGINES[name] for name in names] or [
+            measuring_engine(target if noted == target.name else load_target(noted))
+            for graph in self.graphs
+            if (noted := graph.metadata_props.get(TARGET, "")) in (*target_names(), target.name)
+        ]
+        for engine in found:
+            engine.require()
+        return tuple(dict.fromkeys(found)) or (ONNX_RUNTIME,)
 
 
 def open_models(

@@ -34,8 +34,7 @@ from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.qdq.proof.kernels import find_kernels
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.padded_channels import without_padding
@@ -59,6 +58,7 @@ from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measu
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import current_time
+from ptq_cli.runtime.engines.engine_registry import engine_of
 
 DEFAULT_SAMPLES = 256
 
@@ -250,12 +250,13 @@ def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
 def _as_run(
     layers: Sequence[LayerEntry], twins: TwinGraphs, target: Target, sizes: Mapping[str, Sequence[int]]
 ) -> tuple[LayerEntry, ...]:
-    """Return the layers, with those float that ONNX Runtime runs so although they are quantized."""
-    if target.runtime != ONNXRUNTIME:
+    """Return the layers, with those float that the runtime runs so although they are quantized."""
+    engine = engine_of(target)
+    if engine is None:
         return tuple(layers)
     model = twins.quantized_model
     work = multiply_accumulates(model, sizes)
-    proofs = {proof.name: proof for proof in prove_operators(model, target, work, find_kernels(model))}
+    proofs = {proof.name: proof for proof in prove_operators(model, target, work, engine.find_kernels(model))}
     return tuple(
         replace(layer, integer=False, reason=proofs[layer.name].reason)
         if layer.integer and layer.name in proofs and proofs[layer.name].placement == "float"

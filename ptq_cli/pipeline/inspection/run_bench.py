@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import RecipeValueError, RuntimeFailedError
+from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.latency.operator_summary import scaled_to
@@ -20,6 +20,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
+from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.turns import require_length
 
@@ -40,6 +41,7 @@ class BenchOptions:
         seconds: how long to measure each batch size with each number of threads, about.
         runs: how many runs of each model to count, instead of ``seconds``.
         profile: measure each operator, too.
+        runtimes: names of runtimes; none for that of the targets that the models were quantized for.
     """
 
     batches: tuple[int, ...] = ()
@@ -47,6 +49,7 @@ class BenchOptions:
     seconds: float = 10.0
     runs: int | None = None
     profile: bool = False
+    runtimes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ class BenchResult:
 
     Attributes:
         models: the files.
-        scenarios: each batch size with each number of threads.
+        scenarios: each batch size with each number of threads and runtime.
         data: whose samples, or that they were made up.
         data_faults: why data of the recipe were not used; empty if the first were.
     """
@@ -112,6 +115,8 @@ def run_bench(
     Raises:
         ModelInputError: the models have different inputs.
         MissingStageError: no model was given, and the run has none.
+        MissingRuntimeError: a runtime is not installed.
+        UnknownNameError: there is no such runtime.
         PtqError: a model or the data cannot be used.
     """
     require_length(options.seconds, options.runs)
@@ -126,10 +131,14 @@ def run_bench(
         progress(Progress(f"reading {path.name}", 0, None))
     opened = open_models(paths, resolved.recipe.model.inputs, resolved.recipe.data.batch_axis)
     shapes = resolved.recipe.model.input_shape if "input_shape" in request.settings else {}
+    engines = opened.engines(options.runtimes, resolved.target)
+    if options.profile:
+        _require_profilers(engines)
     batches, graph = _batches(options.batches, opened.specs, shapes), opened.shaped()
     served = {batch: _inputs(request, resolved, graph, opened.specs, batch) for batch in batches}
     scenarios = [
-        Scenario(found.batches, count, batch) for (batch, found), count in product(served.items(), threads)
+        Scenario(found.batches, count, batch, engine)
+        for engine, (batch, found), count in product(engines, served.items(), threads)
     ]
     try:
         measured = tuple(_measured(opened, scenarios, options, progress))
@@ -164,9 +173,23 @@ def _measured(
         for path, graph, model in zip(opened.paths, opened.graphs, latency.models, strict=True):
             if options.profile:
                 progress(Progress(f"measuring the operators of {path.name}", 0, None))
-                nodes = node_times(graph, scenario.inputs, threads=scenario.threads, seconds=seconds)
+                nodes = node_times(
+                    graph,
+                    scenario.inputs,
+                    threads=scenario.threads,
+                    seconds=seconds,
+                )
                 profiles.append(scaled_to(nodes, MICROSECONDS * model.p50))
         yield BenchScenario(latency=latency, inputs=_inputs_of(scenario.inputs), profiles=tuple(profiles))
+
+
+def _require_profilers(engines: Sequence[Engine]) -> None:
+    for engine in engines:
+        if not engine.has_profiler:
+            raise ProfilerError(
+                f"ptq has no profiler for {engine.title}",
+                hint="leave --profile out, or pass --runtime onnxruntime",
+            )
 
 
 def _inputs_of(batches: Sequence[Mapping[str, Array]]) -> tuple[TensorSpec, ...]:

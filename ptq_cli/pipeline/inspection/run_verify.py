@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
-import onnxruntime
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.rebatch import part_of
@@ -27,7 +26,6 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accu
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
@@ -37,6 +35,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.proof.kernel_differences import compare_kernels
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification
+from ptq_cli.runtime.engines.engine_registry import engine_of, measuring_engine
 from ptq_cli.runtime.sizes import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -44,7 +43,7 @@ COMPARED_SAMPLES = 64
 COMPARED_ALONE = 4
 """Samples that kernels are compared on alone: one that is wrong is wrong for many values of each."""
 KERNEL_STEPS = 2.0
-"""Default limit. Rounding explains one step of a kernel; a second is for what ONNX Runtime fuses further."""
+"""Default limit. Rounding explains one step of a kernel; a second is for what a runtime fuses further."""
 BATCH = 8
 
 
@@ -106,9 +105,10 @@ def run_verify(
     note_axes(graph, resolved.recipe.data.batch_axis, path.name)
     target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
-    is_run = target.runtime == ONNXRUNTIME
-    progress(Progress("asking ONNX Runtime's optimizer", 0, None))
-    kernels = find_kernels(graph) if is_run else None
+    engine = engine_of(target)
+    if engine is not None:
+        progress(Progress(f"asking {engine.title}'s optimizer", 0, None))
+    kernels = engine.find_kernels(graph) if engine is not None else None
     recipe = resolved.recipe
     samples, faults = _samples(graph, recipe, required="data" in request.settings, made_up=options.made_up)
     work = _work(graph, samples)
@@ -117,7 +117,7 @@ def run_verify(
         made_by=_maker(graph),
         target=target.name,
         opset=opset_of(graph),
-        runtime=f"onnxruntime {onnxruntime.__version__}" if is_run else "",
+        runtime=engine.version() if engine is not None else "",
         operators=prove_operators(graph, target, work, kernels),
         unknown=work.unknown,
         assumed=work.assumed,
@@ -235,7 +235,12 @@ def _compare(
         return None
     scales = _output_scales(graph, target)
     differences, count = compare_optimized(
-        serialize(graph), samples.batches, scales, threads=threads, progress=progress
+        serialize(graph),
+        samples.batches,
+        scales,
+        threads=threads,
+        engine=measuring_engine(target),
+        progress=progress,
     )
     return OutputComparison(samples.data, samples.count or count, differences)
 

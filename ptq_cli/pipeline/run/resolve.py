@@ -107,7 +107,7 @@ def named_target(settings: QuantizationSettings) -> Target:
         RecipeValueError: it allows operators of a runtime that does not run the target.
         PtqError: the target cannot be read; see ``load_target``.
     """
-    target = load_target(settings.target)
+    target = _load_target(settings.target)
     if settings.runtime_operators is None:
         return target
     if settings.runtime_operators and target.runtime != ONNXRUNTIME:
@@ -137,6 +137,7 @@ def resolve(
         RecipeSyntaxError: a recipe is not TOML.
         RecipeKeyError: a recipe has an unknown key.
         RecipeValueError: a value has the wrong type or is out of range.
+        MissingRuntimeError: the target's runtime is not installed.
         UnknownNameError: a method, target, metric, device or preset does not exist.
         GateError: a limit makes no sense.
     """
@@ -147,6 +148,18 @@ def resolve(
         files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
     layers = [preset, *files, earlier, request.flags()]
     return _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+
+
+def _load_target(name: str) -> Target:
+    """Return a target, whose runtime is installed; what models of others are measured with always is."""
+    target = load_target(name)
+    if target.runtime not in ("", ONNXRUNTIME):
+        from ptq_cli.runtime.engines.engine_registry import (
+            require_runtime,  # Not every command needs a runtime, and ONNX Runtime takes long to import.
+        )
+
+        require_runtime(target)
+    return target
 
 
 def _recipe_files(request: Request) -> list[RecipeLayer | None]:

@@ -15,7 +15,10 @@ INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
 QUICK_GELU = "QuickGelu"
 """ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
 ONNXRUNTIME = "onnxruntime"
-RUNTIMES = ("", ONNXRUNTIME)
+OPENVINO = "openvino"
+RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
+"""What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
+RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
 
 
@@ -184,8 +187,9 @@ class Target:
         bias: how a bias is stored.
         op: a rule for each operator type that can be integer; all others stay float.
         floats: the reason to show for an operator type that has no rule.
-        runtime: ``"onnxruntime"`` if ONNX Runtime executes it on CPUs, so that ptq can check which kernels a
-            model gets. Without a runtime only the table says what is integer.
+        runtime: ``"onnxruntime"`` or ``"openvino"`` if that executes its models on CPUs: ptq then evaluates
+            and times them there, and checks which kernels they get. Without a runtime only the table says
+            what is integer.
         runtime_operators: a model may hold ONNX Runtime's own operators where they are faster, and no other
             runtime can read it then: QuickGelu for ``x * sigmoid(x)`` between integers. Recurrent layers have
             ``kernel`` for that.

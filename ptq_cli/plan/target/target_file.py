@@ -45,7 +45,7 @@ def target_names() -> tuple[str, ...]:
 
     Example:
         >>> target_names()
-        ('generic', 'ort-cpu', 'ort-cpu-avx2', 'tensorrt')
+        ('generic', 'openvino', 'ort-cpu', 'ort-cpu-avx2', 'tensorrt')
     """
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
 

@@ -6,20 +6,20 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
-from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
-from ptq_cli.qdq.proof.kernels import Kernel
-from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import is_stored_as_product, is_unpacking, stored_integers
+from ptq_cli.runtime.engines.engine import Kernel
 
-OUT_OF_PLACE = "ONNX Runtime leaves it in float, and no rule of the target explains why"
+OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"
 SIGNED = (
     "its activations are int8: ONNX Runtime converts some of them to uint8 on x86, and has no kernel if an "
     "operator's inputs and result then differ"
@@ -37,7 +37,7 @@ class OperatorProof:
         name: the node's name.
         op: its operator type.
         placement: ``"integer"``, ``"float"``, or ``"part"`` of another operator, which the reason names.
-        kernel: the operator type of ONNX Runtime's kernel; empty for a part, and if only the target's rules
+        kernel: the name of the runtime's kernel; empty for a part, and if only the target's rules
             were checked.
         multiply_accumulates: how much it computes; None if that is not known.
         reason: why it is float, or what it is part of; empty for integer.
@@ -62,7 +62,7 @@ def prove_operators(
         model: a quantized graph; its constants are initializers, and its nodes have names.
         target: the target whose rules give the reasons.
         work: the multiply-accumulates of each node.
-        kernels: the kernels that ONNX Runtime chose; None to use only the target's rules.
+        kernels: the kernels that the runtime chose; None to use only the target's rules.
     """
     return tuple(
         _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
@@ -126,7 +126,9 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
         if rule is None or rule.kind != "compute":
             return "part", _before(node)
         return "float", reason or "merged into another operator, in float"
-    return "float", reason or (SIGNED if _reads_signed(node, target) else OUT_OF_PLACE)
+    if reason or not _reads_signed(node, target) or target.runtime != ONNXRUNTIME:
+        return "float", reason or OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
+    return "float", SIGNED
 
 
 def _is_restored(value: ir.Value) -> bool:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbours import rule_of
@@ -21,7 +22,6 @@ from ptq_cli.qdq.proof.target_rules import (
     shared_faults,
     storage_faults,
 )
-from ptq_cli.qdq.read.integer_operators import is_integer_operator
 from ptq_cli.qdq.read.pair_grids import FORMATS, Grid, grid_of, has_scale_of_products
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 

@@ -124,6 +124,7 @@ class TimedScenario:
     Attributes:
         batch: samples a run.
         threads: of one operator.
+        runtime: what its makers call it, such as ``ONNX Runtime``.
         turns: how many there were.
         rounds: how often the models were opened again.
         inputs: what a run was given.
@@ -133,6 +134,7 @@ class TimedScenario:
 
     batch: Annotated[int, AtLeast(1)]
     threads: Annotated[int, AtLeast(1)]
+    runtime: str
     turns: Annotated[int, AtLeast(1)]
     rounds: Annotated[int, AtLeast(1)]
     inputs: tuple[TimedInput, ...]
@@ -147,7 +149,7 @@ class Bench:
     Attributes:
         data: whose samples they ran on, or that they were made up.
         data_faults: why data of the recipe were not used; empty if the first were.
-        scenarios: each batch size with each number of threads.
+        scenarios: each batch size with each number of threads and runtime.
     """
 
     data: str
@@ -181,6 +183,7 @@ def timed_scenario(
     return TimedScenario(
         batch=latency.batch,
         threads=latency.threads,
+        runtime=latency.runtime,
         turns=latency.turns,
         rounds=latency.rounds,
         inputs=tuple(

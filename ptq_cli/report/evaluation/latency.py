@@ -11,8 +11,9 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
+from ptq_cli.runtime.engines.engine import Engine, Runnable
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.rounds import OpenSessions, take_rounds
-from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, Turns, batch_size
 
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -74,11 +75,13 @@ class Scenario:
         inputs: batches by input name, of one size; used one after the other.
         threads: of one operator, at least 1.
         samples: of a batch; None for the length of the inputs' first axis.
+        engine: the runtime.
     """
 
     inputs: Sequence[Batch]
     threads: int
     samples: int | None = None
+    engine: Engine = ONNX_RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,8 @@ class LatencyComparison:
         turns: how many there were.
         rounds: how often the models were opened again.
         batch: samples a run.
-        threads: of ONNX Runtime.
+        threads: of one operator.
+        runtime: what its makers call it.
     """
 
     models: tuple[ModelLatency, ...]
@@ -100,6 +104,7 @@ class LatencyComparison:
     rounds: int
     batch: int
     threads: int
+    runtime: str = ONNX_RUNTIME.title
 
 
 def measure_latency(
@@ -110,6 +115,7 @@ def measure_latency(
     seconds: float = 10.0,
     runs: int | None = None,
     samples: int | None = None,
+    engine: Engine = ONNX_RUNTIME,
     progress: ProgressCallback = silent,
 ) -> LatencyComparison:
     """Let models take turns at the same inputs, and return their latencies and ratios.
@@ -121,6 +127,7 @@ def measure_latency(
         seconds: about how long to measure.
         runs: how many runs of each model to count, instead of ``seconds``.
         samples: of a batch; None for the length of the inputs' first axis.
+        engine: the runtime.
         progress: is called after each turn.
 
     Units:
@@ -140,7 +147,7 @@ def measure_latency(
         >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
         (True, 4, 1)
     """
-    scenario = Scenario(inputs, threads, samples)
+    scenario = Scenario(inputs, threads, samples, engine)
     (found,) = measure_latencies(models, [scenario], seconds=seconds, runs=runs, progress=progress)
     return found
 
@@ -174,7 +181,7 @@ def measure_latencies(
     told = _Sum(progress, len(scenarios), stage)
     waiting = {
         index: take_rounds(
-            _opener(models, scenario.threads),
+            opener(models, scenario),
             len(models),
             scenario.inputs,
             seconds=seconds,
@@ -194,9 +201,18 @@ def measure_latencies(
     return [_compared(rounds, scenario) for rounds, scenario in zip(found, scenarios, strict=True)]
 
 
-def _opener(models: Sequence[bytes | Path | StoredModel], threads: int) -> OpenSessions:
-    def open_sessions(order: Sequence[int]) -> list[Session]:
-        opened = {index: Session(models[index], threads=threads) for index in order}
+def opener(models: Sequence[bytes | Path | StoredModel], scenario: Scenario) -> OpenSessions:
+    """Return what opens models for a scenario, each ready for its next run.
+
+    Args:
+        models: serialized or as paths.
+        scenario: the runtime, the threads, and inputs of the shapes that they will meet.
+    """
+
+    def open_sessions(order: Sequence[int]) -> list[Runnable]:
+        opened = {index: scenario.engine.open(models[index], threads=scenario.threads) for index in order}
+        for model in opened.values():
+            model.run(scenario.inputs[0])  # Some runtimes compile a model for the shapes that it meets.
         return [opened[index] for index in range(len(models))]
 
     return open_sessions
@@ -211,6 +227,7 @@ def _compared(rounds: Sequence[Turns], scenario: Scenario) -> LatencyComparison:
         rounds=len(rounds),
         batch=batch,
         threads=scenario.threads,
+        runtime=scenario.engine.title,
     )
 
 

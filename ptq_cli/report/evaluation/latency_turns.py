@@ -8,9 +8,10 @@ from time import perf_counter
 
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.document.times import SHORTEST_MS, latency_verdict
-from ptq_cli.report.evaluation.latency import LatencyRatio, latency_ratio
+from ptq_cli.report.evaluation.latency import LatencyRatio, Scenario, latency_ratio, opener
+from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.rounds import take_rounds
-from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, Turns, take_turns
 
 SECONDS = 3.0
@@ -68,7 +69,12 @@ class LatencyTurns:
 
 
 def take_latency_turns(
-    models: Sequence[Path | StoredModel], inputs: Sequence[Batch], *, threads: int, limited: bool
+    models: Sequence[Path | StoredModel],
+    inputs: Sequence[Batch],
+    *,
+    threads: int,
+    limited: bool,
+    engine: Engine = ONNX_RUNTIME,
 ) -> LatencyTurns:
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
@@ -80,15 +86,12 @@ def take_latency_turns(
         inputs: batches by input name, of one size.
         threads: of one operator.
         limited: a limit depends on the result.
+        engine: the runtime.
 
     Raises:
         RuntimeFailedError: a model cannot be loaded or run.
     """
-
-    def open_sessions(order: Sequence[int]) -> list[Session]:
-        opened = {index: Session(models[index], threads=threads) for index in order}
-        return [opened[index] for index in range(len(models))]
-
+    open_sessions = opener(models, Scenario(inputs, threads, engine=engine))
     if limited:
         rounds = list(take_rounds(open_sessions, len(models), inputs, seconds=LIMITED_SECONDS))
         return LatencyTurns(rounds, threads=threads)

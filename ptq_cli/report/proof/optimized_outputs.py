@@ -1,4 +1,4 @@
-"""Compares the outputs of the graph that ONNX Runtime runs with those of the graph as written."""
+"""Compares the outputs of the graph that a runtime runs with those of the graph as written."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,8 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.proof.verification import OutputDifference
+from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
@@ -21,10 +23,11 @@ def compare_optimized(
     batches: Iterable[Batch],
     grids: Mapping[str, float],
     *,
-    threads: int = 0,
+    threads: int,
+    engine: Engine = ONNX_RUNTIME,
     progress: ProgressCallback = silent,
 ) -> tuple[tuple[OutputDifference, ...], int]:
-    """Run a model with and without ONNX Runtime's optimizations; return differences and samples.
+    """Run a model as it is written and as a runtime optimizes it; return differences and samples.
 
     The graph as written computes each operator in float between its DequantizeLinear and its QuantizeLinear;
     the optimized graph computes in integers. They round differently, so that some values of a kernel are one
@@ -34,7 +37,8 @@ def compare_optimized(
         model: serialized.
         batches: inputs by name.
         grids: the scale of each output that is quantized, by its name.
-        threads: of ONNX Runtime.
+        threads: of one operator.
+        engine: the runtime; as it is written, the graph runs with ONNX Runtime, without optimizations.
         progress: is called after each batch.
 
     Edge case:
@@ -42,13 +46,13 @@ def compare_optimized(
         integers than a quantized output's, of booleans, and sequences are ignored.
 
     Raises:
-        RuntimeFailedError: ONNX Runtime failed.
+        RuntimeFailedError: the runtime failed.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))
     written, optimized = (
         Session(model, threads=threads, optimize=False),
-        Session(model, threads=threads),
+        engine.open(model, threads=threads),
     )
     sums = {name: OutputSums() for name in written.outputs}
     samples = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.runtime.machine import usable_cores
@@ -25,14 +26,17 @@ def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str,
 
 
 def described(found: LatencyComparison) -> str:
-    """Return the batch and the threads in words.
+    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> described(SimpleNamespace(batch=8, threads=1)), described(SimpleNamespace(batch=1, threads=2))
-        ('batch 8, 1 thread', 'batch 1, 2 threads')
+        >>> described(SimpleNamespace(batch=8, threads=1, runtime="ONNX Runtime"))
+        'batch 8, 1 thread'
+        >>> described(SimpleNamespace(batch=1, threads=2, runtime="OpenVINO"))
+        'batch 1, 2 threads, OpenVINO'
     """
-    return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}"
+    runtime = f", {found.runtime}" if found.runtime != RUNTIME_TITLES[ONNXRUNTIME] else ""
+    return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}{runtime}"
 
 
 def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:

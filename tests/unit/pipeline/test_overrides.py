@@ -12,11 +12,11 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.plan.clamps import expose_clamps
-from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, decided, ranges, run, sample, serialized, sqnr_db

@@ -8,8 +8,8 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.plan.clamps import REASON, expose_clamps, fit_clamps
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.kernels import count_kernels
 from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, serialized
 

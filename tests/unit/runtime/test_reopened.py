@@ -19,7 +19,6 @@ def test_every_batch_gives_what_an_open_session_gives(tmp_path: Path) -> None:
     for seed in range(3):
         x = np.random.default_rng(seed).standard_normal((seed + 1, 16)).astype(np.float32)
         np.testing.assert_array_equal(reopened.run({"x": x})[0], session.run({"x": x})[0])
-        assert [array.shape for array in reopened.run({"x": x}, ["y"])] == [(seed + 1, 16)]
 
 
 def test_a_model_that_cannot_be_loaded_is_told() -> None:

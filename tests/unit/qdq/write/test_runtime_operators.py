@@ -11,13 +11,13 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sigmoid_gates import COMPUTED
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.kernels import find_kernels
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.spelled_out import spelled_out
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
+from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 from tests.unit.qdq.printer import graph_text
 from tests.unit.qdq.twins import twins_of

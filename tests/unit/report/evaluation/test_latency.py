@@ -3,6 +3,7 @@ import pytest
 
 from ptq_cli.report.evaluation import latency
 from ptq_cli.report.evaluation.latency import latency_ratio, measure_latency
+from ptq_cli.runtime.engines.onnxruntime_engine import OnnxRuntime
 from ptq_cli.runtime.turns import Turns
 
 
@@ -101,17 +102,16 @@ def arithmetic_file(tmp_path):
     return path
 
 
-def test_scenarios_take_turns_round_by_round(arithmetic_file, monkeypatch):
+def test_scenarios_take_turns_round_by_round(arithmetic_file):
     opened = []
 
-    class Counted(latency.Session):
-        def __init__(self, model, *, threads):
+    class Counted(OnnxRuntime):
+        def open(self, model, *, threads):
             opened.append(threads)
-            super().__init__(model, threads=threads)
+            return super().open(model, threads=threads)
 
-    monkeypatch.setattr(latency, "Session", Counted)
     scenarios = [
-        latency.Scenario([{name: np.ones((size, 3), np.float32) for name in "xy"}], threads)
+        latency.Scenario([{name: np.ones((size, 3), np.float32) for name in "xy"}], threads, engine=Counted())
         for size, threads in ((1, 1), (4, 2))
     ]
     told = []

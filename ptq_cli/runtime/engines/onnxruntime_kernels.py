@@ -1,22 +1,20 @@
-"""Proof: which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind."""
+"""Which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind."""
 
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import onnx
 import onnx_ir as ir
 
+from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.models.stored import StoredModel, serialize
-from ptq_cli.qdq.read.integer_operators import INTEGER_OPERATORS, is_integer_operator
+from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
+from ptq_cli.runtime.engines.engine import Kernel, KernelCounts, Placement
 from ptq_cli.runtime.session import Session
-
-Placement = Literal["integer", "float", "gone"]
 
 LEAVE_INTEGERS = (*INTEGER_OPERATORS, *QUANTIZING, "Cast", "If", "Loop", "Scan", "Shape", "Size")
 """They read integers, and what they give is none of a quantized tensor's."""
@@ -50,33 +48,6 @@ FLOAT_KERNELS = {
 ORIGIN = re.compile(r"node(\d+)\.")
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """What became of an operator.
-
-    Attributes:
-        placement: ``"integer"``, ``"float"``, or ``"gone"``: no operator of the optimized graph has its name,
-            since it was merged into another one, or computed once as the model is loaded.
-        name: the kernel's operator type; empty if it is gone.
-    """
-
-    placement: Placement
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class KernelCounts:
-    """How many kernels of each compute operator ONNX Runtime runs as integers and as floats.
-
-    Attributes:
-        integer, floating: by operator, such as ``Conv``, ``Gemm``, ``MatMul`` and ``LSTM``. A MatMul with a
-            bias may run as a Gemm.
-    """
-
-    integer: dict[str, int]
-    floating: dict[str, int]
-
-
 def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
     """Let ONNX Runtime optimize a model, and count what became integer.
 
@@ -85,6 +56,7 @@ def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
     """
     counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
     return KernelCounts(
+        RUNTIME_TITLES[ONNXRUNTIME],
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
         {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},
     )

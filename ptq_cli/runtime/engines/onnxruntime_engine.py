@@ -1,0 +1,46 @@
+"""ONNX Runtime as the runtime of a target."""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+import onnxruntime
+
+from ptq_cli.models.stored import StoredModel
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.runtime.engines.engine import Engine, Kernel, KernelCounts, Model
+from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels, find_kernels
+from ptq_cli.runtime.session import Session
+
+
+class OnnxRuntime(Engine):
+    """The runtime that everything else of ptq works with, too.
+
+    Example:
+        >>> ONNX_RUNTIME.title
+        'ONNX Runtime'
+    """
+
+    name = ONNXRUNTIME
+    has_profiler = True
+
+    def require(self) -> None:
+        """Do nothing: ptq depends on it."""
+
+    def version(self) -> str:
+        """Return its name and version."""
+        return f"onnxruntime {onnxruntime.__version__}"
+
+    def open(self, model: Model, *, threads: int) -> Session:
+        """Return a session."""
+        return Session(model, threads=threads)
+
+    def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
+        """Return the kernel of each node, from the graph that it optimized."""
+        return find_kernels(model)
+
+    def count_kernels(self, model: StoredModel) -> KernelCounts:
+        """Return how many kernels there are, from the graph that it optimized."""
+        return count_kernels(model)
+
+
+ONNX_RUNTIME = OnnxRuntime()

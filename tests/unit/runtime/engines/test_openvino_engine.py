@@ -1,0 +1,112 @@
+"""OpenVINO as a runtime: what it computes, which primitives it has, and what is said where it is missing."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from ptq_cli.core.errors import MissingRuntimeError, RuntimeFailedError
+from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.runtime.engines.openvino_engine import MOST_SHAPES, OPEN_VINO, CompiledModel
+from ptq_cli.runtime.session import Session
+from tests.unit.plan.graphs import build, quantized, sample, serialized
+
+NET = """(float[N,3,16,16] x) => (float[N,4,8,8] y)
+    <float[16,3,3,3] u, float[16,16,3,3] v, float[4,16,1,1] w> {
+    a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, u) h = HardSwish(a)
+    b = Conv<pads=[1,1,1,1]>(h, v) s = Add(h, b) y = Conv(s, w) }"""
+
+needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="needs openvino")
+
+
+@pytest.fixture(scope="module")
+def net():
+    model = build(NET)
+    return model, quantized(model, make_plan(model, load_target("openvino")))
+
+
+@needs_openvino
+def test_it_computes_what_onnx_runtime_computes(net, tmp_path):
+    model = net[0]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(serialized(model))
+    inputs = sample(model, batch=2)
+    wanted = Session(serialized(model), threads=1).run(inputs)
+    for form in (path, path.read_bytes(), serialize(model)):
+        found = OPEN_VINO.open(form, threads=1).run(inputs)
+        assert [array.shape for array in found] == [array.shape for array in wanted]
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_openvino
+def test_constants_beside_the_graph_are_found(tmp_path):
+    import onnx
+
+    model = onnx.load_from_string(serialized(build(NET)))
+    onnx.save_model(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    stored = StoredModel(
+        content=(tmp_path / "m.onnx").read_bytes(), data=(tmp_path / "m.data",), folder=tmp_path
+    )
+    inputs = sample(build(NET))
+    found, wanted = (opened(stored, threads=1).run(inputs)[0] for opened in (OPEN_VINO.open, Session))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_openvino
+def test_more_shapes_than_are_compiled_run_too(net):
+    model = net[0]
+    opened = OPEN_VINO.open(serialized(model), threads=1)
+    for batch in range(1, MOST_SHAPES + 3):
+        assert opened.run(sample(model, batch=batch))[0].shape[0] == batch
+
+
+@needs_openvino
+def test_each_operator_is_a_primitive_or_a_part_of_one(net):
+    kernels = OPEN_VINO.find_kernels(net[1])
+    placements = {name: kernels[name].placement for name in "ahbsy"}
+    assert placements.pop("s") != "float"  # It is a part of a Conv if the size of the batch is known.
+    assert placements == {"a": "integer", "h": "gone", "b": "integer", "y": "integer"}
+    assert all(kernels[name].name for name in "aby")
+    counts = OPEN_VINO.count_kernels(serialize(net[1]))
+    assert (counts.runtime, counts.integer["Conv"], counts.floating["Conv"]) == ("OpenVINO", 3, 0)
+    assert OPEN_VINO.count_kernels(serialize(net[0])).floating["Conv"] == 3
+
+
+@needs_openvino
+def test_a_pair_before_an_activation_function_keeps_it_apart(net):
+    model = net[0]
+    careless = quantized(model, make_plan(model, load_target("ort-cpu")))
+    assert OPEN_VINO.find_kernels(net[1])["h"].placement == "gone"
+    assert any(
+        kernel.placement != "gone" for name, kernel in OPEN_VINO.find_kernels(careless).items() if "h" in name
+    )
+
+
+@needs_openvino
+def test_what_cannot_be_loaded_or_run_is_an_error_of_ours(net):
+    with pytest.raises(RuntimeFailedError, match="OpenVINO cannot load the model: "):
+        CompiledModel(b"none", threads=1)
+    opened = OPEN_VINO.open(serialized(net[0]), threads=1)
+    with pytest.raises(RuntimeFailedError, match="OpenVINO failed on a batch: "):
+        opened.run({"x": np.zeros((1, 5, 16, 16), np.float32)})
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingRuntimeError, match="target 'openvino' needs OpenVINO") as caught:
+        OPEN_VINO.require()
+    assert caught.value.hint == "pip install 'ptq-cli[openvino]'"
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch):
+    from ptq_cli.runtime.engines import openvino_engine
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingRuntimeError, match="cannot be imported"):
+        openvino_engine._openvino()
