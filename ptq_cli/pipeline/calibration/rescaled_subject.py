@@ -11,7 +11,8 @@ from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.checker import check_stored
-from ptq_cli.models.rescaling.scale_spaces import ScaleSpace
+from ptq_cli.models.rescaling.scale_rules import trace_scales
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.models.stored import is_large, serialize
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
 from ptq_cli.pipeline.run.resolve import Resolved
@@ -126,6 +127,10 @@ def rescaled(
         if reason:
             done.append(Rescaling(rung=rung, reason=reason))
             continue
+        kind = _is_equalized if rung == EQUALIZE else _is_smoothed
+        if not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
+            done.append(Rescaling(rung=rung))  # No sample is read for it.
+            continue
         progress(Progress(rung, 0, None))
         samples = samples or _samples(subject, allow_nonfinite=recipe.calibration.allow_nonfinite)
         if not samples.fit or not samples.decide:
@@ -137,7 +142,7 @@ def rescaled(
             subject.plan,
             samples,
             bits or 8,
-            _is_equalized if rung == EQUALIZE else _is_smoothed,
+            kind,
             least_gain=CLEAR_GAIN if _is_by_default(rung, recipe) else 0.0,
             threads=resolved.machine.threads,
         )
