@@ -9,6 +9,7 @@ from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.printable import as_typed
 from ptq_cli.latency.operator_summary import OperatorSummary, by_operator, growth
 from ptq_cli.latency.operator_times import NodeTime
+from ptq_cli.pipeline.inspection.benched_models import shown_names
 from ptq_cli.pipeline.inspection.run_bench import BenchResult, BenchScenario
 from ptq_cli.report.evaluation.bench_document import Bench, bench_values, timed_scenario
 from ptq_cli.report.evaluation.latency import LatencyComparison
@@ -52,7 +53,7 @@ def bench_document(result: BenchResult) -> dict[str, Any]:
 
 def print_bench(result: BenchResult, top: int) -> None:
     """Print all latencies in one table, and a table of operators for each scenario if there are profiles."""
-    names, scenarios = _shown_names(result.models), result.scenarios
+    names, scenarios = shown_names(result.models), result.scenarios
     if len(scenarios) == 1:
         say(f"{described(scenarios[0].latency)}, {_turns(scenarios[0].latency)}")
     for inputs in dict.fromkeys(item.inputs for item in scenarios):
@@ -66,9 +67,7 @@ def print_bench(result: BenchResult, top: int) -> None:
             say(f"note: {where}{doubt}")
     for item in scenarios:
         if item.profiles:
-            _print_operators(item, names)
-            if top:
-                _print_nodes(item, names, top)
+            _print_operators(item, names, top)
 
 
 def _print_latencies(scenarios: Sequence[BenchScenario], names: Sequence[str]) -> None:
@@ -125,14 +124,8 @@ def _turns(latency: LatencyComparison) -> str:
     return f"{latency.turns:,} turns{rounds}"
 
 
-def _shown_names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the files, with their folders if two have the same name."""
-    names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
-
-
-def _print_operators(scenario: BenchScenario, names: Sequence[str]) -> None:
-    """Print the time of each type of operator, the models side by side."""
+def _print_operators(scenario: BenchScenario, names: Sequence[str], top: int) -> None:
+    """Print the time of each type of operator, and the slowest nodes, the models side by side."""
     models = [{found.operator: found for found in by_operator(nodes)} for nodes in scenario.profiles]
     largest: dict[str, float] = defaultdict(float)
     for model in models:
@@ -144,6 +137,7 @@ def _print_operators(scenario: BenchScenario, names: Sequence[str]) -> None:
     if rest := [name for name in order if name not in shown]:
         groups["others"] = rest
     labels = _labels(names)
+    counts = [f"nodes {label}" for label in labels] if len(labels) > 1 else ["nodes"]
     rows = tuple(
         (name, *(_total(model, group) for model in models), *(_count(model, group) for model in models))
         for name, group in groups.items()
@@ -151,18 +145,20 @@ def _print_operators(scenario: BenchScenario, names: Sequence[str]) -> None:
     say(f"\noperators of a run, {described(scenario.latency)}:")
     numbers = tuple(range(1, 1 + 2 * len(models)))
     hidden = print_table(
-        Table(("operator", *labels, *(f"nodes {label}" for label in labels)), rows),
+        Table(("operator", *labels, *counts), rows),
         right=numbers,
         whole=numbers,
         optional=numbers[len(models) :],
     )
     _say_labels(names)
-    if any(MERGED in cell for row in rows for cell in row):
-        say(f"{MERGED}: part of another operator's kernel, or computed before the run")
+    merged = f"; {MERGED}: part of another operator's kernel, or computed before the run"
+    say(f"time and share of a run{merged if any(MERGED in cell for row in rows for cell in row) else ''}")
     if hidden:
         say(f"the terminal is too narrow for: {', '.join(hidden)}; --json has them")
     for name, nodes in zip(names[1:], scenario.profiles[1:], strict=True):
         _say_growth(names[0], name, growth(scenario.profiles[0], nodes), sum(largest.values()))
+    if top:
+        _print_nodes(scenario, names, top)
 
 
 def _say_growth(first: str, name: str, more: Sequence[tuple[str, float]], whole: float) -> None:
@@ -193,6 +189,7 @@ def _print_nodes(scenario: BenchScenario, names: Sequence[str], top: int) -> Non
     numbers = tuple(range(2, 2 + len(models)))
     say(f"\nslowest nodes, {described(scenario.latency)}:")
     print_table(Table(("node", "operator", *_labels(names)), rows), right=numbers, whole=numbers)
+    say(f"{len(slowest):,} of {len(keys):,} nodes; --json has all")
 
 
 def _by_name(nodes: Sequence[NodeTime]) -> dict[tuple[str, str], float]:

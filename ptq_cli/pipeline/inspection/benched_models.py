@@ -93,6 +93,19 @@ def open_models(
     return BenchedModels(paths=tuple(paths), graphs=tuple(graphs), timed=tuple(timed), specs=specs)
 
 
+def shown_names(paths: Sequence[Path]) -> list[str]:
+    """Return the names of files, with their folders if two have the same name.
+
+    Example:
+        >>> shown_names([Path("a/x.onnx"), Path("a/y.onnx")])
+        ['x.onnx', 'y.onnx']
+        >>> shown_names([Path("x.onnx"), Path("old/x.onnx")])
+        ['x.onnx', 'old/x.onnx']
+    """
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
 def _load(path: Path) -> ir.Model:
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:
@@ -132,10 +145,10 @@ def _common_inputs(paths: Sequence[Path], specs: Sequence[tuple[TensorSpec, ...]
         for name in sorted({*common, *(spec.name for spec in others)}):
             one, other = common.get(name), next((spec for spec in others if spec.name == name), None)
             if one is None or other is None or one.dtype != other.dtype or not _alike(one.shape, other.shape):
-                theirs = f"'{path.name}' has {_described(other, name)}"
+                mine, theirs = shown_names([paths[0], path])
                 raise ModelInputError(
-                    f"'{paths[0].name}' has {_described(one, name)}, {theirs}",
-                    hint="compare a model with its own quantized model",
+                    f"'{mine}' has {_described(one, name)}, '{theirs}' has {_described(other, name)}",
+                    hint="compare models with the same inputs, such as a model and its own quantized model",
                 )
             sizes = zip(one.shape, other.shape, strict=True)
             common[name] = replace(one, shape=tuple(two if first is None else first for first, two in sizes))

@@ -67,6 +67,11 @@ def test_models_with_other_inputs_are_refused(finished, tmp_path):
     ):
         run_bench(Request(settings={}), finished, [finished.float_model, tmp_path / "other.onnx"], FEW)
     onnx.save(onnx.parser.parse_model(text.replace("x", "z")), tmp_path / "named.onnx")
+    (tmp_path / "sub").mkdir()
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "sub" / "model.float.onnx")
+    with pytest.raises(ModelInputError, match=r"'ptq-run.model.float.onnx' has .*sub.model.float.onnx' has"):
+        same = [finished.float_model, tmp_path / "sub" / "model.float.onnx"]
+        run_bench(Request(settings={}), finished, same, FEW)
     with pytest.raises(ModelInputError, match=r"'named\.onnx' has no input 'x'"):
         run_bench(Request(settings={}), finished, [finished.float_model, tmp_path / "named.onnx"], FEW)
 
