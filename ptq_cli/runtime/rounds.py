@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.runtime.engines.engine import Runnable
+from ptq_cli.runtime.engines.engine import OpenedModel
 from ptq_cli.runtime.turns import RUNS_A_TURN, TURNS, Batch, Turns, require_length, take_turns
 
 ROUNDS = 8
@@ -14,7 +14,7 @@ LEAST_ROUNDS = 4
 OPENING = 10
 """The share of the time that goes into opening sessions is at most 1 / 10; it bounds what is kept, too."""
 
-OpenSessions = Callable[[Sequence[int]], Sequence[Runnable]]
+OpenSessions = Callable[[Sequence[int]], Sequence[OpenedModel]]
 """Opens a session of each model, in the order of these indices, and returns them in the models' order."""
 
 
@@ -50,7 +50,7 @@ def take_rounds(
         RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
-    kept: list[Sequence[Runnable]] = []
+    kept: list[Sequence[OpenedModel]] = []
     wanted, done = 1, 0
     while len(kept) < wanted:
         begin = time.perf_counter()
@@ -72,7 +72,7 @@ def take_rounds(
 
 
 def _fitting(
-    sessions: Sequence[Runnable], batch: Batch, opening: float, seconds: float, runs: int | None
+    sessions: Sequence[OpenedModel], batch: Batch, opening: float, seconds: float, runs: int | None
 ) -> int:
     """Return how many rounds fit; as many begin with one model as with another."""
     begin = time.perf_counter()

@@ -8,7 +8,7 @@ from statistics import median
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.engines.engine import Runnable
+from ptq_cli.runtime.engines.engine import OpenedModel
 
 Batch = Mapping[str, Array]
 
@@ -46,7 +46,7 @@ class Turns:
 
 
 def take_turns(
-    sessions: Sequence[Runnable],
+    sessions: Sequence[OpenedModel],
     batches: Sequence[Batch],
     *,
     seconds: float = 10.0,
@@ -128,7 +128,7 @@ def require_length(seconds: float, runs: int | None) -> None:
         raise RecipeValueError(f"runs must be at least 1, got {runs}", hint="100 is usual")
 
 
-def _warm_up(session: Runnable, batches: Sequence[Batch]) -> float:
+def _warm_up(session: OpenedModel, batches: Sequence[Batch]) -> float:
     """Run a session a few times, and return the seconds of the last run."""
     begin, last = time.perf_counter(), 0.0
     for index in range(WARM_UP):
@@ -138,7 +138,7 @@ def _warm_up(session: Runnable, batches: Sequence[Batch]) -> float:
     return last
 
 
-def _timed(session: Runnable, batch: Batch, runs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _timed(session: OpenedModel, batch: Batch, runs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     clocks, processors = [], []
     for _ in range(runs):
         processor, clock = time.process_time(), time.perf_counter()

@@ -27,7 +27,7 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
 from ptq_cli.report.evaluation.sample_axes import Axis, axis_before, samples_first
-from ptq_cli.runtime.engines.engine import Engine, Runnable
+from ptq_cli.runtime.engines.engine import Engine, OpenedModel
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.reopened import ReopenedModel
 from ptq_cli.runtime.session import Session
@@ -47,7 +47,7 @@ class EvaluatedModels:
     quantized: Mapping[str, StoredModel]
     engines: Mapping[str, Engine] = field(default_factory=dict)
 
-    def opened(self, name: str, threads: int) -> Runnable:
+    def opened(self, name: str, threads: int) -> OpenedModel:
         """Return a quantized model ready to run; of large models one at a time is in memory."""
         model, engine = self.quantized[name], self.engines.get(name, ONNX_RUNTIME)
         if self.float_model.data:

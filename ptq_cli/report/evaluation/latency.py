@@ -11,7 +11,7 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
-from ptq_cli.runtime.engines.engine import Engine, Runnable
+from ptq_cli.runtime.engines.engine import Engine, OpenedModel
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.rounds import OpenSessions, take_rounds
 from ptq_cli.runtime.turns import Batch, Turns, batch_size
@@ -209,7 +209,7 @@ def opener(models: Sequence[bytes | Path | StoredModel], scenario: Scenario) -> 
         scenario: the runtime, the threads, and inputs of the shapes that they will meet.
     """
 
-    def open_sessions(order: Sequence[int]) -> list[Runnable]:
+    def open_sessions(order: Sequence[int]) -> list[OpenedModel]:
         opened = {index: scenario.engine.open(models[index], threads=scenario.threads) for index in order}
         for model in opened.values():
             model.run(scenario.inputs[0])  # Some runtimes compile a model for the shapes that it meets.

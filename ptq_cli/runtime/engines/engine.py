@@ -45,7 +45,7 @@ class KernelCounts:
     floating: dict[str, int]
 
 
-class Runnable(Protocol):
+class OpenedModel(Protocol):
     """A model that a runtime has opened."""
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
@@ -82,7 +82,7 @@ class Engine(ABC):
         """Return its name and version, such as ``onnxruntime 1.31.1``."""
 
     @abstractmethod
-    def open(self, model: Model, *, threads: int) -> Runnable:
+    def open(self, model: Model, *, threads: int) -> OpenedModel:
         """Return the model ready to run, optimized as it is for users.
 
         Args:
