@@ -40,8 +40,10 @@ was not measured.
 - **openvino.** Its rules were checked against the execution graphs of OpenVINO 2026.4. A Conv, Gemm or
   MatMul, the activation function behind it and the quantization of the result become one primitive, so no
   pair stands between them; a file for `ort-cpu` has such pairs. `pip install 'ptq-cli[openvino]'` installs
-  the runtime. `ptq evaluate`, `verify`, `bench`, `analyze` and the gates then run the quantized model on
-  OpenVINO ([0043](decisions/0043-what-a-runtime-is.md)); it computes what is not integer in float32.
+  the runtime. `ptq evaluate`, `verify`, `bench` and the gates then run the quantized model on OpenVINO
+  ([0043](decisions/0043-what-a-runtime-is.md)); it computes what is not integer in float32. `ptq analyze`
+  says which kernels OpenVINO has for it, but runs it on ONNX Runtime. OpenVINO's operators cannot be
+  measured one by one, so `--prefer latency` is refused.
 - **tensorrt.** A Conv's input is quantized, and its result is not. If one side of an Add comes from a Conv
   that nothing else reads, that side stays float, so that Conv, Add and Relu become one kernel; the other
   side, the residual, is quantized. All inputs and the output of a Concat share one scale. A bias stays float.

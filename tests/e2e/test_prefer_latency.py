@@ -90,7 +90,7 @@ def test_a_profile_that_does_not_fit_is_refused(
 
 
 def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
-    refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "is not run by ONNX Runtime")
+    refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "no runtime here runs it")
     refuse("export --prefer latency --serve-batch 0", "PTQ-RECIPE-003", "serve_batch")
     refuse("export --prefer latency --profile missing.json", "PTQ-FILE-001", "missing.json")
     refuse("export --prefer speed", "PTQ-USAGE-001", "latency")

@@ -12,6 +12,9 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.runtime.engines.engine import Model
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"
@@ -40,7 +43,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[dict[str, Any]]) -> None:
     outcome = ptq(f"{QUANTIZE} --eval-data eval.npz --serve-batch 4 --run slow")
     assert outcome.status == 0
-    assert slow == [{"batch": 4, "models": 3, "threads": 1, "limited": False}]
+    assert slow == [{"batch": 4, "models": 3, "threads": 1, "limited": False, "engine": ONNX_RUNTIME}]
     line = "slower than float: 0.50 times as fast (0.50 to 0.50) at batch 4, 1 thread"
     own = "2.00 times as fast as your 'model.onnx' (2.00 to 2.00)"
     assert line in outcome.out and own in outcome.out
@@ -99,7 +102,8 @@ def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
         (folder / "ptq-run/report.html").read_text()
     )
     outcome = ptq("quantize model.onnx --data calib.npz --target tensorrt --run trt --latency")
-    assert "note: the latency was not measured: target tensorrt is not run by ONNX Runtime" in outcome.out
+    why = "no runtime here runs the models of target tensorrt"
+    assert f"note: the latency was not measured: {why}" in outcome.out
 
 
 def test_a_file_of_the_users_that_cannot_run_is_no_error(
@@ -108,7 +112,14 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeFailedError("it has no kernel for this", hint="none")
 
-    monkeypatch.setattr("ptq_cli.pipeline.evaluation.served_latency.Session", fail)
+    open_one = OnnxRuntime.open
+
+    def open_others(engine: OnnxRuntime, model: Model, *, threads: int) -> Session:
+        if isinstance(model, Path) and model.name == "model.onnx":
+            fail()
+        return open_one(engine, model, threads=threads)
+
+    monkeypatch.setattr(OnnxRuntime, "open", open_others)
     outcome = ptq("evaluate --latency --threads 1")
     assert outcome.status == 0
     assert "the latency of your own file was not measured: it has no kernel for this" in outcome.out

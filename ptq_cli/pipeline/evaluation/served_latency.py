@@ -39,6 +39,8 @@ from ptq_cli.runtime.engines.engine_registry import measuring_engine
 
 PROFILED_SECONDS = 1.0
 """For which each of the two models is profiled, if the quantized one is slower."""
+LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
+"""Where nothing else could be exported."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,13 @@ def _measured(
     own = _own_file(recipe.model, float_model, inputs[0], threads, engine)
     models = [float_model, *(item.model for item in quantized), *([own.model] if own.model else [])]
     turns = take_latency_turns(models, inputs, threads=threads, limited=limited, engine=engine)
-    hint = _hint(resolved, run, batch, threads)
+    hint = _hint(resolved, run, batch, threads) if engine.has_profiler else LAST_HINT
     found = []
     for index, item in enumerate(quantized, 1):
         latency = _latency(turns, index, own, batch, threads)
-        if latency.verdict == "slower":
+        if latency.verdict == "slower" and engine.has_profiler:
             progress(Progress("measuring what is slower", 0, None))
-            latency = replace(latency, causes=_causes(float_model, item, latency, inputs, engine))
+            latency = replace(latency, causes=_causes(float_model, item, latency, inputs))
         placed = any(layer.reason.startswith(BY_LATENCY) for layer in item.layers)
         warning = slower_warning(latency, _hint_of_placed(resolved) if placed else hint)
         found.append(replace(latency, warnings=(warning,) if warning is not None else ()))
@@ -215,11 +217,8 @@ def _causes(
     quantized: QuantizedFile,
     latency: Latency,
     inputs: Sequence[Mapping[str, Array]],
-    engine: Engine,
 ) -> tuple[LatencyCause, ...]:
-    """Return where the quantized model loses time, by a profile of both; nothing without a profiler."""
-    if not engine.has_profiler:
-        return ()
+    """Return where the quantized model loses time, by a profile of both."""
     graphs = float_model.load(), quantized.model.load()
     times = []
     for graph, whole in zip(graphs, (latency.float_ms, latency.quantized_ms), strict=True):
@@ -248,4 +247,4 @@ def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> st
 def _hint_of_placed(resolved: Resolved) -> str:
     if resolved.recipe.export.profile is not None:
         return "ptq export --prefer latency measures this machine if it is given no --profile"
-    return "ptq bench measures for longer; if the model stays slower, serve the float model"
+    return LAST_HINT

@@ -1,0 +1,117 @@
+"""The target openvino as a stranger uses it: its models are verified, evaluated and timed on OpenVINO."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.runtime.engines.engine import Model
+from ptq_cli.runtime.engines.openvino_engine import CompiledModel, OpenVino
+from ptq_cli.runtime.turns import Turns
+from tests.e2e.conftest import Ptq, Refuse
+
+QUANTIZE = "quantize model.onnx --data calib.npz --target openvino --threads 1"
+INSTALL = "pip install 'ptq-cli[openvino]'"
+
+needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="needs openvino")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads of each model that OpenVINO was given to run."""
+    threads_of: list[int] = []
+    open_one = OpenVino.open
+
+    def noted(engine: OpenVino, model: Model, *, threads: int) -> CompiledModel:
+        threads_of.append(threads)
+        return open_one(engine, model, threads=threads)
+
+    monkeypatch.setattr(OpenVino, "open", noted)
+    return threads_of
+
+
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make the package openvino as good as not installed."""
+    find = importlib.util.find_spec
+
+    def hidden(name: str, package: str | None = None) -> Any:
+        return None if name == "openvino" else find(name, package)
+
+    return lambda: monkeypatch.setattr(importlib.util, "find_spec", hidden)
+
+
+@needs_openvino
+def test_a_model_is_made_verified_evaluated_and_gated_on_it(
+    folder: Path, ptq: Ptq, refuse: Refuse, opened: list[int], hide: Callable[[], None]
+) -> None:
+    made = ptq(QUANTIZE)
+    assert made.status == 0, made.err
+    assert "quantized 5 of 5 layers for openvino" in made.out
+    assert "integer kernels of OpenVINO on this CPU: 1 Conv, 1 Gemm" in made.out
+
+    values = json.loads(ptq("verify --json").out)
+    assert (values["verdict"], values["target"], values["faults"]) == ("pass", "openvino", [])
+    assert values["runtime"].startswith("openvino 20")
+    placed = {item["name"]: item["placement"] for item in values["operators"]}
+    assert (placed["conv"], placed["relu"], placed["fc"]) == ("integer", "part", "integer")
+
+    opened.clear()
+    assert ptq("evaluate --data eval.npz --min cosine=0.9 --threads 1").status == 0
+    assert opened == [1], "the float model runs on ONNX Runtime"
+    opened.clear()
+    slow = ptq("evaluate --data eval.npz --threads 1 --latency --max-latency-ratio 0.001")
+    assert slow.status == 3 and "latency relative to float" in slow.out
+    assert len(opened) > 2, "the float model takes its turns there, too"
+    assert ptq("gate ptq-run/report.json --max-latency-ratio 1000").status == 0
+
+    hide()
+    for command in ("verify", "evaluate --data eval.npz", "bench"):
+        refuse(command, "PTQ-RUNTIME-005", "OpenVINO, which is not installed", hint=INSTALL)
+
+
+@needs_openvino
+def test_bench_runs_models_on_each_runtime_that_is_named(folder: Path, ptq: Ptq, opened: list[int]) -> None:
+    words = "bench --runs 5 --threads 1 --json"
+    (own,) = json.loads(ptq(words).out)["scenarios"]
+    assert own["runtime"] == "ONNX Runtime" and not opened, "it was quantized for that"
+    both = json.loads(ptq(f"{words} --runtime openvino --runtime onnxruntime").out)["scenarios"]
+    assert [item["runtime"] for item in both] == ["OpenVINO", "ONNX Runtime"]
+    assert set(opened) == {1} and len(opened) >= 2
+    assert all(model["p50"] > 0 for item in both for model in item["models"])
+
+
+@needs_openvino
+def test_a_slower_model_is_told_with_what_can_be_done_about_it(
+    folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
+    measured = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
+    monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
+    outcome = ptq(f"{QUANTIZE} --latency")
+    assert "warning: the quantized model is slower than float, 0.50 times as fast" in outcome.err
+    assert "serve the float model" in outcome.err
+    assert "--prefer latency" not in outcome.err, "it would be refused"
+
+
+@needs_openvino
+def test_operators_that_cannot_be_measured_are_refused(refuse: Refuse) -> None:
+    says = "the operators of target 'openvino' cannot be measured: ptq has no profiler for OpenVINO"
+    command = "export --target openvino --prefer latency"
+    refuse(command, "PTQ-PROFILE-002", says, hint="leave --prefer out, or choose the target ort-cpu")
+
+
+@pytest.mark.parametrize("command", [QUANTIZE, "export --target openvino", "bench --runtime openvino"])
+def test_a_missing_package_is_told_before_any_work(
+    refuse: Refuse, hide: Callable[[], None], command: str
+) -> None:
+    hide()
+    refuse(command, "PTQ-RUNTIME-005", "OpenVINO, which is not installed", hint=INSTALL)
+
+
+def test_a_runtime_that_does_not_exist_is_refused(refuse: Refuse) -> None:
+    refuse("bench --runtime openvno", "PTQ-RECIPE-004", "did you mean 'openvino'?", hint="onnxruntime")
