@@ -298,7 +298,7 @@ def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, pt
     words = "quantize voice.onnx --data calib.npz --batch-axis state=1 --recover round --weight-bits 4 --json"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
-    found = json.loads(outcome.out)["export"]["recovery"]
+    (found,) = json.loads(outcome.out)["export"]["recovery"]
     assert found["layers"]
     assert found["samples"] == 8
     assert found["decided_by"] == 3

@@ -56,7 +56,7 @@ def calibrate(folder: Path, run: str, *words: str) -> tuple[int, str]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stderr
+    return done.returncode, done.stderr + done.stdout
 
 
 def peak(stderr: str) -> int:
@@ -85,6 +85,8 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
         r"note: below \d+ MB of memory: \d+ tensors in \d+ passes, pieces of 1 sample, one run", stderr
     )
     assert peak(stderr) <= (int(least) + 5) * 2**20
+    said = r"note: equalize changed nothing: it takes up to about \d+ MB of memory, and --max-memory allows \d+ MB"
+    assert re.search(said, stderr)
     found = load_calibration(folder / "low/calibration.safetensors")
     assert statistics_digest(found.statistics) == free[1]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut
+from ptq_cli.core.memory import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.rescaling.scale_rules import trace_scales
@@ -23,6 +25,7 @@ from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_r
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recovery.recover_rounding import RecoverySamples
 from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
+from ptq_cli.runtime.sizes import tapped_sizes
 
 MOST_SAMPLES = 64
 """Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""
@@ -34,6 +37,9 @@ FEWEST_PIECES = 8
 """If there are as many samples."""
 PIECE = 4
 """Samples that run together: every tensor that is looked at is in memory at once."""
+MOST_TENSORS, MOST_WEIGHTS = 8, 6
+"""Copies of a piece's tensors and of the weights that may be in memory at once, with outputs that are compared and
+with what the allocators keep; six of the tensors were measured on a model of large ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,7 @@ class Rescaling:
         difference: of the float model's outputs, as a share of their largest value.
         strengths: of each group, by the layer that makes its channels.
         reason: why nothing was done, if that is not for want of gain.
+        is_limited: whether the limit of memory is that reason.
     """
 
     rung: str
@@ -63,6 +70,7 @@ class Rescaling:
     difference: float = 0.0
     strengths: Mapping[str, float] | None = None
     reason: str = ""
+    is_limited: bool = False
 
     def values(self) -> dict[str, object]:
         """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
@@ -109,7 +117,7 @@ def rescaled(
 ) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
     """Return what is calibrated with factors for its channels, and what was done.
 
-    A rung that is asked for by default says nothing if it changed nothing.
+    A rung that is asked for by default says nothing if it changed nothing, unless more memory would let it try.
 
     Raises:
         NonFiniteDataError: a sample holds NaN or Inf.
@@ -137,6 +145,9 @@ def rescaled(
             reason = "it needs at least 2 samples, or batches where their size is fixed"
             done.append(Rescaling(rung=rung, reason=reason))
             continue
+        if too_much := _too_much_memory(subject, samples, resolved.machine.memory):
+            done.append(Rescaling(rung=rung, reason=too_much, is_limited=True))
+            continue
         found = rescale_model(
             subject.model.model,
             subject.plan,
@@ -149,7 +160,7 @@ def rescaled(
         done.append(_told(rung, found, samples))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
-    asked = [item for item in done if item.kept or not _is_by_default(item.rung, recipe)]
+    asked = [item for item in done if item.kept or item.is_limited or not _is_by_default(item.rung, recipe)]
     return subject, tuple(asked)
 
 
@@ -222,6 +233,22 @@ def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoveryS
         fit=[piece for number, piece in enumerate(pieces) if number not in aside],
         decide=[piece for number, piece in enumerate(pieces) if number in aside],
     )
+
+
+def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limit: int | None) -> str:
+    """Return why the rungs do not fit below a limit of memory, or nothing if they do."""
+    if limit is None:
+        return ""
+    model = subject.model
+    fed = {spec.name for spec in model.inputs}
+    taps = [name for name in subject.plan.measured if name not in fed]
+    piece = max((*samples.fit, *samples.decide), key=_size)
+    sizes, grown = tapped_sizes(model.model, taps, {name: array[:1] for name, array in piece.items()})
+    tensors = _size(piece) * (MOST_TENSORS * sum(sizes.values()) + grown)
+    needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
+    if needed <= limit:
+        return ""
+    return f"it takes up to about {format_bytes(needed)} of memory, and --max-memory allows {format_bytes(limit)}"
 
 
 def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -> Iterator[Batch]:
