@@ -108,7 +108,9 @@ def test_a_shard_continues_too(folder: Path, ptq: Any, whole: dict[str, bytes]) 
 
 def test_quantize_continues_too(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
     begin(8)
-    outcome = ptq(f"{WORDS.replace('calibrate', 'quantize')} --run run --latency")  # as the recipe of WORDS has it
+    outcome = ptq(
+        f"{WORDS.replace('calibrate', 'quantize')} --run run --latency"
+    )  # as the recipe of WORDS has it
     assert "after 6 samples" in outcome.err
     assert read(folder / "run") == whole
     assert not (folder / "run" / CHECKPOINT).exists()
@@ -217,7 +219,9 @@ def test_images_that_were_counted_are_not_opened_again(folder: Path, ptq: Any) -
     noise = np.random.default_rng(4).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     for index, pixels in enumerate(noise):
         Image.fromarray(pixels).save(images / f"{index}.bmp")
-    words = "calibrate model.onnx --data images --batch-size 1 --recover none"  # others look at samples before
+    words = (
+        "calibrate model.onnx --data images --batch-size 1 --recover none"  # others look at samples before
+    )
     settings = {"data": "images", "batch_size": 1, "recover": ["none"]}
     assert ptq(f"{words} --run whole").status == 0
     begin(5, **settings)

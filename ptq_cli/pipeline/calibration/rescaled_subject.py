@@ -38,8 +38,8 @@ FEWEST_PIECES = 8
 PIECE = 4
 """Samples that run together: every tensor that is looked at is in memory at once."""
 MOST_TENSORS, MOST_WEIGHTS = 8, 6
-"""Copies of a piece's tensors and of the weights that may be in memory at once, with outputs that are compared and
-with what the allocators keep; six of the tensors were measured on a model of large ones."""
+"""Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
+and what the allocators keep; six of the tensors were measured on a model of large ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def rescaled(
 ) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
     """Return what is calibrated with factors for its channels, and what was done.
 
-    A rung that is asked for by default says nothing if it changed nothing, unless more memory would let it try.
+    A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
 
     Raises:
         NonFiniteDataError: a sample holds NaN or Inf.
@@ -248,7 +248,8 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""
-    return f"it takes up to about {format_bytes(needed)} of memory, and --max-memory allows {format_bytes(limit)}"
+    allowed = f"--max-memory allows {format_bytes(limit)}"
+    return f"it takes up to about {format_bytes(needed)} of memory, and {allowed}"
 
 
 def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -> Iterator[Batch]:

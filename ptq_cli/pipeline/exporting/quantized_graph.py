@@ -13,6 +13,7 @@ from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
 from ptq_cli.pipeline.exporting.placement import Placement, place
 from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect, choose_ranges
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData
@@ -84,6 +85,7 @@ def quantized_graph(
         PtqError: as ``run_export`` does.
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
+    calibration = with_moved_statistics(calibration, graph.graph)
     keep = SpilledArrays(folder) if float_model.data else as_it_is
     plan = plan if plan is not None else make_plan(graph, target)
     placement = place(graph, plan, target, asked, calibration)

@@ -105,7 +105,7 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
         more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
         raise StaleCalibrationError(
             f"target '{plan.target}' quantizes tensors that the calibration did not measure: {shown}{more}",
-            hint=f"run ptq calibrate again with --target {plan.target}, or with its file",
+            hint=f"run ptq calibrate again with --target {plan.target} and the same --exclude and --override",
         )
     for source in plan.sources:
         if statistics_of(plan, source, calibration).rangeless:
