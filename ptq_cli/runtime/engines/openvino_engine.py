@@ -129,6 +129,8 @@ class CompiledModel:
             self._model = _read(model)
         except Exception as error:  # OpenVINO raises RuntimeError, and others for odd files.
             raise _failed(NOT_LOADED, error) from error
+        # OpenVINO looks at each node to tell, which takes as long as a small model does.
+        self._is_dynamic = self._model.is_dynamic()
         self._compiled: Any = None
         self._requests: dict[Shapes, Any] = {}
 
@@ -141,7 +143,7 @@ class CompiledModel:
         arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         request = self._request({name: array.shape for name, array in arrays.items()})
         try:
-            request.infer(arrays, share_inputs=True)
+            request.infer(arrays, share_inputs=True, share_outputs=True)
             # The request writes its next outputs to the same memory.
             return [np.array(tensor.data) for tensor in request.output_tensors]
         except Exception as error:  # OpenVINO raises RuntimeError, and others for odd arrays.
@@ -149,7 +151,7 @@ class CompiledModel:
 
     def _request(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return what runs a batch of these shapes: for the first few, a model that is compiled for them."""
-        is_fixed = self._model.is_dynamic() and len(self._requests) < MOST_SHAPES
+        is_fixed = self._is_dynamic and len(self._requests) < MOST_SHAPES
         key = tuple(sorted(shapes.items())) if is_fixed else ()
         for known in (tuple(sorted(shapes.items())), key):
             if known in self._requests:

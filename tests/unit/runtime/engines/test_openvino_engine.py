@@ -66,6 +66,29 @@ def test_more_shapes_than_are_compiled_run_too(net):
 
 
 @needs_openvino
+def test_a_run_asks_nothing_of_the_whole_graph(net, monkeypatch):
+    opened = OPEN_VINO.open(serialized(net[0]), threads=1)
+    inputs = sample(net[0])
+    wanted = opened.run(inputs)
+
+    class Untouched:
+        def __getattr__(self, name):
+            raise AssertionError(f"{name} takes as long as there are nodes")
+
+    monkeypatch.setattr(opened, "_model", Untouched())
+    np.testing.assert_array_equal(opened.run(inputs)[0], wanted[0])
+
+
+@needs_openvino
+def test_outputs_stay_as_they_were_when_the_next_batch_runs(net):
+    opened = OPEN_VINO.open(serialized(net[0]), threads=1)
+    first = opened.run(sample(net[0]))[0]
+    before = first.copy()
+    opened.run({name: array * 2 + 1 for name, array in sample(net[0]).items()})
+    np.testing.assert_array_equal(first, before)
+
+
+@needs_openvino
 def test_each_operator_is_a_primitive_or_a_part_of_one(net):
     kernels = OPEN_VINO.find_kernels(net[1])
     placements = {name: kernels[name].placement for name in "ahbsy"}
