@@ -100,7 +100,8 @@ def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterato
         yield from find_networks(folder, others)
 
 
-def _write_cnn(folder: Path) -> None:
+def write_cnn(folder: Path) -> None:
+    """Write the CNN sample and its data as a folder of a network."""
     run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(folder / "model.onnx")], CNN)
     write_decoded("calibration", folder / "calib.npz")
     write_decoded("evaluation", folder / "eval.npz")
@@ -112,7 +113,7 @@ def _write_resnet50(folder: Path) -> None:
     write_images(folder / "eval.npz", 24, seed=3)
 
 
-_MAKERS = {"cnn": _write_cnn, "resnet50": _write_resnet50}
+_MAKERS = {"cnn": write_cnn, "resnet50": _write_resnet50}
 
 
 def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]:
