@@ -51,6 +51,7 @@ class RescaledModel:
     difference: float = 0.0
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def rescale_model(
     model: ir.Model,
     plan: Plan,
@@ -74,6 +75,9 @@ def rescale_model(
         kind: says which spaces are meant.
         least_gain: by how much the SQNR must rise, in dB.
         threads: that run the model.
+
+    Edge case:
+        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
 
     Raises:
         RuntimeFailedError: ONNX Runtime failed.

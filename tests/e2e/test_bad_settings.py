@@ -63,7 +63,7 @@ TOML: dict[str, Bad] = {
         "[quantization]\ntarget = 'tpu'\n",
         "PTQ-RECIPE-004",
         ("unknown target 'tpu'",),
-        "known: generic, ort-cpu, ort-cpu-avx2, tensorrt",
+        "known: generic, openvino, ort-cpu, ort-cpu-avx2, tensorrt",
     ),
     "an unknown device": Bad(
         "[runtime]\ndevice = 'gpu'\n",

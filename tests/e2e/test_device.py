@@ -203,7 +203,7 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(
 ) -> None:
     (folder / "stops.py").write_text(STOPS)
     (folder / "go").write_text("")
-    words = "calibrate model.onnx --data stops.py:batches --batch-size 2"
+    words = "calibrate model.onnx --data stops.py:batches --batch-size 2 --recover none"
     assert ptq(f"{words} --device {cuda} --checkpoint-every 0 --run one").status == 2
     (folder / "go").write_text("yes")
     assert ptq(f"{words} --device {device} --run whole").status == 0

@@ -146,6 +146,7 @@ def few(pieces: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         A piece that cannot be divided is taken as it is.
 
     Example:
+        >>> import numpy as np
         >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}])]
         [4, 4, 4, 4]
     """

@@ -183,6 +183,7 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
+        >>> from ptq_cli.recipe.schema import Recipe, RecoverySettings
         >>> rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
         (('round',), Candidate(rungs=(), in_float=()))
         >>> rungs_to_climb(Recipe())[1].rungs

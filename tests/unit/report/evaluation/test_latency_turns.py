@@ -31,7 +31,7 @@ def test_an_unclear_ratio_gets_more_turns_until_the_time_is_up(monkeypatch: pyte
         noise = (0.5, 2.0) if len(taken) < 3 else (1.0,) * 60
         return Turns(*[(((1.0,),) * len(noise), tuple((one,) for one in noise))] * 2)
 
-    monkeypatch.setattr(module, "Session", lambda *_, **__: None)
+    monkeypatch.setattr(module, "opener", lambda *_, **__: lambda _which: [None, None])
     monkeypatch.setattr(module, "take_turns", take)
     found = module.take_latency_turns([Path("a"), Path("b")], [{}], threads=2, limited=False)
     assert len(taken) == 3 and taken == sorted(taken, reverse=True)
