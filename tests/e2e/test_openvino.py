@@ -65,7 +65,9 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(
     assert opened == [1], "the float model runs on ONNX Runtime"
     opened.clear()
     slow = ptq("evaluate --data eval.npz --threads 1 --latency --max-latency-ratio 0.001")
-    assert slow.status == 3 and "latency relative to float" in slow.out
+    assert slow.status == 3 and "FAIL: 1 of 1 gate failed" in slow.out
+    (gate,) = json.loads((folder / "ptq-run/report.json").read_text())["gates"]
+    assert gate["kind"] == "max_latency_ratio"
     assert len(opened) > 2, "the float model takes its turns there, too"
     assert ptq("gate ptq-run/report.json --max-latency-ratio 1000").status == 0
 
