@@ -81,7 +81,8 @@ def main() -> None:
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
         folders = list(_folders(arguments.folder, only, Path(scratch)))
-        for line in report(folders, options):
+        asked = options | ({"only": arguments.only} if arguments.only else {})
+        for line in report(folders, options, asked):
             print(line, flush=True)
             lines.append(line)
     if arguments.write:
@@ -116,9 +117,9 @@ def _write_resnet50(folder: Path) -> None:
 _MAKERS = {"cnn": write_cnn, "resnet50": _write_resnet50}
 
 
-def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]:
+def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[str, str]) -> Iterator[str]:
     """Measure the networks, and yield the lines of both tables and what they say together."""
-    shown = " ".join(f"--{name} {options[name]}" for name in ("batches", "threads"))
+    shown = " ".join(f"--{name} {asked[name]}" for name in ("batches", "threads", "only") if name in asked)
     yield (
         f"`python -m benchmarks.speed DIR {shown} --write`, {platform.machine()}, onnxruntime "
         f"{onnxruntime.__version__}; at most {options['samples']} samples to calibrate with and as many "
