@@ -14,10 +14,8 @@ one thread.
 
 import argparse
 import importlib.util
-import json
 import math
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.each_network import measure_apart, table_line
 from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
 from tools.marked import write_part
@@ -95,33 +94,15 @@ def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]
     found = []
     for folder in folders:
         begin = time.perf_counter()
-        network = _measure(folder, options)
+        network = measure_apart("openvino_network", folder, options, LONGEST_NETWORK)
         print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         if isinstance(network, str):
-            yield _line(folder.name, network, *[""] * (len(COLUMNS) - 2))
+            yield table_line(folder.name, network, columns=len(COLUMNS))
             continue
         found.append(network)
         for measured in network["measured"]:
-            yield _line(*cells(network, measured))
+            yield table_line(*cells(network, measured))
     yield from ("", *together(found))
-
-
-def _measure(folder: Path, options: Mapping[str, str]) -> Found | str:
-    """Return what a process says about a network, or why it says nothing."""
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "benchmarks.openvino_network", str(folder), scratch]
-        flags = [word for name, value in options.items() for word in (f"--{name}", value)]
-        try:
-            done = subprocess.run(
-                [*command, *flags], capture_output=True, text=True, check=False, timeout=LONGEST_NETWORK
-            )
-        except subprocess.TimeoutExpired:
-            return f"took more than {LONGEST_NETWORK} s"
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
-    found: Found = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def cells(network: Found, measured: Found) -> Iterator[str]:
@@ -169,10 +150,6 @@ def together(found: Sequence[Found]) -> Iterator[str]:
         middle, (gain, name) = float(np.median([value for value, _ in gains])), min(gains)
         least_gain = f"{gain:+.1f} dB at least ({name})"
         yield f"- SQNR of ptq less that of NNCF: {middle:+.1f} dB in the median, {least_gain}."
-
-
-def _line(*items: str) -> str:
-    return f"| {' | '.join(item.replace('|', '/') for item in items)} |"
 
 
 if __name__ == "__main__":

@@ -15,10 +15,8 @@ network has a process of its own, whose files take turns, for each batch and num
 """
 
 import argparse
-import json
 import math
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +27,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from benchmarks.each_network import measure_apart, table_line
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.speed_network import (
     DEFAULT,
@@ -132,37 +131,19 @@ def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[s
     found = []
     for folder in folders:
         begin = time.perf_counter()
-        network = _measure(folder, options)
+        network = measure_apart("speed_network", folder, options, LONGEST_NETWORK)
         print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         if isinstance(network, str):
-            yield _line(folder.name, network, *[""] * (len(COLUMNS) - 2))
+            yield table_line(folder.name, network, columns=len(COLUMNS))
             continue
         found.append(network)
         for measured in network["measured"]:
-            yield _line(*speed_cells(network["name"], measured))
+            yield table_line(*speed_cells(network["name"], measured))
     yield from ("", *_together(found), "")
     yield "SQNR against the user's file, of the worst output, and why there is no file:"
     yield from ("", f"| {' | '.join(ACCURACY)} |", f"|{'---|' * len(ACCURACY)}")
     for network in found:
-        yield _line(*accuracy_cells(network))
-
-
-def _measure(folder: Path, options: Mapping[str, str]) -> Found | str:
-    """Return what a process says about a network, or why it says nothing."""
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "benchmarks.speed_network", str(folder), scratch]
-        flags = [word for name, value in options.items() for word in (f"--{name}", value)]
-        try:
-            done = subprocess.run(
-                [*command, *flags], capture_output=True, text=True, check=False, timeout=LONGEST_NETWORK
-            )
-        except subprocess.TimeoutExpired:
-            return f"took more than {LONGEST_NETWORK} s"
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
-    found: Found = json.loads(done.stdout.splitlines()[-1])
-    return found
+        yield table_line(*accuracy_cells(network))
 
 
 def speed_cells(name: str, measured: Found) -> Iterator[str]:
@@ -238,10 +219,6 @@ def accuracy_cells(network: Found) -> Iterator[str]:
     for name in ACCURACY[2:]:
         value = least if name == LATENCY else values.get(name)
         yield failed.get(name, "") if value is None else decibels(value)
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 if __name__ == "__main__":

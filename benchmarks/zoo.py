@@ -19,11 +19,8 @@ its memory is free for the next.
 """
 
 import argparse
-import json
 import platform
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +28,7 @@ from typing import Any
 
 import onnxruntime
 
+from benchmarks.each_network import measure_apart, table_line
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -87,28 +85,11 @@ def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[s
         yield line
     for folder in folders:
         begin = time.perf_counter()
-        for line in rows(folder.name, _measure(folder, samples, seconds)):
+        limits = {"samples": samples, "seconds": seconds}
+        for line in rows(folder.name, measure_apart("zoo_network", folder, limits, LONGEST_NETWORK)):
             print(line, flush=True)
             yield line
         print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-
-
-def _measure(folder: Path, samples: int, seconds: float) -> Mapping[str, Any] | str:
-    """Return what a process says about a network, or why it says nothing."""
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "benchmarks.zoo_network", str(folder), scratch]
-        limits = ["--samples", str(samples), "--seconds", str(seconds)]
-        try:
-            done = subprocess.run(
-                [*command, *limits], capture_output=True, text=True, check=False, timeout=LONGEST_NETWORK
-            )
-        except subprocess.TimeoutExpired:
-            return f"took more than {LONGEST_NETWORK} s"
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
-    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
@@ -119,16 +100,16 @@ def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
         | a |  | took more than 600 s |  |  |  |  |  |
     """
     if isinstance(found, str):
-        yield _line(network, "", found)
+        yield table_line(network, "", found, columns=len(COLUMNS))
         return
-    yield _line(network, f"float, {found['samples']} samples", found["task"])
+    yield table_line(network, f"float, {found['samples']} samples", found["task"], columns=len(COLUMNS))
     for name, key in (("ptq", "ours"), ("quantize_static", "theirs")):
         result = found[key]
         if isinstance(result, str):
-            yield _line("", name, result)
+            yield table_line("", name, result, columns=len(COLUMNS))
             continue
         share, note, worst = result["integer_share"], result["note"], result["worst_channel_db"]
-        yield _line(
+        yield table_line(
             "",
             f"{name} ({note})" if note else name,
             result["task"],
@@ -138,11 +119,6 @@ def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:
             f"{result['speed']:.2f}",
             "" if share is None else f"{share:.1%}",
         )
-
-
-def _line(*cells: str) -> str:
-    padded = [*cells, *[""] * (len(COLUMNS) - len(cells))]
-    return f"| {' | '.join(cell.replace('|', '/') for cell in padded)} |"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""Each network is measured by a process of its own, so that none changes another's memory or threads."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def measure_apart(
+    module: str, folder: Path, options: Mapping[str, object], longest: int
+) -> Mapping[str, Any] | str:
+    """Return what a process says about a network, or why it says nothing.
+
+    Args:
+        module: is run as ``python -m benchmarks.<module> FOLDER SCRATCH --option value``; the last line that
+            it prints is its result as JSON.
+        folder: the network's.
+        options: by name, without dashes.
+        longest: seconds after which the network is given up.
+    """
+    flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", f"benchmarks.{module}", str(folder), scratch, *flags]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=longest)
+        except subprocess.TimeoutExpired:
+            return f"took more than {longest} s"
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
+    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def table_line(*cells: str, columns: int = 0) -> str:
+    """Return a line of a Markdown table, with empty cells up to a number of columns.
+
+    Example:
+        >>> table_line("a", "b|c", columns=3)
+        '| a | b/c |  |'
+    """
+    padded = [*cells, *[""] * (columns - len(cells))]
+    return f"| {' | '.join(cell.replace('|', '/') for cell in padded)} |"
