@@ -1,7 +1,6 @@
-"""The accuracy that rounding cost is recovered: weights of a quantized model are chosen again, from data.
+"""Recovers accuracy that quantization has cost, from data and without gradients.
 
-``second_moments`` sums what a layer reads and should make, in exact integers; ``least_squares`` finds the
-best real weights for these sums, and ``code_search`` the best integers and scales. ``recover_rounding`` walks
-through both models layer by layer. What may enter: what changes a quantized model without gradients, and
-measures how much that helped.
+``factors`` changes the float model before it is calibrated. ``recover_rounding`` and ``weigh_rounding``
+choose the weights of a quantized model again, by means of ``search``, and ``range_effects`` measures what the
+ranges of activations cost. What may enter: what makes a quantized model better, and measures by how much.
 """

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.recovery.second_moments import Float64s, Int64s
+from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 OUTSIDE = -1
 """Stands for a position in the padding."""

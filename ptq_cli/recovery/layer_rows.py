@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ptq_cli.collectors.kernels.compiled import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.layer_geometry import OUTSIDE, LayerGeometry, Window, spread
-from ptq_cli.recovery.second_moments import Int64s
+from ptq_cli.recovery.search.second_moments import Int64s
 
 AT_ONCE = 4096
 """Rows that are multiplied at once: enough for a product of matrices to be fast."""

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import mapped
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.code_search import CodeGrid, Codes
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, constant_array
-from ptq_cli.recovery.second_moments import Float64s
+from ptq_cli.recovery.search.code_search import CodeGrid, Codes
+from ptq_cli.recovery.search.second_moments import Float64s
 
 LARGEST_BIAS = 2**30
 """In steps. Half of int32: the other half is for the products that the kernel adds to it."""

@@ -15,6 +15,7 @@ from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
 from ptq_cli.recovery.layer_rows import LayerRows
 from ptq_cli.recovery.output_error import output_sqnr
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, quantized_layers, replace_constants
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.residual_input import residual_input
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.shelf import IN_MEMORY, Shelf
@@ -27,18 +28,6 @@ ROWS_PER_INPUT = 8
 """Of one with many. Eight times as many rows gave no better result; see docs/recovery.md."""
 DECIDED = 4
 """One for so many rows is enough to decide by."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoverySamples:
-    """What a pass learns from, and what it is judged by: no sample is in both.
-
-    Attributes:
-        fit, decide: the model's inputs, in pieces of some samples each.
-    """
-
-    fit: Sequence[Mapping[str, Array]]
-    decide: Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, kw_only=True)

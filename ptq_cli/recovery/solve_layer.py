@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.centered_moments import CenteredMoments, centered
-from ptq_cli.recovery.code_search import Codes
 from ptq_cli.recovery.layer_rows import LayerRows, Part
 from ptq_cli.recovery.layer_state import layer_state, new_constants
-from ptq_cli.recovery.least_squares import fit_least_squares, share_that_holds
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, is_changed
-from ptq_cli.recovery.second_moments import Float64s, SecondMoments, second_moments
+from ptq_cli.recovery.search.centered_moments import CenteredMoments, centered
+from ptq_cli.recovery.search.code_search import Codes
+from ptq_cli.recovery.search.least_squares import fit_least_squares, share_that_holds
+from ptq_cli.recovery.search.second_moments import Float64s, SecondMoments, second_moments
 from ptq_cli.recovery.solved_layer import SolvedLayer, search_layer
 
 STEPS = 32767

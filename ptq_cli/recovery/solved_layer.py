@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.code_search import Codes, search_codes
 from ptq_cli.recovery.layer_state import LayerState, code_grid
-from ptq_cli.recovery.least_squares import Quadratic
-from ptq_cli.recovery.ordered_algebra import quadratic_forms
 from ptq_cli.recovery.quantized_layer import QuantizedLayer
-from ptq_cli.recovery.second_moments import Float64s
+from ptq_cli.recovery.search.code_search import Codes, search_codes
+from ptq_cli.recovery.search.least_squares import Quadratic
+from ptq_cli.recovery.search.ordered_algebra import quadratic_forms
+from ptq_cli.recovery.search.second_moments import Float64s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,7 @@ def test_a_calibration_without_a_rung_is_not_exported_with_it(quantize: Quantize
 
 
 def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptq_cli.recovery import rescale_model
+    from ptq_cli.recovery.factors import rescale_model
 
     plain = quantize(uneven(BLOCKS, 5.0), recover=["none"]).export.output.read_bytes()
     monkeypatch.setattr(

@@ -23,8 +23,8 @@ from ptq_cli.qdq.metadata import RESCALED
 from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recovery.recover_rounding import RecoverySamples
-from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
+from ptq_cli.recovery.factors.rescale_model import RescaledModel, rescale_model
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.runtime.sizes import tapped_sizes
 
 MOST_SAMPLES = 64

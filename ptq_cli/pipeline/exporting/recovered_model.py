@@ -25,7 +25,8 @@ from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
 from ptq_cli.recovery.output_error import output_sqnr
 from ptq_cli.recovery.quantized_layer import constant_array, quantized_layers, replace_constants
-from ptq_cli.recovery.recover_rounding import RecoverySamples, recover_rounding
+from ptq_cli.recovery.recover_rounding import recover_rounding
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.shelf import IN_MEMORY
 from ptq_cli.recovery.solved_layer import SolvedLayer
 from ptq_cli.recovery.weigh_rounding import weigh_rounding

@@ -20,7 +20,7 @@ from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments.moments_file import Moments, load_moments
-from ptq_cli.recovery.recover_rounding import RecoverySamples
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 
 MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.second_moments import Float64s, Int64s
+from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 EXACT_ROWS = 256
 """Products of two integers of 8 bits and a sign add up to less than 2^24, which float32 holds exactly."""

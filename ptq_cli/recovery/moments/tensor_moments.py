@@ -10,7 +10,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.layer_geometry import Window, spread
 from ptq_cli.recovery.layer_rows import gather
 from ptq_cli.recovery.moments.input_moments import InputMoments, InputSums
-from ptq_cli.recovery.second_moments import Int64s
+from ptq_cli.recovery.search.second_moments import Int64s
 
 
 @dataclass(frozen=True, kw_only=True)

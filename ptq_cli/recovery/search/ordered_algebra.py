@@ -6,7 +6,7 @@ They are compiled by numba and never call BLAS, whose last bits depend on its nu
 import numpy as np
 
 from ptq_cli.collectors.kernels.compiled import compiled
-from ptq_cli.recovery.second_moments import Float64s
+from ptq_cli.recovery.search.second_moments import Float64s
 
 PANEL = 32
 """Columns of a matrix that are eliminated together: as many rows of them fit into a second-level cache."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.ordered_algebra import cholesky, products, solve
+from ptq_cli.recovery.search.ordered_algebra import cholesky, products, solve
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 100])

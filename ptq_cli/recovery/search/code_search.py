@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.recovery.least_squares import Quadratic
-from ptq_cli.recovery.search_kernels import search_channels
-from ptq_cli.recovery.second_moments import Float64s, Int64s
+from ptq_cli.recovery.search.least_squares import Quadratic
+from ptq_cli.recovery.search.search_kernels import search_channels
+from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 SCALES = 36
 SMALLEST_SCALE, LARGEST_SCALE = 0.4, 1.1
@@ -89,9 +89,9 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
         (2023); Nair and Suggala, CDQuant (2024), for coordinate descent.
 
     Example:
-        >>> from ptq_cli.recovery.centered_moments import centered
-        >>> from ptq_cli.recovery.least_squares import fit_least_squares
-        >>> from ptq_cli.recovery.second_moments import second_moments
+        >>> from ptq_cli.recovery.search.centered_moments import centered
+        >>> from ptq_cli.recovery.search.least_squares import fit_least_squares
+        >>> from ptq_cli.recovery.search.second_moments import second_moments
         >>> x = np.array([[3.0, 3.0], [-3.0, -3.0], [2.0, 3.0], [-2.0, -3.0]] * 500)
         >>> weights = np.array([[1.4, 1.4]])
         >>> sums = second_moments(x, np.rint(x @ weights.T * 1e3))

@@ -6,7 +6,7 @@ They are compiled by numba and add in a fixed order, so the number of threads ch
 import numpy as np
 
 from ptq_cli.collectors.kernels.compiled import compiled
-from ptq_cli.recovery.second_moments import Float64s, Int64s
+from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 FEW = 9
 """Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""

@@ -15,8 +15,8 @@ from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.layer_rows import LayerRows
-from ptq_cli.recovery.recover_rounding import RecoverySamples
-from ptq_cli.recovery.second_moments import Float64s
+from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.search.second_moments import Float64s
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.taps import tap
 

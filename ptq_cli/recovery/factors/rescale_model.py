@@ -13,11 +13,11 @@ from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.models.stored import serialize
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recovery.find_factors import SpaceFactors, find_factors
+from ptq_cli.recovery.factors.find_factors import SpaceFactors, find_factors
+from ptq_cli.recovery.factors.plain_quantization import plainly_quantized, tensor_ranges
+from ptq_cli.recovery.factors.space_samples import sample_spaces
 from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.recovery.plain_quantization import plainly_quantized, tensor_ranges
-from ptq_cli.recovery.recover_rounding import RecoverySamples
-from ptq_cli.recovery.space_samples import sample_spaces
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.runtime.session import Session
 
 SAME = 1e-5

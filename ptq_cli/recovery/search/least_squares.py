@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ptq_cli.recovery.centered_moments import CenteredMoments
-from ptq_cli.recovery.ordered_algebra import cholesky, products, quadratic_forms
-from ptq_cli.recovery.second_moments import Float64s
+from ptq_cli.recovery.search.centered_moments import CenteredMoments
+from ptq_cli.recovery.search.ordered_algebra import cholesky, products, quadratic_forms
+from ptq_cli.recovery.search.second_moments import Float64s
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,8 +57,8 @@ def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: flo
 
     Example:
         >>> import numpy as np
-        >>> from ptq_cli.recovery.centered_moments import centered
-        >>> from ptq_cli.recovery.second_moments import second_moments
+        >>> from ptq_cli.recovery.search.centered_moments import centered
+        >>> from ptq_cli.recovery.search.second_moments import second_moments
         >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]] * 1000)
         >>> y = x @ np.array([[3.0], [-1.0]])
         >>> sums = centered(second_moments(x, y), input_step=1.0, target_step=np.ones(1), has_bias=False)
@@ -96,8 +96,8 @@ def share_that_holds(
 
     Example:
         >>> import numpy as np
-        >>> from ptq_cli.recovery.centered_moments import centered
-        >>> from ptq_cli.recovery.second_moments import second_moments
+        >>> from ptq_cli.recovery.search.centered_moments import centered
+        >>> from ptq_cli.recovery.search.second_moments import second_moments
         >>> x = np.array([[1.0], [-1.0]] * 500)
         >>> found = [
         ...     centered(second_moments(x, y * x), input_step=1.0, target_step=np.ones(1), has_bias=False)

@@ -8,8 +8,8 @@ import numpy as np
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.models.rescaling.channel_ids import Factors
 from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, ScaleSpace
-from ptq_cli.recovery.plain_quantization import activation_grid
-from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples
+from ptq_cli.recovery.factors.plain_quantization import activation_grid
+from ptq_cli.recovery.factors.space_samples import Float32s, SpaceReader, SpaceSamples
 
 STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
 """0 gives all channels the same largest weight, 1 the same range."""

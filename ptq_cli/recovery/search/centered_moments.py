@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.recovery.ordered_algebra import quadratic_forms, solve
-from ptq_cli.recovery.second_moments import Float64s, SecondMoments
+from ptq_cli.recovery.search.ordered_algebra import quadratic_forms, solve
+from ptq_cli.recovery.search.second_moments import Float64s, SecondMoments
 
 DAMPING = 0.01
 """Of the mean variance of an input; measured, see docs/recovery.md."""
