@@ -8,7 +8,7 @@ import argparse
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,13 +23,13 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.progress import silent
 from ptq_cli.core.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
-from ptq_cli.pipeline.calibration.collect import Snapshot
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.recipe.schema import CalibrationSettings
 from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 
+Snapshot = Callable[[], dict[str, TensorStatistics]]
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 RESULTS = Path(__file__).parent / "RESULTS.md"

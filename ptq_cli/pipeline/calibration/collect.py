@@ -1,48 +1,30 @@
-"""Feed collectors from a running model: several pieces of the data are run and counted at once.
+"""Feed collectors from a running model: several pieces of the data are run and counted at once."""
 
-Each thread takes a piece through: it runs it, and counts what it ran while that is still in the processor's
-cache. Meanwhile the next batch is decoded. All that callers are told, and all that can fail, comes in the
-order of the batches.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from typing import Protocol, Self
+from typing import Self
 
-import numpy as np
-
-from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.calibration.count_batches import (
+    AfterBatch,
+    BatchReports,
+    Checkpoints,
+    count_batches,
+    non_finite_error,
+)
 from ptq_cli.pipeline.calibration.counting import MakeCollector
 from ptq_cli.pipeline.calibration.feeding import Feeding
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
+from ptq_cli.pipeline.calibration.pieces_ahead import Piece
 from ptq_cli.runtime.buffers import Arrays
 from ptq_cli.runtime.forward import Forward, ForwardPass, Run, Tensor
 
-Snapshot = Callable[[], dict[str, TensorStatistics]]
-AfterBatch = Callable[[int, int], None]
-"""Is told how many batches and samples were counted."""
-
-
-class Checkpoints(Protocol):
-    """What wants to keep something now and then."""
-
-    def is_due(self) -> bool:
-        """Return whether the statistics after the batch that is begun last are wanted."""
-
-
-class CalibrationCheckpoints(Checkpoints, Protocol):
-    """What keeps the statistics of the batches so far."""
-
-    def write(self, batches: int, samples: int, snapshot: Snapshot) -> None:
-        """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
+CalibrationCheckpoints = Checkpoints[TensorStatistics]
+STAGE = "calibrate"
 
 
 def collect(
@@ -102,33 +84,14 @@ def collect(
             for name, make in makers.items()
         }
     )
-    work = _Work(forward, inputs, axes, feeding, threads, nested)
-    due = Due(checkpoints)
-    number = samples = 0
-
-    def snapshot() -> dict[str, TensorStatistics]:
-        statistics = feeding.statistics()
-        if initial is None:
-            return statistics
-        return {name: item.merge(initial[name]) for name, item in statistics.items()}
-
-    with closing(decoded_ahead(batches, prefetch)) as decoded, work:
-        # What may be done with batches is found out with the first one; not before that is there a piece.
-        parts = _announced(pieces(decoded, forward), lambda: progress(Progress("calibrate", 0, total)))
-        with closing(work_ahead(parts, work.run_and_count, forward.at_once, due.after)) as worked:
-            for piece, error in worked:
-                if error is not None:
-                    raise error
-                samples += piece.batch.size if piece.done else 0
-                if not piece.last:
-                    continue
-                number += 1
-                progress(Progress("calibrate", samples, total))
-                if after_batch is not None:
-                    after_batch(number, samples)
-                if checkpoints is not None and piece is due.piece:
-                    checkpoints.write(number, samples, snapshot)
-    return snapshot(), samples
+    reports = BatchReports(
+        stage=STAGE, total=total, progress=progress, after_batch=after_batch, checkpoints=checkpoints
+    )
+    with _Work(forward, inputs, axes, feeding, threads, nested) as work:
+        statistics, _, samples = count_batches(
+            work, forward, batches, reports, prefetch=prefetch, initial=initial
+        )
+    return statistics, samples
 
 
 class _Work:
@@ -173,6 +136,9 @@ class _Work:
         piece.turn.recycle(arrays)
         return error
 
+    def statistics(self) -> dict[str, TensorStatistics]:
+        return self._feeding.statistics()
+
     def _of_order(self, piece: Piece) -> Iterator[str]:
         return (name for name in piece.turn.taps if name in self._in_order)
 
@@ -182,51 +148,3 @@ def _shared(piece: Piece, arrays: Sequence[Tensor]) -> SharedMemory | None:
         return None
     spans = zip(piece.turn.taps, arrays.spans, strict=True)
     return SharedMemory(arrays.words, {name: span for name, span in spans if span is not None})
-
-
-class Due:
-    """Notes after which piece the statistics are wanted."""
-
-    def __init__(self, checkpoints: Checkpoints | None) -> None:
-        """Ask these."""
-        self._checkpoints = checkpoints
-        self.piece: Piece | None = None
-
-    def after(self, piece: Piece) -> bool:
-        """Return whether they are wanted after a piece."""
-        if piece.last and self._checkpoints is not None and self._checkpoints.is_due():
-            self.piece = piece
-        return piece is self.piece
-
-
-def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator[Piece]:
-    for index, piece in enumerate(parts):
-        if not index:
-            announce()
-        yield piece
-
-
-def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
-    """Return the error that says where a tensor of a piece first holds NaN or Inf.
-
-    Args:
-        name: of the tensor.
-        array: its values, one of which is not finite.
-        piece: that was run.
-        is_nested: the tensor is in an If, Loop or Scan.
-    """
-    batch = piece.batch
-    with np.errstate(over="ignore"):
-        bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]
-    value, place = array[tuple(bad)], [int(index) for index in bad]
-    where = f"the batch of '{batch.names[0]}'"
-    if array.ndim > 0 and array.shape[0] == batch.size and not is_nested:
-        where = f"sample '{batch.names[place[0]]}'"
-        place[0] += piece.start
-    # Values of a nested graph come on one axis, so that their place says nothing.
-    at = "in an If, Loop or Scan" if is_nested else f"at {place}"
-    return NonFiniteActivationError(
-        f"tensor '{name}' is {value} {at} for {where}",
-        hint="a weight of the float model is not finite, or it overflows or divides by zero there; fix the "
-        "model, leave the sample out, or count such values with --allow-nonfinite",
-    )

@@ -130,24 +130,19 @@ def rescaled(
         return subject, ()
     reason = _refusal(subject, bits)
     done = []
-    samples: RecoverySamples | None = None
+    looked_at: _LookedAt | None = None
     for rung in rungs:
-        if reason:
-            done.append(Rescaling(rung=rung, reason=reason))
-            continue
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
-        if not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
-            done.append(Rescaling(rung=rung))  # No sample is read for it.
+        if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
+            done.append(Rescaling(rung=rung, reason=reason))  # No sample is read for it.
             continue
         progress(Progress(rung, 0, None))
-        samples = samples or _samples(subject, allow_nonfinite=recipe.calibration.allow_nonfinite)
-        if not samples.fit or not samples.decide:
-            reason = "it needs at least 2 samples, or batches where their size is fixed"
-            done.append(Rescaling(rung=rung, reason=reason))
+        looked_at = looked_at or _look_at_samples(subject, resolved)
+        if looked_at.reason:
+            told = Rescaling(rung=rung, reason=looked_at.reason, is_limited=looked_at.is_limited)
+            done.append(told)
             continue
-        if too_much := _too_much_memory(subject, samples, resolved.machine.memory):
-            done.append(Rescaling(rung=rung, reason=too_much, is_limited=True))
-            continue
+        samples = looked_at.samples
         found = rescale_model(
             subject.model.model,
             subject.plan,
@@ -215,6 +210,24 @@ def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescalin
         difference=found.difference,
         strengths={item.space.makers[0]: item.strength for item in found.chosen},
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LookedAt:
+    """Samples, and why they do not allow factors, if they do not: the same for all rungs."""
+
+    samples: RecoverySamples
+    reason: str = ""
+    is_limited: bool = False
+
+
+def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _LookedAt:
+    samples = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
+    if not samples.fit or not samples.decide:
+        reason = "it needs at least 2 samples, or batches where their size is fixed"
+        return _LookedAt(samples=samples, reason=reason)
+    reason = _too_much_memory(subject, samples, resolved.machine.memory)
+    return _LookedAt(samples=samples, reason=reason, is_limited=bool(reason))
 
 
 def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:

@@ -29,7 +29,8 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     discard_checkpoint,
     load_checkpoint,
 )
-from ptq_cli.pipeline.calibration.collect import AfterBatch, CalibrationCheckpoints
+from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints
+from ptq_cli.pipeline.calibration.count_batches import AfterBatch
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled

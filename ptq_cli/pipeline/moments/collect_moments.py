@@ -2,23 +2,26 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
-from ptq_cli.pipeline.calibration.collect import AfterBatch, Due, non_finite_error
+from ptq_cli.pipeline.calibration.count_batches import (
+    AfterBatch,
+    BatchReports,
+    count_batches,
+    non_finite_error,
+)
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
+from ptq_cli.pipeline.calibration.pieces_ahead import Piece
 from ptq_cli.recovery.moments.tensor_moments import (
     MomentSite,
     TensorMomentCollector,
@@ -88,34 +91,23 @@ def collect_moments(
         subject, taps, replace(machine, device=Device()), dataset, size, progress, {}, kept=total_bytes(sites)
     )
     batches = dataset.batches(size, selection)
-    work, due = _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite), Due(checkpoints)
     count = selection.samples(dataset.count, size) if dataset.count is not None else None
-    total = seen + count if count is not None else None
-    number = samples = 0
-
-    def snapshot() -> dict[str, TensorMoments]:
-        found = work.statistics()
-        return found if initial is None else {name: item.merge(initial[name]) for name, item in found.items()}
-
-    progress(Progress(STAGE, seen, total))
-    with closing(
-        decoded_ahead(batches if subject.allow_nonfinite else checked(batches), machine.prefetch)
-    ) as decoded:
-        parts = pieces(decoded, forward)
-        with closing(work_ahead(parts, work.run_and_count, forward.at_once, due.after)) as worked:
-            for piece, error in worked:
-                if error is not None:
-                    raise error
-                samples += piece.batch.size if piece.done else 0
-                if not piece.last:
-                    continue
-                number += 1
-                progress(Progress(STAGE, seen + samples, total))
-                if after_batch is not None:
-                    after_batch(number, samples)
-                if checkpoints is not None and piece is due.piece:
-                    checkpoints.write(number, samples, snapshot)
-    return snapshot(), number, samples
+    reports = BatchReports(
+        stage=STAGE,
+        total=seen + count if count is not None else None,
+        seen=seen,
+        progress=progress,
+        after_batch=after_batch,
+        checkpoints=checkpoints,
+    )
+    return count_batches(
+        _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite),
+        forward,
+        batches if subject.allow_nonfinite else checked(batches),
+        reports,
+        prefetch=machine.prefetch,
+        initial=initial,
+    )
 
 
 class _Work:
