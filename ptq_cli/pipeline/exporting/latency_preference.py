@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.telling_times import SHORTEST_RUN, too_spread
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import HINT, MachineProfile, load_profile
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
@@ -18,11 +19,6 @@ from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.runtime.engines.engine_registry import engine_of
-
-LEAST = 20.0
-"""Microseconds: a model that is faster is not told apart from the time that a call takes."""
-MOST_SPREAD = 2.0
-"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +123,9 @@ def profile_here(
 
 def _undecided(profile: MachineProfile) -> str:
     fastest = min(profile.floating, profile.integer)
-    if fastest < LEAST:
+    if fastest < SHORTEST_RUN * 1e6:
         return f"a run takes {fastest:.3g} µs, which is too short to measure its parts"
-    if profile.spread > MOST_SPREAD:
-        return (
-            f"the machine is busy: the median run takes {profile.spread:.1f} times as long as a fast one; "
-            "try again when it is idle"
-        )
-    return ""
+    return too_spread(profile.spread)
 
 
 def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ptq_cli.core.json_values import AtLeast, Matches
+from ptq_cli.core.telling_times import SHORTEST_RUN
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.intervals.interval import Interval
 
@@ -16,8 +17,6 @@ Timestamp = Annotated[
 Positive = Annotated[int, AtLeast(1)]
 LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
 
-SHORTEST_MS = 0.02
-"""A model that is faster is not told apart from the time that a call takes."""
 EQUAL = 1.02
 """Two sessions of one model may differ by half a percent, and a user does not notice two."""
 SWITCHED_OFF = "--no-latency"
@@ -111,7 +110,7 @@ class Latency:
             >>> Latency(**times, ratio=0.8, ratio_interval=Interval(0.5, 1.28, "student")).verdict
             'busy'
         """
-        if min(self.float_ms, self.quantized_ms) < SHORTEST_MS:
+        if min(self.float_ms, self.quantized_ms) < SHORTEST_RUN * 1e3:
             return "too fast"
         return latency_verdict(self.ratio_interval)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from ptq_cli.core.telling_times import SHORTEST_RUN
 from ptq_cli.models.stored import StoredModel
-from ptq_cli.report.document.times import SHORTEST_MS, latency_verdict
+from ptq_cli.report.document.times import latency_verdict
 from ptq_cli.report.evaluation.latency import LatencyRatio, Scenario, latency_ratio, opener
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
@@ -52,7 +53,7 @@ class LatencyTurns:
     def is_unclear(self) -> bool:
         """Whether more turns could tell which of the first and another model is faster."""
         models = range(1, len(self.rounds[0].seconds))
-        is_long = all(self.median_ms(model) >= SHORTEST_MS for model in (0, *models))
+        is_long = all(self.median_ms(model) >= SHORTEST_RUN * 1e3 for model in (0, *models))
         return is_long and any(latency_verdict(self.ratio(model, 0).interval) == "busy" for model in models)
 
     def median_ms(self, model: int) -> float:

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 
+from ptq_cli.core.telling_times import SHORTEST_RUN, too_spread
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.runtime.machine import usable_cores
 
-LEAST = 20e-6
-"""Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, whatever the model computes."""
-MOST_SPREAD = 2.0
-"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
 MOST_WAITING = 1.25
 """Of a single thread's time over its processor time: above it, other work had the core for a fifth of it."""
 
@@ -40,7 +37,7 @@ def described(found: LatencyComparison) -> str:
 
 
 def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:
-    short = [(item.p50, name) for item, name in zip(models, names, strict=True) if item.p50 < LEAST]
+    short = [(item.p50, name) for item, name in zip(models, names, strict=True) if item.p50 < SHORTEST_RUN]
     if not short:
         return ""
     time, name = min(short)
@@ -51,12 +48,9 @@ def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:
 
 
 def _busy(found: LatencyComparison) -> str:
-    spread = max(item.spread for item in found.models)
-    if spread > MOST_SPREAD:
-        return (
-            f"the machine is busy: the median run takes {spread:.1f} times as long as a fast one; "
-            "try again when it is idle"
-        )
+    spread = too_spread(max(item.spread for item in found.models))
+    if spread:
+        return spread
     waiting = max(item.mean / max(item.processor, 1e-9) for item in found.models)
     if found.threads == 1 and waiting > MOST_WAITING:
         return (
