@@ -1,4 +1,4 @@
-"""OpenVINO as the runtime of a target; it is imported when a model is opened, and not before."""
+"""OpenVINO as the runtime of a target. Its package is imported when the first model is opened."""
 
 import importlib.util
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEVICE = "CPU"
 HINT = "pip install 'ptq-cli[openvino]'"
 MOST_SHAPES = 4
-"""For so many shapes of inputs a model is compiled anew: with known shapes it is up to a third faster."""
+"""A model is compiled for at most so many shapes of its inputs: with known shapes it is up to a third faster."""
 SAID_LIMIT = 400
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -151,9 +151,10 @@ class CompiledModel:
 
     def _request(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return what runs a batch of these shapes: for the first few, a model that is compiled for them."""
+        own = tuple(sorted(shapes.items()))
         is_fixed = self._is_dynamic and len(self._requests) < MOST_SHAPES
-        key = tuple(sorted(shapes.items())) if is_fixed else ()
-        for known in (tuple(sorted(shapes.items())), key):
+        key = own if is_fixed else ()
+        for known in (own, key):
             if known in self._requests:
                 return self._requests[known]
         model = self._model
