@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEVICE = "CPU"
 HINT = "pip install 'ptq-cli[openvino]'"
 MOST_SHAPES = 4
-"""A model is compiled for so many shapes of its inputs at most: with known shapes it is up to a third faster."""
+"""So many shapes of inputs a model is compiled for, at most: with known shapes it is up to a third faster."""
 SAID_LIMIT = 400
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
