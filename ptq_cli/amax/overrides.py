@@ -95,11 +95,11 @@ activation that is quantized (did you mean 'stem.conv'?)
     """
     for item in overrides:
         kinds = []
-        if item.amax is not None or item.activations is not None:
+        if item.amax is not None or _describes_integers(item):
             kinds.append(("activation", activations))
         if item.weight_amax is not None or item.weights is not None:
             kinds.append(("weight", weights))
-        if item.quantize is not None:
+        if item.quantize is not None or (item.activations is not None and item.activations.mode is not None):
             kinds.append(("layer", layers))
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))
@@ -110,6 +110,14 @@ activation that is quantized (did you mean 'stem.conv'?)
                     f"{_nearest(item, tensors)}",
                     hint="run `ptq inspect` to list the layers; * matches any part of a name",
                 )
+
+
+def _describes_integers(override: OverrideSettings) -> bool:
+    """Return whether an override says more of activations than a mode, which is a layer's."""
+    settings = override.activations
+    return settings is not None and any(
+        value is not None for key, value in vars(settings).items() if key != "mode"
+    )
 
 
 def means(override: OverrideSettings, meant: Meant) -> bool:

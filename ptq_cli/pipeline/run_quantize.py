@@ -103,7 +103,7 @@ def run_quantize(
     model, plan = subject.model.model, subject.plan
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
     require_served_batch(resolved, model)
-    data = recovery_data(resolved, subject.dataset, subject.model.inputs)
+    data = recovery_data(resolved, subject.data, subject.model.inputs)
     calibrated = make_calibration(subject, request, resolved, run, progress, changed=changed)
     stored = calibrated.model
     exported = make_export(

@@ -12,6 +12,9 @@ from ptq_cli.plan.sigmoid_gates import silu_input
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target
 
+ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
+"""Begins the reason of a layer whose weights alone may be quantized."""
+
 
 def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     """Return the plan of a node, with a reason if it is not computed in integers."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.memory import parse_size
+from ptq_cli.recipe.activation_modes import check_mode
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.schema import LATENCY, PREFERENCES, Limit, OverrideSettings, Recipe
@@ -184,6 +185,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
     recovery_rungs(recipe.recovery)
     weight_family(recipe.weights)
     activation_family(recipe.activations)
+    check_mode(recipe.activations)
     for override in recipe.override:
         _check_override(override)
     return recipe
@@ -223,8 +225,10 @@ def _check_override(override: OverrideSettings) -> None:
     # Parameters alone belong to a quantizer that is known once the override is applied.
     if override.weights is not None and override.weights.quantizer is not None:
         weight_family(override.weights, "override.weights")
-    if override.activations is not None and override.activations.quantizer is not None:
-        activation_family(override.activations, "override.activations")
+    if override.activations is not None:
+        check_mode(override.activations, "override.activations")
+        if override.activations.quantizer is not None:
+            activation_family(override.activations, "override.activations")
     if all(value is None for key, value in vars(override).items() if key not in ("match", "op")):
         raise RecipeValueError(
             f"the override of '{override.match or override.op}' sets nothing",

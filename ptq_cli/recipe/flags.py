@@ -44,6 +44,7 @@ class SharedSettings(TypedDict, total=False):
     weight_axis: int
     weight_seed: int
     weight_restarts: int
+    activation_mode: str
     activation_quantizer: str
     activation_dtype: str
     activation_symmetric: bool
@@ -128,6 +129,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "weight_axis": ("weights.axis",),
     "weight_seed": ("weights.seed",),
     "weight_restarts": ("weights.restarts",),
+    "activation_mode": ("activations.mode",),
     "activation_quantizer": ("activations.quantizer",),
     "activation_dtype": ("activations.dtype",),
     "activation_symmetric": ("activations.symmetric",),

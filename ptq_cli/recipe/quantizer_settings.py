@@ -250,7 +250,8 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
 
 
 def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
-    given = {key: value for key, value in vars(settings).items() if value is not None and key != "quantizer"}
+    own = {key: value for key, value in vars(settings).items() if key not in ("quantizer", "mode")}
+    given = {key: value for key, value in own.items() if value is not None}
     known = {item.name: item for item in dataclasses.fields(kind)}
     for key, value in given.items():
         if key not in known:

@@ -1,7 +1,8 @@
 """The rungs of recovery that a recipe may name."""
 
 from ptq_cli.core.errors import RecipeValueError, require_known
-from ptq_cli.recipe.schema import RecoverySettings
+from ptq_cli.recipe.activation_modes import needs_ranges
+from ptq_cli.recipe.schema import Recipe, RecoverySettings
 
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
 RUNGS = {
@@ -19,6 +20,8 @@ OF_WEIGHTS = (WEIGHED, ROUND)
 ALL, NONE, AUTO = "all", "none", "auto"
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
+OF_WEIGHTS_ALONE = (WEIGHED,)
+"""What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
 
 
 def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
@@ -63,3 +66,23 @@ def exporting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
         (('ranges', 'weighed', 'round'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
+
+
+def settled_recovery(recipe: Recipe) -> RecoverySettings:
+    """Return a recipe's rungs, with what ``auto`` stands for if no activation is quantized.
+
+    Example:
+        >>> from ptq_cli.recipe.schema import ActivationSettings, CalibrationSettings
+        >>> weights = Recipe(activations=ActivationSettings(mode="float"))
+        >>> settled_recovery(weights).rungs, settled_recovery(Recipe()).rungs
+        (['none'], ['auto'])
+        >>> from dataclasses import replace
+        >>> settled_recovery(replace(weights, calibration=CalibrationSettings(data="calib.npz"))).rungs
+        ['weighed']
+    """
+    rungs = recipe.recovery.rungs
+    if AUTO not in rungs or needs_ranges(recipe):
+        return recipe.recovery
+    by_default = OF_WEIGHTS_ALONE if recipe.calibration.data is not None else ()
+    named = [name for name in rungs if name != AUTO]
+    return RecoverySettings([*named, *(name for name in by_default if name not in named)] or [NONE])

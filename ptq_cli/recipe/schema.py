@@ -181,6 +181,9 @@ class ActivationSettings:
     """``[activations]``: how activations are quantized, to integer types of the target.
 
     Attributes:
+        mode: ``"static"``: integers in ranges that the calibration measured; ``"float"``: floats, so that
+            only weights are integers and no calibration data are needed. ``"static"`` if not set. In an
+            override it is meant for what the matching layers read.
         quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
             a quantizer replace the whole section of earlier settings.
         dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``, if the target has it.
@@ -189,6 +192,7 @@ class ActivationSettings:
         step: for ``"step"``: distance between two values.
     """
 
+    mode: str | None = None
     quantizer: str | None = None
     dtype: str | None = None
     symmetric: bool | None = None

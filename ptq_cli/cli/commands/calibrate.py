@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import SectionCommand
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, MOMENTS, SHARD
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import RECOVER
+from ptq_cli.cli.options.quantization_options import ACTIVATION_MODE, RECOVER
 from ptq_cli.cli.options.shared_options import settings_from, take
 
 
@@ -25,7 +25,7 @@ Examples:
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(CALIBRATING, KEPT, RECOVER, SHARD, MOMENTS, GLOBALS)
+@take(CALIBRATING, KEPT, ACTIVATION_MODE, RECOVER, SHARD, MOMENTS, GLOBALS)
 def command(
     model: Path | None,
     shard: str | None,

@@ -136,6 +136,13 @@ def quantizers() -> dict[str, str]:
     return {family.name: family.meaning for family in FAMILIES.values()}
 
 
+def activation_modes() -> dict[str, str]:
+    """Return what ``--activation-mode`` may be, and what each does."""
+    from ptq_cli.recipe.activation_modes import MODES
+
+    return MODES
+
+
 def activation_quantizers() -> dict[str, str]:
     """Return the quantizers of activations, and what each is."""
     from ptq_cli.recipe.quantizer_families import FAMILIES

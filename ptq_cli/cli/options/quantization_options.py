@@ -63,6 +63,14 @@ RECOVER = option(
     "each layer's scales, integers and biases by what the layer reads, round also by what the layers before "
     "it lost; all, auto (equalize, where it clearly helps) or none.  [default: auto]",
 )
+ACTIVATION_MODE = option(
+    ACTIVATIONS,
+    "--activation-mode",
+    shell_complete=complete_names(completion.activation_modes),
+    metavar="MODE",
+    help="static makes integers of activations; float quantizes only weights, which needs no calibration "
+    "data.  [default: static]",
+)
 QUANTIZERS = (
     option(
         WEIGHTS,
@@ -125,6 +133,7 @@ QUANTIZERS = (
         metavar="N",
         help="Number of times that k-means starts from new centers (centers only).",
     ),
+    ACTIVATION_MODE,
     option(
         ACTIVATIONS,
         "--activation-quantizer",

@@ -49,7 +49,10 @@ def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
     part = f" of {result.shards}" if result.shards else ""
-    say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
+    if result.samples:
+        say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
+    else:
+        say("measured no activations: only weights are quantized, and no data were given")
     if result.parity is not None:
         say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
     for note in result.notes:
@@ -175,8 +178,7 @@ def print_export(result: "ExportResult") -> None:
     from ptq_cli.pipeline.exporting.run_export import quantizer_line
 
     integer = sum(layer.quantized for layer in result.plan.layers)
-    layers = len(result.plan.layers)
-    say(f"quantized {integer} of {layers} layers for {result.target}, ranges by {method_line(result)}")
+    say(quantized_line(result))
     if (latency := result.latency) is not None:
         measured = f"by '{shown_path(Path(latency.source))}'" if latency.source else "measured here"
         times = latency_line(
@@ -213,6 +215,15 @@ def print_export(result: "ExportResult") -> None:
         say(line)
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def quantized_line(result: "ExportResult") -> str:
+    """Return how many layers were quantized, or of how many the weights alone."""
+    layers, weights = result.plan.layers, len({site.node for site in result.plan.weights})
+    integer = sum(layer.quantized for layer in layers)
+    if weights and not integer:
+        return f"quantized the weights of {weights} of {len(layers)} layers for {result.target}"
+    return f"quantized {integer} of {len(layers)} layers for {result.target}, ranges by {method_line(result)}"
 
 
 def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:

@@ -25,11 +25,12 @@ from ptq_cli.pipeline.calibration.count_batches import AfterBatch
 from ptq_cli.pipeline.calibration.counting import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.pipeline.run.reading import open_data
+from ptq_cli.pipeline.run.reading import no_data, open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.stored_constants import require_float_weights
+from ptq_cli.recipe.activation_modes import needs_ranges
 from ptq_cli.recipe.schema import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -41,17 +42,28 @@ class CalibrationSubject:
 
     Attributes:
         model: the float model.
-        dataset: what its inputs look like.
+        data: what its inputs look like; None if no activation has to be measured, and none were given.
         plan: what the target would quantize of it; its tensors are measured.
         batch_size: how many samples are run together: as many as the model or else the recipe says.
         notes: what a user should know of the data.
     """
 
     model: FloatModel
-    dataset: Dataset
+    data: Dataset | None
     plan: Plan
     batch_size: int
     notes: tuple[str, ...] = ()
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data.
+
+        Raises:
+            EmptyDataError: none were given.
+        """
+        if self.data is None:
+            raise no_data("calibration", "--data")
+        return self.data
 
 
 def open_subject(
@@ -70,13 +82,18 @@ def open_subject(
 
     Raises:
         PtqError: one of them cannot be used, or they do not fit together.
+
+    Edge case:
+        A recipe that names no data, and asks for no activation that would have to be measured, needs none.
     """
     recipe, threads = resolved.recipe, resolved.machine.threads
     if recipe.model.path is not None:  # or else the next line says so
         progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
     source = open_source(recipe.model)
-    dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
-    match_names(dataset, source.input_names)
+    dataset = None
+    if recipe.calibration.data is not None or needs_ranges(recipe):
+        dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
+        match_names(dataset, source.input_names)
     if evaluation is not None:
         match_names(evaluation, source.input_names)
     if source.file.kind is ModelKind.ONNX:
@@ -96,13 +113,14 @@ def open_subject(
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
     batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
-    dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
+    if dataset is not None:
+        dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
     return CalibrationSubject(
         model=model,
-        dataset=dataset,
+        data=dataset,
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
-        notes=bind_inputs(dataset, model.inputs).notes,
+        notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
     )
 
 

@@ -43,6 +43,9 @@ from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
 
+NO_DATA = ""
+"""Stands for the digest of the data where no activation has to be measured, and none were given."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
@@ -198,6 +201,8 @@ def make_calibration(
 
     begun = provenance_of(subject, request, resolved, run, shard)
     settings = resolved.recipe.calibration
+    if subject.data is None and shard is WHOLE:
+        return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
     is_resumable = subject.dataset.is_resumable
     if not is_resumable:
         tell(NO_CHECKPOINTS)
@@ -229,7 +234,7 @@ def provenance_of(
     return Provenance(
         model=model.stored.sha256,
         source=model.file.sha256,
-        data=subject.dataset.digest(),
+        data=subject.data.digest() if subject.data is not None else NO_DATA,
         settings=settings | source_hashes(recipe.model.arch, model.file, run),
         flags=flags_to_store(request, run),
         method=recipe.calibration.method,

@@ -17,11 +17,13 @@ from ptq_cli.pipeline.exporting.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth.worthless import worthless_layers
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
+from ptq_cli.recipe.activation_modes import FLOAT
 from ptq_cli.recipe.quantizer_settings import (
     CenterWeights,
     ScaledActivations,
@@ -172,7 +174,9 @@ class _Planning:
         cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
     ) -> "_Planning":
         families = settings.weight_families
-        reasons = {site.node: _float_reason(family, target) for site, family in families.items()}
+        reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in settings.modes.items() if mode == FLOAT}
+        for site, family in families.items():
+            reasons[site.node] = _float_reason(family, target) or reasons.get(site.node, "")
         return cls(
             model=model,
             target=target,

@@ -15,7 +15,7 @@ from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
-from ptq_cli.pipeline.run.reading import open_data
+from ptq_cli.pipeline.run.reading import no_data, open_data
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
@@ -112,16 +112,19 @@ def calibrated_data(
 
 
 def recovery_data(
-    resolved: Resolved, dataset: Dataset, inputs: tuple[TensorSpec, ...]
+    resolved: Resolved, dataset: Dataset | None, inputs: tuple[TensorSpec, ...]
 ) -> RecoveryData | None:
     """Return the data of a calibration for recovery; None if no rung of recovery is asked for.
 
     Raises:
+        EmptyDataError: a rung is asked for, and there are no data.
         RecoveryError: there are too few samples, as far as that is known before they are read.
         PtqError: the data do not fit the model.
     """
     if not exporting_rungs(resolved.recipe.recovery):
         return None
+    if dataset is None:
+        raise no_data("calibration", "--data")
     bound = bind_inputs(dataset, inputs)
     fixed = fixed_batch_size(inputs)
     if bound.count is not None and bound.count < 2 * (fixed or 1):

@@ -1,7 +1,7 @@
 """Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -12,6 +12,7 @@ from ptq_cli.pipeline.exporting.target_limits import require_activation, require
 from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.activation_modes import STATIC, mode_of
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     WeightFamily,
@@ -77,6 +78,7 @@ class TensorSettings:
         weight_families: the quantizer of each weight.
         excluded: the layers that are kept in float, with the reason.
         included: the layers that are asked for, whatever speaks against them.
+        modes: what is done with the activations that each layer reads, where that is not ``"static"``.
     """
 
     activations: Mapping[str, AmaxSettings]
@@ -86,6 +88,7 @@ class TensorSettings:
     weight_families: Mapping[WeightSite, WeightFamily]
     excluded: Mapping[str, str]
     included: frozenset[str]
+    modes: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, plan: Plan, target_plan: Plan) -> "TensorSettings":
         """Return the settings for a plan with fewer integer layers than the one that they were made for.
@@ -155,6 +158,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         weight_families=weight_families,
         excluded=_excluded(layers, recipe.override, target),
         included=frozenset(name for name, last in _decided(layers, recipe.override) if last.quantize),
+        modes=_modes(layers, recipe),
     )
 
 
@@ -199,6 +203,20 @@ def _excluded(
             found[name] = f"kept in float: {described(last)}"
         elif last is None and asks and rule is not None and rule.kind in ("compute", "stored"):
             found[name] = "kept in float: it is not one of the layers to include"
+    return found
+
+
+def _modes(layers: Mapping[str, Meant], recipe: TensorRecipe) -> dict[str, str]:
+    """Return the mode of the activations that each layer reads, where that is not ``"static"``."""
+    deciding = [item for item in recipe.override if item.activations is not None and item.activations.mode]
+    found = {}
+    for name, meant in layers.items():
+        mode = mode_of(recipe.activations)
+        for item in deciding:
+            if item.activations is not None and means(item, meant):
+                mode = mode_of(item.activations)
+        if mode != STATIC:
+            found[name] = mode
     return found
 
 

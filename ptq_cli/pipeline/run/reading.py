@@ -53,8 +53,18 @@ def open_data(
         PtqError: it cannot be opened; see ``Reading.open``.
     """
     if settings.data is None:
-        raise EmptyDataError(
-            f"no {section} data was given",
-            hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
-        )
+        raise no_data(section, flag)
     return reading.open(settings.data, settings.samples)
+
+
+def no_data(section: str, flag: str) -> EmptyDataError:
+    """Return the error that says that a section of the recipe names no data.
+
+    Example:
+        >>> no_data("calibration", "--data").message
+        'no calibration data was given'
+    """
+    return EmptyDataError(
+        f"no {section} data was given",
+        hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
+    )

@@ -25,6 +25,7 @@ from ptq_cli.recipe.recipe_layers import (
     preset_layer,
     table_layer,
 )
+from ptq_cli.recipe.recovery_rungs import settled_recovery
 from ptq_cli.recipe.schema import QuantizationSettings, Recipe, RuntimeSettings
 from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
@@ -194,6 +195,7 @@ def _look_up(recipe: Recipe) -> Resolved:
     for name in (*drops, *minima, *regressions):
         require_metric(name, own)
     _check_sides(drops, minima)
+    recipe = replace(recipe, recovery=settled_recovery(recipe))
     return Resolved(recipe=recipe, target=target, machine=machine)
 
 

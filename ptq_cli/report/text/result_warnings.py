@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
@@ -61,6 +62,8 @@ def _warnings(
     sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work, metrics: Sequence[Measurement]
 ) -> Iterator[ReportWarning]:
     before, after = sizes
+    # What was asked to read floats is no surprise.
+    layers = [layer for layer in layers if not layer.reason.startswith(ACTIVATIONS_IN_FLOAT)]
     in_float = _in_float(layers, work)
     if after > before:
         why = f"; in float: {in_float}" if in_float else ": its weights are small beside their Q/DQ nodes"

@@ -1,0 +1,105 @@
+"""Weights alone are quantized: no calibration data, and what every command makes of such a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+INPUTS, HIDDEN, CLASSES = 64, 96, 5
+
+
+@pytest.fixture
+def dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two MatMuls with a Relu between them, in a folder of their own, with data that nobody has to read."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "first.weight": rng.standard_normal((INPUTS, HIDDEN)).astype(np.float32) / 8,
+        "head.weight": rng.standard_normal((HIDDEN, CLASSES)).astype(np.float32) / 8,
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "first.weight"], ["hidden"], "first"),
+        helper.make_node("Relu", ["hidden"], ["active"], "relu"),
+        helper.make_node("MatMul", ["active", "head.weight"], ["scores"], "head"),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [value("x", TensorProto.FLOAT, ["n", INPUTS])],
+        [value("scores", TensorProto.FLOAT, ["n", CLASSES])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    x = rng.standard_normal((32, INPUTS)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def outputs(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def test_weights_alone_need_no_data(dense: Path, ptq: Any) -> None:
+    found = ptq("quantize model.onnx --activation-mode float")
+    assert (found.status, "no data were given" in found.out) == (0, True)
+    assert "quantized the weights of 2 of 3 layers" in found.out
+    assert "warning" not in found.err
+    model = onnx.load(dense / "ptq-run/model.int8.onnx")
+    assert [node.op_type for node in model.graph.node] == [
+        "DequantizeLinear",
+        "MatMul",
+        "Relu",
+        "DequantizeLinear",
+        "MatMul",
+    ]
+    x = np.load(dense / "data.npz")["x"]
+    expected = outputs(dense / "model.onnx", x)
+    assert (outputs(dense / "ptq-run/model.int8.onnx", x) - expected).std() < 0.02 * expected.std()
+
+
+def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
+    assert ptq("calibrate model.onnx --activation-mode float").status == 0
+    first = (dense / "ptq-run/calibration.safetensors").read_bytes()
+    assert ptq("export").status == 0
+    assert ptq("evaluate --eval-data data.npz --no-latency").status == 0
+    report = json.loads((dense / "ptq-run/report.json").read_text())
+    assert {layer["integer"] for layer in report["layers"]} == {False}
+    for command in ("verify", "inspect ptq-run/model.int8.onnx", "report"):
+        outcome = ptq(command)
+        assert outcome.status == 0, (command, outcome.err)
+    assert (dense / "ptq-run/calibration.safetensors").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("quantize model.onnx --activation-mode float --recover weighed", "no calibration data was given"),
+        ("calibrate model.onnx --activation-mode float --shard 1/2", "no calibration data was given"),
+        ("quantize model.onnx", "no calibration data was given"),
+        (
+            "quantize model.onnx --activation-mode float --override head:activations.mode=static",
+            "no calibration data was given",
+        ),
+    ],
+)
+def test_what_needs_data_says_so(dense: Path, ptq: Any, command: str, message: str) -> None:
+    found = ptq(command)
+    assert (found.status, message in found.err, "hint:" in found.err) == (2, True, True)
+    assert not (dense / "ptq-run").exists()
+
+
+def test_a_layer_can_read_integers_among_floats(dense: Path, ptq: Any) -> None:
+    command = "quantize model.onnx --data data.npz --recover none --all-layers --activation-mode float"
+    assert ptq(f"{command} --override head:activations.mode=static").status == 0
+    model = onnx.load(dense / "ptq-run/model.int8.onnx")
+    quantized = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    assert len(quantized) == 1
+    assert quantized[0].input[0] == "active"
