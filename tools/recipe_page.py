@@ -20,7 +20,12 @@ from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from ptq_cli.recipe.quantizer_settings import FAMILY_SETTINGS
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import (
+    LABEL_METRICS,
+    PAIR_METRICS,
+    REQUESTED_COMPARISONS,
+    make_label_metric,
+)
 from tools.tables import code, table
 
 INTRODUCTION = """\
@@ -213,18 +218,24 @@ def _parameters(name: str, section: str, kind: Any) -> list[tuple[str, ...]]:
 
 
 def _names() -> str:
+    asked = (*LABEL_METRICS, *REQUESTED_COMPARISONS)
     floors = [name for name, metric in PAIR_METRICS.items() if metric.higher_is_better]
+    errors = [name for name in LABEL_METRICS if not make_label_metric(name, {}).higher_is_better]
     rows = [
         ("`calibration.method`", _listed(COLLECTORS)),
         ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
-        ("`evaluation.metrics`", f"{_listed(LABEL_METRICS)}, or code; see [metrics.md](metrics.md)"),
+        ("`evaluation.metrics`", f"{_listed(asked)}, or code; see [metrics.md](metrics.md)"),
         (
             "`gate.max_drop`",
             f"{_listed(LABEL_METRICS)}, or the name of your own metric, if both models have it",
         ),
-        ("`gate.max_regression`", _listed((*LABEL_METRICS, *PAIR_METRICS))),
-        ("`gate.min`", _listed((*LABEL_METRICS, *floors))),
+        (
+            "`gate.max_ratio`",
+            f"{_listed(errors)}, or the name of your own metric, if it is better when lower",
+        ),
+        ("`gate.max_regression`", _listed((*asked, *PAIR_METRICS))),
+        ("`gate.min`", _listed((*asked, *floors))),
     ]
     targets = [(code(name), load_target(name).description + ".") for name in target_names()]
     parts = [

@@ -155,6 +155,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
             )
     by_name: dict[str, Mapping[str, Limit]] = {
         "gate.max_drop": recipe.gate.max_drop,
+        "gate.max_ratio": recipe.gate.max_ratio,
         "gate.min": recipe.gate.min,
         "gate.max_regression": recipe.gate.max_regression,
         "tune.budget": recipe.tune.budget,

@@ -67,6 +67,7 @@ class SharedSettings(TypedDict, total=False):
     latency: bool
     eval_samples: int
     max_drop: dict[str, Limit]
+    max_ratio: dict[str, float]
     min: dict[str, float]
     max_size: str
     max_latency_ratio: float
@@ -148,6 +149,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "latency": ("evaluation.latency",),
     "eval_samples": ("evaluation.samples",),
     "max_drop": ("gate.max_drop",),
+    "max_ratio": ("gate.max_ratio",),
     "min": ("gate.min",),
     "max_size": ("gate.max_size",),
     "max_latency_ratio": ("gate.max_latency_ratio",),

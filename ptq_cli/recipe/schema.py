@@ -313,6 +313,8 @@ class GateSettings:
     Attributes:
         max_drop: largest drop per metric, float minus quantized: ``top1 = 0.01`` is one percentage point,
             ``top1 = "1%"`` is 1 % of the float model's value.
+        max_ratio: largest ratio of the quantized model's value to the float model's, per metric that is
+            better when lower: ``perplexity = 1.02`` allows 2 % more.
         min: smallest value of the quantized model per metric: ``sqnr_db = 25``.
         max_size: largest size of the quantized model's file: ``"1MB"``, ``"900KiB"``. If empty, there is no
             limit.
@@ -325,6 +327,7 @@ class GateSettings:
     """
 
     max_drop: dict[str, Limit] = field(default_factory=dict)
+    max_ratio: dict[str, float] = field(default_factory=dict)
     min: dict[str, float] = field(default_factory=dict)
     max_size: str = ""
     max_latency_ratio: float | None = None
@@ -335,7 +338,7 @@ class GateSettings:
     @property
     def has_limits(self) -> bool:
         """Whether there is a limit."""
-        limits = (self.max_drop, self.min, self.max_size, self.max_regression)
+        limits = (self.max_drop, self.max_ratio, self.min, self.max_size, self.max_regression)
         return any(limits) or self.max_latency_ratio is not None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_every_metric_is_described() -> None:
-    for name in (*LABEL_METRICS, *PAIR_METRICS):
+    for name in (*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS):
         assert f"`{name}`" in PAGE, name
 
 

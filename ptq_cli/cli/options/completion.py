@@ -96,9 +96,9 @@ def devices() -> list[str]:
 
 def metrics() -> list[str]:
     """Return the metrics that ``--metric`` may name."""
-    from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
+    from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
-    return [*LABEL_METRICS, *PAIR_METRICS]
+    return [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]
 
 
 def operators() -> list[str]:

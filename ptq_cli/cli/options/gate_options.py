@@ -39,6 +39,14 @@ GATES = (
     ),
     option(
         EVALUATION,
+        "--max-ratio",
+        multiple=True,
+        metavar="METRIC=X",
+        help="Exit with status 3 if the metric is more than X times the float model's: perplexity=1.02. "
+        "Can be repeated.",
+    ),
+    option(
+        EVALUATION,
         "--min",
         "minimum",
         multiple=True,

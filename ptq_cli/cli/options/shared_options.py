@@ -108,6 +108,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     from ptq_cli.report.gate.limits import (
         BUDGET_FLAG,
         MAX_DROP_FLAG,
+        MAX_RATIO_FLAG,
         MAX_REGRESSION_FLAG,
         MIN_FLAG,
         parse_limits,
@@ -133,8 +134,14 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["metric"] = list(settings["metric"])
     if "minimum" in settings:
         settings["min"] = settings.pop("minimum")
-    flags = {"max_drop": MAX_DROP_FLAG, "max_regression": MAX_REGRESSION_FLAG, "min": MIN_FLAG}
-    for name, flag in {**flags, "budget": BUDGET_FLAG}.items():
+    flags = {
+        "max_drop": MAX_DROP_FLAG,
+        "max_ratio": MAX_RATIO_FLAG,
+        "max_regression": MAX_REGRESSION_FLAG,
+        "min": MIN_FLAG,
+        "budget": BUDGET_FLAG,
+    }
+    for name, flag in flags.items():
         if name in settings:
             settings[name] = parse_limits(settings[name], flag)
     return settings

@@ -80,8 +80,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     if not specs and has_classes(bound, batch_size):
         specs = (MetricSpec(name="top1", metric="top1"),)
-    if specs:
-        require_labels(bound, f"metric '{specs[0].name}'")
+    if labelled := [spec.name for spec in specs if spec.needs_labels]:
+        require_labels(bound, f"metric '{labelled[0]}'")
     _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
     metrics = judged_metrics(specs, outputs, class_counts(model))
     return EvaluationSet(
@@ -99,7 +99,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
 
 
 def _limited(gate: GateSettings) -> list[str]:
-    return [*gate.max_drop, *gate.min, *gate.max_regression]
+    return [*gate.max_drop, *gate.max_ratio, *gate.min, *gate.max_regression]
 
 
 def has_classes(dataset: Dataset, batch_size: int) -> bool:

@@ -132,7 +132,8 @@ def yardstick_of(
     if not specs:
         return Yardstick(name=SQNR, output=0, output_name=outputs[0])
     spec = next((item for item in specs if named in (item.name, item.metric)), specs[0])
-    require_labels(dataset, f"metric '{spec.name}'")
+    if spec.needs_labels:
+        require_labels(dataset, f"metric '{spec.name}'")
     judged = judged_metrics([spec], outputs, class_counts(model))[0]
     return Yardstick(name=spec.name, output=judged.output, output_name=judged.output_name, judged=judged)
 

@@ -1,7 +1,7 @@
 """From what the user typed to values that are ready for use, checked before any work begins."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ptq_cli.recipe.recipe_layers import (
 from ptq_cli.recipe.recovery_rungs import settled_recovery
 from ptq_cli.recipe.schema import QuantizationSettings, Recipe, RuntimeSettings
 from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, check_limits
-from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, require_metric
+from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.device import parse_device
 from ptq_cli.runtime.machine import Machine, usable_cores
@@ -188,13 +188,13 @@ def _look_up(recipe: Recipe) -> Resolved:
             hint="pass --latency, or leave the limit out",
         )
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
-    limited = (recipe.gate.max_drop, recipe.gate.min, recipe.gate.max_regression)
-    drops, minima, regressions = (
+    limited = (recipe.gate.max_drop, recipe.gate.max_ratio, recipe.gate.min, recipe.gate.max_regression)
+    drops, ratios, minima, regressions = (
         [split_output(name)[0] for name in limits if name not in own] for limits in limited
     )
-    for name in (*drops, *minima, *regressions):
+    for name in (*drops, *ratios, *minima, *regressions):
         require_metric(name, own)
-    _check_sides(drops, minima)
+    _check_sides({"drop": drops, "ratio": ratios}, minima)
     recipe = replace(recipe, recovery=settled_recovery(recipe))
     return Resolved(recipe=recipe, target=target, machine=machine)
 
@@ -208,20 +208,16 @@ def _machine(settings: RuntimeSettings) -> Machine:
     )
 
 
-def _check_sides(drops: list[str], minima: list[str]) -> None:
+def _check_sides(changes: Mapping[str, Sequence[str]], minima: Sequence[str]) -> None:
     # The gate would say the same, but only after all the work.
-    for name in drops:
-        if name in PAIR_METRICS:
-            hint = (
-                f"--min {name}=…"
-                if PAIR_METRICS[name].higher_is_better
-                else "set a limit on sqnr_db or cosine instead"
-            )
+    for change, name in ((change, name) for change, names in changes.items() for name in names):
+        if is_comparison(name):
+            hint = f"--min {name}=…" if has_floor(name) else "set a limit on sqnr_db or cosine instead"
             raise GateError(
-                f"{name} has no drop, because it compares the two models and has one value", hint=hint
+                f"{name} has no {change}, because it compares the two models and has one value", hint=hint
             )
     for name in minima:
-        if name in PAIR_METRICS and not PAIR_METRICS[name].higher_is_better:
+        if is_comparison(name) and not has_floor(name):
             raise GateError(
                 f"a minimum of {name} would pass the worse model: it is better when smaller",
                 hint="set a limit on sqnr_db or cosine instead, such as --min sqnr_db=25",

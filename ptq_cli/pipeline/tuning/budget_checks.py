@@ -14,7 +14,12 @@ from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import NORMAL_QUANTILE
 from ptq_cli.report.intervals.score_interval import largest_drop
 from ptq_cli.report.intervals.share_interval import smallest_share
-from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, is_label_metric, require_metric
+from ptq_cli.report.metrics.metric_registry import (
+    has_floor,
+    is_comparison,
+    is_label_metric,
+    require_metric,
+)
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 
 LEVEL = 0.05
@@ -61,9 +66,9 @@ def budget_gate(recipe: Recipe) -> GateSettings:
         metric = split_output(name)[0]
         if name not in own:
             require_metric(metric, own)
-        if metric not in PAIR_METRICS:
+        if not is_comparison(metric):
             drops[name] = limit
-        elif not PAIR_METRICS[metric].higher_is_better or isinstance(limit, str):
+        elif not has_floor(metric) or isinstance(limit, str):
             raise GateError(
                 f"{BUDGET_FLAG} {name}={limit}: {metric} compares the two models and has no drop",
                 hint=f"give its smallest value: {BUDGET_FLAG} sqnr_db=30, or {BUDGET_FLAG} {AGREEMENT}=0.98",

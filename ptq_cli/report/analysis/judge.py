@@ -86,7 +86,7 @@ class Judge:
         self._noise.update(wanted, found, samples)
         if self._label_metric is not None:
             self._label_metric.update(
-                *fitting_targets(self._label_metric, self._yardstick.name, found, place)
+                *fitting_targets(self._label_metric, self._yardstick.name, found, place, wanted)
             )
         if self._pair_metric is not None:
             self._require_fit(self._pair_metric, wanted, samples)

@@ -42,6 +42,7 @@ def _require_intervals(measurement: Measurement, where: str) -> None:
     intervals = {
         "quantized_interval": measurement.quantized_interval,
         "drop_interval": measurement.drop_interval,
+        "ratio_interval": measurement.ratio_interval,
     }
     for name, interval in intervals.items():
         # Not `high < low`, which NaN would pass.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ptq_cli.core.json_values import encode
+
 METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
 GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")
 LATENCY_KEYS_OF_4: dict[str, Any] = {"own": None, "own_fault": "", "causes": [], "warnings": []}
@@ -9,12 +11,12 @@ METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 5 with the keys of version 5.
+    """Return the content of a report of format version 1 to 6 with the keys of version 6.
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
     channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
-    null or empty. Before version 5 all were called samples. What versions 1 and 2 called ``created`` stands
-    in ``times`` now.
+    null or empty. Before version 5 all were called samples; version 5 knew no ratio. What versions 1 and 2
+    called ``created`` stands in ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -31,7 +33,9 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
         body = _to_3(body)
     if version < 4:
         body = _to_4(body)
-    return _to_5(body) if version < 5 else body
+    if version < 5:
+        body = _to_5(body)
+    return _to_6(body) if version < 6 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +64,22 @@ def _to_5(body: dict[str, Any]) -> dict[str, Any]:
     if isinstance(latency := times.get("latency"), dict):
         upgraded["latency"] = {**LATENCY_KEYS_OF_4, **latency}
     return {**body, "times": upgraded}
+
+
+def _to_6(body: dict[str, Any]) -> dict[str, Any]:
+    return _each(body, "metrics", _metric_of_6)
+
+
+def _metric_of_6(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"ratio_interval": None, "ratio": _ratio_of(entry), **entry}
+
+
+def _ratio_of(entry: dict[str, Any]) -> Any:
+    try:
+        value, before = (float(entry[key]) for key in ("quantized_value", "float_value"))
+    except (KeyError, TypeError, ValueError, OverflowError):  # for the decoder to refuse
+        return None
+    return encode(value / before) if before > 0 and entry.get("higher_is_better") is False else None
 
 
 def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from ptq_cli.core.json_values import AtLeast
 from ptq_cli.report.intervals.interval import TOLERANCE, Interval
 
-Kind = Literal["max_drop", "min", "max_size", "max_regression", "max_latency_ratio"]
+Kind = Literal["max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio"]
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
@@ -26,7 +26,8 @@ class GateResult:
         metric: the metric's name; ``"size"`` for ``max_size``, ``"latency"`` for ``max_latency_ratio``.
         kind: ``"max_drop"`` limits the drop from above, ``"min"`` the quantized model's value from below,
             ``"max_size"`` its file, ``"max_regression"`` how much worse it is than the baseline's,
-            ``"max_latency_ratio"`` its time over the float model's.
+            ``"max_latency_ratio"`` its time over the float model's, ``"max_ratio"`` its value over the float
+            model's.
         limit: the limit, in the metric's unit, bytes, or a ratio.
         value: the drop, the value, the size, the regression or the ratio.
         interval: where the value lies for the population; None if it is certain or nothing tells.

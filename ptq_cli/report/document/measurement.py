@@ -96,6 +96,7 @@ class Measurement:
         no_interval: why there is no ``drop_interval`` though there is a drop; empty if there is one.
         by_class: each class of a metric that is a mean over classes of shares of samples.
         channel: the channel that a comparison is about; None if it is about all of the output.
+        ratio_interval: of ``ratio``, from the paired samples; None for a metric that is better when higher.
 
     Example:
         >>> top1 = Measurement(
@@ -120,7 +121,7 @@ class Measurement:
         None
     """
 
-    DERIVED: ClassVar[tuple[str, ...]] = ("drop",)
+    DERIVED: ClassVar[tuple[str, ...]] = ("drop", "ratio")
 
     name: str
     unit: Unit
@@ -140,6 +141,7 @@ class Measurement:
     no_interval: str = ""
     by_class: tuple[ClassValue, ...] = ()
     channel: Channel | None = None
+    ratio_interval: Interval | None = None
 
     @property
     def drop(self) -> float | None:
@@ -148,3 +150,13 @@ class Measurement:
             return None
         change = self.float_value - self.quantized_value
         return change if self.higher_is_better else 0.0 - change  # not -0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """The quantized model's value over the float model's, of a metric that is better when lower.
+
+        None for other metrics, and where the float model's value is not above 0.
+        """
+        if self.float_value is None or self.higher_is_better or not self.float_value > 0:
+            return None
+        return self.quantized_value / self.float_value

@@ -21,8 +21,8 @@ from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 5
-READABLE_VERSIONS = (1, 2, 3, 4, 5)
+FORMAT_VERSION = 6
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -256,7 +256,7 @@ def parse_report(content: bytes) -> Report:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 5
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 6
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:

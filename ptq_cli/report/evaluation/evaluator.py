@@ -19,8 +19,8 @@ from ptq_cli.report.evaluation.model_outputs import (
     require_same_shapes,
 )
 from ptq_cli.report.evaluation.output_comparisons import Comparisons
-from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
-from ptq_cli.report.metrics.base import LabelMetric
+from ptq_cli.report.evaluation.uncertainty import with_interval, with_paired_intervals
+from ptq_cli.report.metrics.base import COMPARED, LabelMetric
 from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.named_code import Make, metric_maker
 from ptq_cli.report.metrics.recorder import State
@@ -146,9 +146,18 @@ class Evaluator:
         self._class_names = class_names
         self._watches = watches
         self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
-        self._labelled = [{model: judged.make() for model in self._models} for judged in metrics]
+        self._labelled = [self._made(judged) for judged in metrics]
         self._comparisons = [Comparisons(outputs) for _ in quantized]
         self._nonfinite = NonfiniteSamples()
+
+    def _made(self, judged: Judged) -> dict[str, LabelMetric]:
+        """Return a metric for each model; one that compares has none for the float model."""
+        metrics = {model: judged.make() for model in self._models}
+        return {
+            model: metric
+            for model, metric in metrics.items()
+            if model in self._quantized or not _compares(metric)
+        }
 
     @property
     def not_resumable(self) -> list[str]:
@@ -157,7 +166,7 @@ class Evaluator:
         return [
             judged.spec.name
             for judged, by_model in pairs
-            if not getattr(by_model[FLOAT], "is_resumable", True)
+            if not all(getattr(metric, "is_resumable", True) for metric in by_model.values())
         ]
 
     @property
@@ -179,7 +188,7 @@ class Evaluator:
         if not self._nonfinite:
             for judged, metrics in zip(self._metrics, self._labelled, strict=True):
                 for model, metric in metrics.items():
-                    _feed(metric, judged, by_model[model], place)
+                    _feed(metric, judged, by_model[model], outputs.of_float, place)
             for comparison, found in zip(self._comparisons, outputs.quantized, strict=True):
                 comparison.update(outputs.of_float, found, place)
             for watch, found in zip(self._watches, outputs.quantized, strict=False):
@@ -210,7 +219,7 @@ class Evaluator:
         """Return what a checkpoint holds of all metrics."""
         state: State = {}
         for index, by_model in enumerate(self._labelled):
-            for model, metric in zip(self._models, by_model.values(), strict=True):
+            for model, metric in by_model.items():
                 prefix = f"metric{SEPARATOR}{index}{SEPARATOR}{self._models.index(model)}{SEPARATOR}"
                 state |= {prefix + key: array for key, array in metric.state().items()}
         for index, comparison in enumerate(self._comparisons):
@@ -225,7 +234,8 @@ class Evaluator:
         """Go on from what a checkpoint held after so many batches."""
         self.batches, self.samples = batches, samples
         for index, by_model in enumerate(self._labelled):
-            for number, metric in enumerate(by_model.values()):
+            for model, metric in by_model.items():
+                number = self._models.index(model)
                 metric.load_state(_below(state, f"metric{SEPARATOR}{index}{SEPARATOR}{number}{SEPARATOR}"))
         for index, comparison in enumerate(self._comparisons):
             comparison.load_state(_below(state, f"pair{SEPARATOR}{index}{SEPARATOR}"))
@@ -244,12 +254,15 @@ class Evaluator:
 
     def _label_measurements(self, model: str) -> Iterable[Measurement]:
         for judged, metrics in zip(self._metrics, self._labelled, strict=True):
-            of_float, of_quantized = metrics[FLOAT], metrics[model]
-            spec = judged.spec
+            spec, of_quantized = judged.spec, metrics[model]
+            if FLOAT not in metrics:
+                yield _compared(judged, of_quantized, self.samples)
+                continue
+            of_float = metrics[FLOAT]
             plain = Measurement(
                 name=spec.name,
                 unit=of_quantized.unit,
-                needs_labels=True,
+                needs_labels=spec.needs_labels,
                 higher_is_better=of_quantized.higher_is_better,
                 quantized_value=of_quantized.compute(),
                 float_value=of_float.compute(),
@@ -265,9 +278,29 @@ class Evaluator:
             yield measured
 
 
-def _feed(metric: LabelMetric, judged: Judged, outputs: Sequence[Array], place: Place) -> None:
+def _compares(metric: LabelMetric) -> bool:
+    return metric.targets in COMPARED
+
+
+def _compared(judged: Judged, metric: LabelMetric, samples: int) -> Measurement:
+    """Return what a metric measured of which the float model gives the labels: it has one value."""
+    plain = Measurement(
+        name=judged.spec.name,
+        unit=metric.unit,
+        needs_labels=False,
+        higher_is_better=metric.higher_is_better,
+        quantized_value=metric.compute(),
+        output=judged.output_name,
+    )
+    return with_interval(plain, metric.resampling(), samples)
+
+
+def _feed(
+    metric: LabelMetric, judged: Judged, outputs: Sequence[Array], of_float: Sequence[Array], place: Place
+) -> None:
+    output, reference = outputs[judged.output], of_float[judged.output]
     try:
-        metric.update(*fitting_targets(metric, judged.spec.name, outputs[judged.output], place))
+        metric.update(*fitting_targets(metric, judged.spec.name, output, place, reference))
     except MetricError as error:
         at = f", at {place.whole()}"
         raise MetricError(error.message + ("" if at in error.message else at), hint=error.hint) from error

@@ -1,15 +1,20 @@
 """Labels must fit the output that a metric judges; what does not is named with its sample."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ptq_cli.calibdata.dataset.labels import is_class_index
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.report.evaluation.model_outputs import Place
+from ptq_cli.report.evaluation.token_targets import chosen_tokens, marked_tokens, next_tokens, pooled
 from ptq_cli.report.metrics.base import LabelMetric, Labels
 
 
-def fitting_targets(metric: LabelMetric, name: str, output: Array, place: Place) -> tuple[Array, Array]:
+def fitting_targets(
+    metric: LabelMetric, name: str, output: Array, place: Place, of_float: Array | None = None
+) -> tuple[Array, Array]:
     """Return an output and the labels of its batch as the metric takes them.
 
     Args:
@@ -17,6 +22,8 @@ def fitting_targets(metric: LabelMetric, name: str, output: Array, place: Place)
         name: what the report calls it.
         output: of the model.
         place: the batch, with its labels.
+        of_float: the same output of the float model, which some metrics take as labels; None if it is
+            ``output``.
 
     Shapes:
         both results are [N, ...], see ``Targets``.
@@ -36,20 +43,41 @@ def fitting_targets(metric: LabelMetric, name: str, output: Array, place: Place)
         >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape
         (2,)
     """
+    if metric.targets in _OF_TOKENS:
+        _require_rows(name, output, place)
+        return _OF_TOKENS[metric.targets](name, output, output if of_float is None else of_float, place)
     labels = place.batch.labels
     if labels is None:
         raise LabelError(
             f"{name} needs labels, but the evaluation data has none at {place.whole()}",
             hint="pass data with labels, or leave the metric out: metrics without labels are always computed",
         )
+    _require_rows(name, output, place)
+    if metric.targets == "pooled pairs" and output.ndim == 3:
+        output = pooled(name, output, place)
+    check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
+    return {**check, "pooled pairs": _scores}[metric.targets](metric, name, output, labels, place)
+
+
+_OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
+    "tokens": lambda name, output, _, place: (output, next_tokens(name, output, place)),
+    "marked tokens": lambda name, output, _, place: (output, marked_tokens(name, output, place)),
+    "float tokens": lambda name, output, other, place: (output, chosen_tokens(name, other, place)),
+    "float embeddings": lambda name, output, other, place: (
+        pooled(name, output, place),
+        pooled(name, other, place),
+    ),
+}
+"""By the targets of a metric: what it takes for an output, and for that of the float model."""
+
+
+def _require_rows(name: str, output: Array, place: Place) -> None:
     if output.shape[:1] != (place.batch.size,):
         raise MetricError(
             f"{name} needs an output with one row per sample, but it has shape "
             f"{format_shape(output.shape)} for a batch of {place.batch.size} samples, at {place.whole()}",
             hint="a metric with labels needs an output whose first axis is the samples",
         )
-    check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
-    return check[metric.targets](metric, name, output, labels, place)
 
 
 def _classes(
@@ -111,6 +139,15 @@ def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             hint=f"give the output that has the embeddings: {name}[OUTPUT]",
         )
     return output, labels
+
+
+def _scores(
+    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
+) -> tuple[Array, Array]:
+    """Return embeddings, or one score per sample, with one label per sample."""
+    if output.size == len(output) and labels.ndim == 1:
+        return output.reshape(len(output)), labels
+    return _pairs(metric, name, output, labels, place)
 
 
 def _any(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:

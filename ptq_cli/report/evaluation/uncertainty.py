@@ -27,8 +27,8 @@ FEWEST_BLOCKS = 20
 TOO_MUCH = "resampling so many scores would take too long"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
-Intervals = tuple[Interval | None, Interval | None]
-"""Of the quantized model's value, and of the drop."""
+Intervals = tuple[Interval | None, Interval | None, Interval | None]
+"""Of the quantized model's value, of the drop, and of the ratio of both values."""
 
 
 def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:
@@ -63,7 +63,7 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
 def with_paired_intervals(
     measurement: Measurement, of_float: Resampling, of_quantized: Resampling
 ) -> Measurement:
-    """Return the measurement with the intervals of its value and of its drop.
+    """Return the measurement with the intervals of its value, its drop, and its ratio if it is an error.
 
     Edge case:
         Where there is none, it says why.
@@ -100,9 +100,14 @@ def with_paired_intervals(
 
 
 def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
-    of_value, of_drop = intervals
-    reason = NOT_FINITE if of_drop is None else ""
-    return replace(measurement, quantized_interval=of_value, drop_interval=of_drop, no_interval=reason)
+    of_value, of_drop, of_ratio = intervals
+    return replace(
+        measurement,
+        quantized_interval=of_value,
+        drop_interval=of_drop,
+        ratio_interval=None if measurement.ratio is None else of_ratio,
+        no_interval=NOT_FINITE if of_drop is None else "",
+    )
 
 
 def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: SampleSums) -> Measurement:
@@ -121,23 +126,24 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
     width = of_float.rows.shape[1]
 
     def values(sums: Float64Array) -> tuple[Float64Array, ...]:
-        value = of_quantized.of_sums(sums[..., width:])
-        return value, sign * (of_float.of_sums(sums[..., :width]) - value)
+        value, before = of_quantized.of_sums(sums[..., width:]), of_float.of_sums(sums[..., :width])
+        return value, sign * (before - value), value / before
 
     method: Method = "blocks" if of_quantized.blocks else "bootstrap"
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
-    of_value, of_drop = bootstrap_intervals(rows, values, resamples=resamples, method=method)
-    return of_value, of_drop
+    of_value, of_drop, of_ratio = bootstrap_intervals(rows, values, resamples=resamples, method=method)
+    return of_value, of_drop, of_ratio
 
 
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
     def values(weights: Float64Array) -> Float64Array:
-        value = of_quantized.of_weights(weights)
-        return np.array([value, sign * (of_float.of_weights(weights) - value)])
+        value, before = of_quantized.of_weights(weights), of_float.of_weights(weights)
+        ratio = value / before if before else np.nan
+        return np.array([value, sign * (before - value), ratio])
 
-    of_value, of_drop = reweighed_intervals(of_quantized.units, values, resamples=resamples)
-    return of_value, of_drop
+    of_value, of_drop, of_ratio = reweighed_intervals(of_quantized.units, values, resamples=resamples)
+    return of_value, of_drop, of_ratio
 
 
 def _hits_text(found: SampleSums) -> str:

@@ -10,6 +10,7 @@ from ptq_cli.report.document.gate_result import LATENCY, SIZE, GateResult
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.gate.limits import (
+    MAX_DROP_FLAG,
     MAX_LATENCY_RATIO_FLAG,
     MIN_FLAG,
     absolute_limit,
@@ -17,13 +18,13 @@ from ptq_cli.report.gate.limits import (
     percentage,
     size_limit,
 )
-from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum
+from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum, samples_for_ratio
 
 Measurements = Mapping[str, Measurement]
 
 
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
-    """Return the report with the gates of these limits: drops, minima, size, latency, regressions.
+    """Return the report with the gates of these limits: drops, ratios, minima, size, latency, regressions.
 
     Args:
         report: what was measured; its own gates are replaced.
@@ -44,6 +45,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
     check_limits(gate)
     metrics = _by_name(report)
     results = [_drop(_find(name, metrics), limit, report) for name, limit in gate.max_drop.items()]
+    results += [_ratio(_find(name, metrics), limit, report) for name, limit in gate.max_ratio.items()]
     results += [_minimum(_find(name, metrics), limit, report) for name, limit in gate.min.items()]
     if gate.max_size:
         size = report.model.quantized_model.bytes
@@ -102,6 +104,28 @@ def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
         interval=measurement.drop_interval,
         samples_needed=needed,
         percent=percentage(limit),
+    )
+
+
+def _ratio(measurement: Measurement, limit: float, report: Report) -> GateResult:
+    name = measurement.name
+    if measurement.ratio is None:
+        if measurement.float_value is None:
+            reason, hint = "it compares the models and has one value", f"use {MIN_FLAG} {name}=…"
+        elif measurement.higher_is_better:
+            reason, hint = "it is better when larger", f"use {MAX_DROP_FLAG} {name}=1%"
+        else:
+            reason = f"the float model's value is {measurement.float_value:.4g}"
+            hint = f"use {MAX_DROP_FLAG} {name}=…"
+        raise GateError(f"{name} has no ratio for a limit, because {reason}", hint=hint)
+    needed = samples_for_ratio(measurement, limit, report.evaluation.samples)
+    return GateResult(
+        metric=name,
+        kind="max_ratio",
+        limit=float(limit),
+        value=measurement.ratio,
+        interval=measurement.ratio_interval,
+        samples_needed=needed,
     )
 
 

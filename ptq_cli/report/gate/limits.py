@@ -9,6 +9,7 @@ from ptq_cli.recipe.schema import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"
+MAX_RATIO_FLAG = "--max-ratio"
 MAX_SIZE_FLAG = "--max-size"
 MAX_REGRESSION_FLAG = "--max-regression"
 MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
@@ -16,6 +17,7 @@ BUDGET_FLAG = "--budget"
 EXAMPLES = {
     MAX_DROP_FLAG: "top1=0.01",
     MIN_FLAG: "sqnr_db=25",
+    MAX_RATIO_FLAG: "perplexity=1.02",
     MAX_REGRESSION_FLAG: "top1=0.002",
     MAX_SIZE_FLAG: "1MB",
     BUDGET_FLAG: "top1=0.5%",
@@ -63,6 +65,7 @@ def check_limits(gate: GateSettings) -> None:
     """
     by_flag: dict[str, Mapping[str, Limit]] = {
         MAX_DROP_FLAG: gate.max_drop,
+        MAX_RATIO_FLAG: gate.max_ratio,
         MIN_FLAG: gate.min,
         MAX_REGRESSION_FLAG: gate.max_regression,
     }
@@ -161,6 +164,11 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
     number = _percents(metric, limit, flag) if isinstance(limit, str) else limit
     if not math.isfinite(number):
         raise GateError(f"{flag} {metric}={limit} is not finite", hint=_example(flag))
+    if flag == MAX_RATIO_FLAG and number <= 0:
+        raise GateError(
+            f"{flag} {metric}={limit} is not a valid ratio",
+            hint=f"{MAX_RATIO_FLAG} {metric}=1.02 allows the quantized model 2 % more than the float model",
+        )
     # A model better than its float one is a surprise, not a requirement: the sign is a slip.
     if flag != MIN_FLAG and number < 0:
         raise GateError(
@@ -170,11 +178,12 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
 
 
 def _percents(metric: str, limit: str, flag: str) -> float:
-    if flag == MIN_FLAG:
-        raise GateError(
-            f"{flag} {metric}={limit} is not a plain number",
-            hint="a minimum is in the metric's own unit: top1=0.8 is 80 %",
-        )
+    if flag in (MIN_FLAG, MAX_RATIO_FLAG):
+        hints = {
+            MIN_FLAG: "a minimum is in the metric's own unit: top1=0.8 is 80 %",
+            MAX_RATIO_FLAG: f"write the ratio: {MAX_RATIO_FLAG} perplexity=1.02 allows 2 % more",
+        }
+        raise GateError(f"{flag} {metric}={limit} is not a plain number", hint=hints[flag])
     if not limit.endswith("%"):
         raise GateError(
             f"{flag} {metric}='{limit}' is a string, expected a number or a percentage", hint=_example(flag)

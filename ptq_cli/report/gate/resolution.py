@@ -46,6 +46,42 @@ def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> in
     return samples_for_width(samples, measurement.drop, measurement.drop_interval, limit)
 
 
+def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
+
+    Args:
+        measurement: what was measured.
+        limit: the largest ratio allowed.
+        samples: on how many it was measured.
+
+    Units:
+        samples in all, not on top.
+
+    Edge case:
+        None if the ratio has no interval, or is the limit.
+
+    Source:
+        Cochran 1977, "Sampling techniques", chapter 4.
+
+    Example:
+        >>> from ptq_cli.report.intervals.interval import Interval
+        >>> perplexity = Measurement(
+        ...     name="perplexity",
+        ...     unit="number",
+        ...     needs_labels=False,
+        ...     higher_is_better=False,
+        ...     quantized_value=20.2,
+        ...     float_value=20.0,
+        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
+        ... )
+        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
+        400
+    """
+    if measurement.ratio is None or measurement.ratio_interval is None:
+        return None
+    return samples_for_width(samples, measurement.ratio, measurement.ratio_interval, limit)
+
+
 def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
     """Return about how many samples it takes until the interval of the value ends at ``limit``.
 

@@ -28,10 +28,25 @@ __all__ = [
 
 Labels = npt.NDArray[Any]
 
-Targets = Literal["classes", "values", "masks", "pairs", "any"]
+Targets = Literal[
+    "classes",
+    "values",
+    "masks",
+    "pairs",
+    "any",
+    "tokens",
+    "marked tokens",
+    "float tokens",
+    "float embeddings",
+    "pooled pairs",
+]
 """What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape,
 class indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
-takes."""
+takes. Of scores [N, T, tokens]: the token after each position, the right token of some positions, or the
+token that the float model chooses; of embeddings those of the float model, or one number for each pair."""
+
+COMPARED = ("float tokens", "float embeddings")
+"""Targets that the float model gives, so that the metric has one value."""
 
 BLOCK = 2**17
 """Elements that are converted to float64 at a time: 1 MiB, which caches hold."""

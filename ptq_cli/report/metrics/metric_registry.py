@@ -13,6 +13,10 @@ from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.cosine import Cosine
 from ptq_cli.report.metrics.f1 import MacroF1
 from ptq_cli.report.metrics.kl_divergence import KlDivergence
+from ptq_cli.report.metrics.language.embedding_cosine import EmbeddingCosine
+from ptq_cli.report.metrics.language.perplexity import Perplexity
+from ptq_cli.report.metrics.language.spearman_of_pairs import SpearmanOfPairs
+from ptq_cli.report.metrics.language.token_accuracy import ExactMatch, TokenAccuracy
 from ptq_cli.report.metrics.max_abs_error import MaxAbsError
 from ptq_cli.report.metrics.mean_errors import MeanAbsoluteError, MeanSquaredError
 from ptq_cli.report.metrics.mean_iou import MeanIou
@@ -35,8 +39,18 @@ LABEL_METRICS: dict[str, MakeMetric] = {
     "r2": R2,
     "pair_spearman": PairSpearman,
     "mean_iou": MeanIou,
+    "perplexity": Perplexity,
+    "masked_top1": partial(TokenAccuracy, "masked_top1", "marked tokens"),
+    "spearman_of_pairs": SpearmanOfPairs,
 }
 """Computed on request, on each model; ``topK`` for any other number too."""
+
+REQUESTED_COMPARISONS: dict[str, MakeMetric] = {
+    "next_token_agreement": partial(TokenAccuracy, "next_token_agreement", "float tokens"),
+    "exact_match": ExactMatch,
+    "cosine_of_embeddings": EmbeddingCosine,
+}
+"""Computed on request, between the two models: what the float model returns is the label."""
 
 PAIR_METRICS: dict[str, type[PairMetric]] = {
     "sqnr_db": Sqnr,
@@ -61,6 +75,36 @@ def is_label_metric(name: str) -> bool:
     return name in LABEL_METRICS or _TOP_K.fullmatch(name) is not None
 
 
+def is_requested_metric(name: str) -> bool:
+    """Return whether a metric of ptq that is computed on request has this name.
+
+    Example:
+        >>> is_requested_metric("top10"), is_requested_metric("exact_match"), is_requested_metric("sqnr_db")
+        (True, True, False)
+    """
+    return is_label_metric(name) or name in REQUESTED_COMPARISONS
+
+
+def is_comparison(name: str) -> bool:
+    """Return whether a metric of ptq has one value, which says how near the two models are.
+
+    Example:
+        >>> is_comparison("sqnr_db"), is_comparison("exact_match"), is_comparison("perplexity")
+        (True, True, False)
+    """
+    return name in PAIR_METRICS or name in REQUESTED_COMPARISONS
+
+
+def has_floor(name: str) -> bool:
+    """Return whether a comparison of the models is better when higher, so that it may have a minimum.
+
+    Example:
+        >>> has_floor("sqnr_db"), has_floor("max_abs_error"), has_floor("exact_match")
+        (True, False, True)
+    """
+    return name in REQUESTED_COMPARISONS or (name in PAIR_METRICS and PAIR_METRICS[name].higher_is_better)
+
+
 def require_metric(name: str, more: Iterable[str] = ()) -> None:
     """Refuse a name that no metric has.
 
@@ -77,13 +121,14 @@ def require_metric(name: str, more: Iterable[str] = ()) -> None:
         ...
         ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: there is no metric 'tpo1' (did you mean \
 'top1'?)
-        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, sqnr_db, \
-worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
+        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, \
+perplexity, masked_top1, spearman_of_pairs, next_token_agreement, exact_match, cosine_of_embeddings, \
+sqnr_db, worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
 torchmetrics.classification:MulticlassF1Score, file.py:callable
     """
-    if is_label_metric(name) or name in PAIR_METRICS:
+    if is_requested_metric(name) or name in PAIR_METRICS:
         return
-    known = [*LABEL_METRICS, *PAIR_METRICS, *more]
+    known = [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS, *more]
     raise UnknownNameError(
         f"there is no metric '{name}'{did_you_mean(name, known)}",
         hint=f"known: {', '.join(known)}; or torchmetrics.classification:MulticlassF1Score, file.py:callable",
@@ -101,4 +146,6 @@ def make_label_metric(name: str, arguments: dict[str, Any]) -> LabelMetric:
         255
     """
     found = _TOP_K.fullmatch(name)
-    return TopK(int(found[1]), **arguments) if found else LABEL_METRICS[name](**arguments)
+    if found:
+        return TopK(int(found[1]), **arguments)
+    return {**LABEL_METRICS, **REQUESTED_COMPARISONS}[name](**arguments)

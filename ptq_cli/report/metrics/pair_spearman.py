@@ -46,6 +46,7 @@ class PairSpearman:
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "pairs"
+    name: ClassVar[str] = "pair_spearman"
 
     def __init__(self) -> None:
         self._pairs = Recorder()
@@ -66,7 +67,7 @@ class PairSpearman:
             raise LabelError(
                 f"samples {2 * pair} and {2 * pair + 1} are a pair, but have the labels "
                 f"{first[pair - len(self._pairs)]} and {second[pair - len(self._pairs)]}",
-                hint="pair_spearman reads samples in pairs, and both samples of a pair have the pair's label",
+                hint=f"{self.name} reads samples in pairs, and both samples of a pair have the pair's label",
             )
         start = 0
         for one, other in paired_rows(output[:whole:2], output[1:whole:2]):
@@ -78,14 +79,14 @@ class PairSpearman:
         """The correlation over all pairs so far."""
         if self._waiting:
             raise MetricError(
-                f"pair_spearman needs pairs, but there are {2 * len(self._pairs) + 1} samples",
+                f"{self.name} needs pairs, but there are {2 * len(self._pairs) + 1} samples",
                 hint="samples 0 and 1 are a pair, samples 2 and 3 the next",
             )
-        rows = require_rows(self._pairs, "pair_spearman")
+        rows = require_rows(self._pairs, self.name)
         value = _Ranks.of(rows).correlation(np.ones(len(rows)))
         if np.isnan(value):
             raise MetricError(
-                f"pair_spearman has no value for {len(rows)} pairs: all similarities or all labels are equal",
+                f"{self.name} has no value for {len(rows)} pairs: all similarities or all labels are equal",
                 hint="evaluate on pairs that differ in similarity",
             )
         return value

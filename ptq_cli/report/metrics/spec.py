@@ -8,7 +8,12 @@ from typing import Any
 from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.metric import MetricSettings
-from ptq_cli.report.metrics.metric_registry import PAIR_METRICS, is_label_metric, require_metric
+from ptq_cli.report.metrics.metric_registry import (
+    PAIR_METRICS,
+    REQUESTED_COMPARISONS,
+    is_requested_metric,
+    require_metric,
+)
 
 _WITH_OUTPUT = re.compile(r"(.*?:\w+|\w+)\[(.+)\]", re.DOTALL)
 """A callable's name holds no bracket, so that what ends with one names an output."""
@@ -31,6 +36,12 @@ class MetricSpec:
     output: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     higher_is_better: bool | None = None
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the data must have labels: neither the inputs nor the float model tell what is right."""
+        of_inputs = self.metric == "perplexity" or self.metric in REQUESTED_COMPARISONS
+        return not of_inputs or self.arguments.get("against") == "labels"
 
     @property
     def is_named_code(self) -> bool:
@@ -75,7 +86,7 @@ def metric_specs(
     own = [_defined(settings) for settings in defined]
     aliases = {alias for spec in own for alias in (spec.name, spec.metric, _written(spec))}
     named = [_named(text, [spec.name for spec in own]) for text in names if text not in aliases]
-    asked = [_named(text, []) for text in limited if is_label_metric(split_output(text)[0])]
+    asked = [_named(text, []) for text in limited if is_requested_metric(split_output(text)[0])]
     found: dict[str, MetricSpec] = {}
     for spec in (*(item for item in named if item is not None), *own, *(item for item in asked if item)):
         # A limit on a defined name means that definition.

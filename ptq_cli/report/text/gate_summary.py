@@ -64,6 +64,7 @@ def limited_text(gate: GateResult) -> str:
         "min": gate.metric,
         "max_size": "size of the int8 file",
         "max_latency_ratio": "latency relative to float",
+        "max_ratio": f"{gate.metric} relative to float",
     }[gate.kind]
 
 
@@ -98,10 +99,15 @@ def row_of(report: Report, gate: GateResult) -> Row:
     """Return what is limited, the limit, the measured value, its interval, and the result."""
     unit = _unit(report, gate)
     limit, value = limit_text(gate, unit)
-    return limited_text(gate), limit, value, format_interval(gate.interval, unit), result_text(gate)
+    interval = format_interval(gate.interval, unit)
+    if gate.kind == "max_ratio" and gate.interval is not None:
+        interval = f"{gate.interval.low:.5g} to {gate.interval.high:.5g}"
+    return limited_text(gate), limit, value, interval, result_text(gate)
 
 
 def _unit(report: Report, gate: GateResult) -> Unit:
+    if gate.kind == "max_ratio":
+        return "number"
     return next((metric.unit for metric in report.metrics if metric.name == gate.metric), "number")
 
 
@@ -110,11 +116,18 @@ def _writer(gate: GateResult, unit: Unit) -> Write:
         return _write_size
     if gate.kind == "max_latency_ratio":
         return _write_ratio
+    if gate.kind == "max_ratio":
+        return _write_fine_ratio
     return partial(format_value if gate.kind == "min" else format_drop, unit=unit)
 
 
 def _write_ratio(ratio: float, decimals: int = 2) -> str:
     return f"{ratio:.{decimals}f} times"
+
+
+def _write_fine_ratio(ratio: float, decimals: int | None = None) -> str:
+    # A perplexity of 1.0004 times the float model's is not the same.
+    return f"{ratio:.5g} times" if decimals is None else f"{ratio:.{decimals}f} times"
 
 
 def _write_size(size: float, decimals: int | None = None) -> str:

@@ -14,7 +14,7 @@ from ptq_cli.cli.main import COMMANDS, run
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recipe_layers import preset_names
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
 Complete = Callable[..., list[str]]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "onnxscript", "numba", "rich", "tqdm"}
@@ -64,7 +64,7 @@ COMPLETED: dict[str, list[str]] = {
     "ptq quantize --target ": plain(target_names()),
     "ptq export --target ort-cpu-": plain(["ort-cpu-avx2"]),
     "ptq verify --target my": ["file,my"],
-    "ptq evaluate --metric ": plain([*LABEL_METRICS, *PAIR_METRICS]),
+    "ptq evaluate --metric ": plain([*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]),
     "ptq analyze --metric metrics.py": ["file,metrics.py"],
     "ptq inspect --preset ": plain(preset_names()),
     "ptq export --weight-quantizer ": plain(FAMILIES),

@@ -31,6 +31,8 @@ VERSION_3 = GOLDEN.with_name("report.v3.json")
 """Likewise."""
 VERSION_4 = GOLDEN.with_name("report.v4.json")
 """Likewise."""
+VERSION_5 = GOLDEN.with_name("report.v5.json")
+"""Likewise."""
 
 
 def test_the_json_is_as_it_was(report: Report) -> None:
@@ -119,11 +121,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [6, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [7, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 5")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 6")
     assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
@@ -212,7 +214,7 @@ def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None
     assert found.verdict == "pass"
     assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 5
+    assert json.loads(report_to_json(found))["format_version"] == 6
 
 
 def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
@@ -251,6 +253,18 @@ def test_a_report_of_version_4_is_read_whole(report: Report) -> None:
         (),
         (),
     )
+
+
+def test_a_report_of_version_5_is_read_whole_with_the_ratio_of_an_error(report: Report) -> None:
+    assert read_report(VERSION_5) == report
+    content = json.loads(VERSION_5.read_text())
+    error = content["metrics"][0] | {"higher_is_better": False, "float_value": 0.5, "quantized_value": 0.75}
+    error |= {"name": "mse", "drop": 0.25, "flips": None, "quantized_hits": None, "float_hits": None}
+    for value, ratio in ((0.75, 1.5), ("inf", math.inf)):
+        entry = error | {"quantized_value": value, "drop": value if value == "inf" else 0.25}
+        content["metrics"] = [entry]
+        content["gates"], content["verdict"] = [], "no gate"
+        assert parse_report(json.dumps(content).encode()).metrics[0].ratio == ratio
 
 
 def test_a_channel_and_a_warning_survive_their_file(report: Report) -> None:

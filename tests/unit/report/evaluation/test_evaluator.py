@@ -7,6 +7,8 @@ import pytest
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import LabelError, MetricError
+from ptq_cli.recipe.metric import MetricSettings
+from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluator, judged_metrics
 from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
@@ -176,3 +178,131 @@ def test_masks_must_have_the_outputs_size_and_its_classes() -> None:
         with pytest.raises(LabelError, match=says) as caught:
             run_evaluator(evaluator("mean_iou"), Runs(run, (run,)), batches(labels))
     assert "arguments = { ignore_index = 255 }" in caught.value.hint
+
+
+TOKENS = RANDOM.integers(0, 6, (SAMPLES, 5))
+MASK = (np.arange(5) < RANDOM.integers(2, 6, SAMPLES)[:, None]).astype(np.int64)
+TABLE = RANDOM.normal(size=(6, 6)).astype(np.float32)
+
+
+def language_model(noise: float) -> Run:
+    """Scores of the next token from the token alone, and those of one position as an embedding."""
+    table = TABLE + np.float32(noise) * np.random.default_rng(3).normal(size=TABLE.shape).astype(np.float32)
+    return lambda inputs: [table[inputs["input_ids"]], table[inputs["input_ids"]][:, 0].copy()]
+
+
+def token_batches(
+    labels: np.ndarray | None, *, mask: bool, ids: str = "input_ids", size: int = 7
+) -> list[Batch]:
+    arrays = {ids: TOKENS} | ({"attention_mask": MASK} if mask else {})
+    return [
+        Batch(
+            {name: array[s : s + size] for name, array in arrays.items()},
+            None if labels is None else labels[s : s + size],
+            tuple(f"text[{index}]" for index in range(s, min(s + size, SAMPLES))),
+        )
+        for s in range(0, SAMPLES, size)
+    ]
+
+
+def evaluated(*metrics: str, labels: np.ndarray | None = None, mask: bool = True) -> dict[str, Measurement]:
+    found = evaluator(*metrics)
+    run_evaluator(found, Runs(language_model(0), (language_model(0.4),)), token_batches(labels, mask=mask))
+    return {item.name: item for item in found.evaluations()[0].measurements}
+
+
+def by_hand(noise: float, wanted: np.ndarray) -> float:
+    scores = language_model(noise)({"input_ids": TOKENS})[0].astype(np.float64)
+    likely = np.log(np.exp(scores) / np.exp(scores).sum(axis=2, keepdims=True))
+    chosen = np.take_along_axis(likely, np.maximum(wanted, 0)[:, :, None], axis=2)[:, :, 0]
+    return float(np.exp(-chosen[wanted != -100].mean()))
+
+
+def next_of(mask: np.ndarray) -> np.ndarray:
+    wanted = np.full(TOKENS.shape, -100)
+    wanted[:, :-1] = np.where(mask[:, 1:] == 1, TOKENS[:, 1:], -100)
+    return wanted
+
+
+@pytest.mark.parametrize("mask", [True, False], ids=["mask", "no-mask"])
+def test_perplexity_is_of_the_next_input_token_where_the_mask_is_one(mask: bool) -> None:
+    found = evaluated("perplexity", mask=mask)["perplexity"]
+    wanted = next_of(MASK if mask else np.ones_like(MASK))
+    assert found.float_value == pytest.approx(by_hand(0, wanted))
+    assert found.quantized_value == pytest.approx(by_hand(0.4, wanted))
+    assert found.ratio == pytest.approx(by_hand(0.4, wanted) / by_hand(0, wanted))
+    assert (
+        found.ratio_interval is not None
+        and found.ratio_interval.low < found.ratio < found.ratio_interval.high
+    )
+    assert not found.needs_labels
+    given = evaluated("perplexity", labels=wanted, mask=False)["perplexity"]
+    assert given.float_value == found.float_value
+
+
+def test_the_comparisons_of_tokens_take_the_float_models_choice_as_labels() -> None:
+    found = evaluated("next_token_agreement", "exact_match", "cosine_of_embeddings")
+    exact, noisy = (language_model(noise)({"input_ids": TOKENS})[0] for noise in (0, 0.4))
+    same = (exact.argmax(2) == noisy.argmax(2)) | (MASK == 0)
+    agreement, match, cosine = list(found.values())[:3]
+    assert agreement.quantized_value == pytest.approx(same[MASK == 1].mean())
+    assert match.quantized_value == same.all(axis=1).mean()
+    pooled = [(array * MASK[:, :, None]).sum(1) / MASK.sum(1)[:, None] for array in (exact, noisy)]
+    dots = (pooled[0] * pooled[1]).sum(1) / np.prod(
+        [np.linalg.norm(array, axis=1) for array in pooled], axis=0
+    )
+    assert cosine.quantized_value == pytest.approx(dots.mean())
+    assert [(item.float_value, item.drop) for item in (agreement, match, cosine)] == [(None, None)] * 3
+    assert all(item.quantized_interval is not None for item in (agreement, match, cosine))
+
+
+def test_masked_tokens_are_labels_of_the_data_and_an_exact_match_may_be_against_them() -> None:
+    labels = np.where(RANDOM.random(TOKENS.shape) < 0.3, TOKENS, -100)
+    exact = language_model(0)({"input_ids": TOKENS})[0].argmax(2)
+    found = evaluated("masked_top1", labels=labels)["masked_top1"]
+    assert found.float_value == pytest.approx((exact == labels)[labels != -100].mean())
+    named = [MetricSettings(metric="exact_match", arguments={"against": "labels"})]
+    judged = judged_metrics(metric_specs([], named), NAMES)
+    whole = Evaluator(NAMES, judged)
+    run_evaluator(whole, Runs(language_model(0), (language_model(0.4),)), token_batches(labels, mask=True))
+    match = whole.evaluations()[0].measurements[0]
+    assert match.float_value == ((exact == labels) | (labels == -100)).all(axis=1).mean()
+    assert match.flips is not None
+
+
+def test_comparisons_go_on_from_their_state() -> None:
+    metrics = ("perplexity", "next_token_agreement", "cosine_of_embeddings")
+    runs = Runs(language_model(0), (language_model(0.4),))
+    whole, begun, continued = (evaluator(*metrics) for _ in range(3))
+    parts = token_batches(None, mask=True)
+    run_evaluator(whole, runs, parts)
+    run_evaluator(begun, runs, parts[:2])
+    continued.load_state(begun.state(), batches=begun.batches, samples=begun.samples)
+    run_evaluator(continued, runs, parts[2:])
+    assert continued.evaluations() == whole.evaluations()
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "ids", "says"),
+    [
+        ("perplexity", None, "positions", "perplexity needs the tokens that the model reads"),
+        (
+            "perplexity",
+            TOKENS + 1,
+            "input_ids",
+            r"the token 6 at position \d of sample \d+ .* outside the 6 tokens",
+        ),
+        ("masked_top1", None, "input_ids", "masked_top1 needs a label per position, of shape"),
+        (
+            "perplexity[aux]",
+            None,
+            "input_ids",
+            "needs an output of shape .samples, positions, tokens., got .7, 6.",
+        ),
+    ],
+)
+def test_tokens_that_do_not_fit(metric: str, labels: np.ndarray | None, ids: str, says: str) -> None:
+    models = Runs(*(lambda inputs: language_model(0)({"input_ids": inputs[ids]}) for _ in range(1)), ())
+    with pytest.raises((LabelError, MetricError), match=says) as caught:
+        run_evaluator(evaluator(metric, quantized=()), models, token_batches(labels, mask=False, ids=ids))
+    assert caught.value.hint

@@ -20,6 +20,7 @@ from ptq_cli.report.document.report_document import (
 from ptq_cli.report.document.times import Times
 from ptq_cli.report.gate import decide_gates as deciding
 from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.score_interval import drop_interval
 
 
@@ -257,3 +258,61 @@ def test_a_renamed_or_retrained_model_is_the_same_model(changes: dict[str, str])
 def test_a_baseline_without_the_metric_says_so() -> None:
     with pytest.raises(GateError, match="the baseline has no metric 'top1'"):
         deciding.decide(report_of(NOW), REGRESSION, report_of(sqnr(1.0)))
+
+
+def perplexity(of_quantized: float, interval: Interval | None = None, of_float: float = 20.0) -> Measurement:
+    return Measurement(
+        name="perplexity",
+        unit="number",
+        needs_labels=False,
+        higher_is_better=False,
+        quantized_value=of_quantized,
+        float_value=of_float,
+        ratio_interval=interval,
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "limit", "verdict", "passed", "needed"),
+    [
+        (1.0, 1.015, 1.02, "pass", True, 250),
+        (1.0, 1.03, 1.02, "undecided", True, 4000),
+        (1.0, 1.03, 1.005, "undecided", False, 4000),
+        (1.006, 1.03, 1.005, "fail", False, 640),
+    ],
+    ids=["within", "in-doubt-held", "in-doubt-missed", "beyond"],
+)
+def test_a_ratio_is_limited_by_its_paired_interval(low, high, limit, verdict, passed, needed) -> None:
+    measured = perplexity(20.2, Interval(low, high, "bootstrap"))
+    (result,) = decide([measured], GateSettings(max_ratio={"perplexity": limit}))
+    assert (result.kind, result.limit, result.value) == ("max_ratio", limit, pytest.approx(1.01))
+    assert (result.verdict, result.passed) == (verdict, passed)
+    assert result.samples_needed == pytest.approx(needed, rel=0.01)
+    (strict,) = decide([measured], GateSettings(max_ratio={"perplexity": limit}, strict=True))
+    assert strict.passed is (verdict == "pass")
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        (top1(0.9, 0.8), "top1 has no ratio for a limit, because it is better when larger"),
+        (sqnr(30.0), "sqnr_db has no ratio for a limit, because it compares the models"),
+        (
+            perplexity(0.1, of_float=0.0),
+            "perplexity has no ratio for a limit, because the float model's value is 0",
+        ),
+    ],
+    ids=["share", "comparison", "zero"],
+)
+def test_what_has_no_ratio_says_what_to_limit_instead(measured: Measurement, says: str) -> None:
+    with pytest.raises(GateError, match=says) as caught:
+        decide([measured], GateSettings(max_ratio={measured.name: 1.02}))
+    assert caught.value.hint.startswith("use --m")
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"), [(0.0, "=0.0 is not a valid ratio"), ("2%", "=2% is not a plain")]
+)
+def test_a_ratio_that_makes_no_sense(limit, says) -> None:
+    with pytest.raises(GateError, match=f"--max-ratio perplexity{says}"):
+        decide([perplexity(20.2)], GateSettings(max_ratio={"perplexity": limit}))

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from scipy.spatial.distance import cosine as cosine_distance
 from scipy.stats import spearmanr
 from sklearn.metrics import (
     balanced_accuracy_score,
@@ -22,7 +24,7 @@ from sklearn.metrics import (
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.report.metrics.base import LabelMetric, Reweighed, SampleSums
 from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, make_label_metric
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS, make_label_metric
 
 SAMPLES, CLASSES = 60, 7
 SEEDS = range(4)
@@ -54,6 +56,38 @@ def masks(seed: int) -> Arrays:
 def pairs(seed: int) -> Arrays:
     random = np.random.default_rng(seed)
     return random.normal(size=(SAMPLES, 4)), np.repeat(np.round(random.uniform(0, 5, SAMPLES // 2)), 2)
+
+
+def tokens(seed: int) -> Arrays:
+    """Scores of tokens, and the wanted tokens: -100 at the end, and in one sequence everywhere."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, CLASSES, (SAMPLES, 6))
+    output = random.normal(size=(SAMPLES, 6, CLASSES)) + 2 * np.eye(CLASSES)[labels]
+    labels[np.arange(6) >= random.integers(1, 7, SAMPLES)[:, None]] = -100
+    labels[3] = -100
+    return output.astype(np.float32), labels
+
+
+def sequences(seed: int) -> Arrays:
+    """As ``tokens``, where about half of the sequences are right."""
+    output, labels = tokens(seed)
+    output[:40] += 9 * np.eye(CLASSES, dtype=np.float32)[np.maximum(labels[:40], 0)]
+    return output, labels
+
+
+def embeddings(seed: int) -> Arrays:
+    random = np.random.default_rng(seed)
+    labels = random.normal(size=(SAMPLES, 5))
+    return labels + random.normal(scale=0.3, size=labels.shape), labels
+
+
+def perplexity(output: np.ndarray, labels: np.ndarray) -> float:
+    """As PyTorch has it."""
+    scores, wanted = (
+        torch.from_numpy(output).double().reshape(-1, CLASSES),
+        torch.from_numpy(labels).reshape(-1),
+    )
+    return float(torch.nn.functional.cross_entropy(scores, wanted, ignore_index=-100).exp())
 
 
 def softmax(output: np.ndarray) -> np.ndarray:
@@ -101,6 +135,20 @@ CASES = {
         masks, lambda o, t: float(jaccard_score(t.ravel(), o.argmax(1).ravel(), average="macro"))
     ),
     "pair_spearman": Case(pairs, spearman),
+    "perplexity": Case(tokens, perplexity),
+    "masked_top1": Case(tokens, lambda o, t: float((o.argmax(2) == t)[t != -100].mean())),
+    "next_token_agreement": Case(tokens, lambda o, t: float((o.argmax(2) == t)[t != -100].mean())),
+    "exact_match": Case(
+        sequences,
+        lambda o, t: float(
+            np.mean([(r[s != -100].argmax(1) == s[s != -100]).all() for r, s in zip(o, t, strict=True)])
+        ),
+    ),
+    "cosine_of_embeddings": Case(
+        embeddings,
+        lambda o, t: float(np.mean([1 - cosine_distance(a, b) for a, b in zip(o, t, strict=True)])),
+    ),
+    "spearman_of_pairs": Case(pairs, spearman),
 }
 
 
@@ -112,7 +160,7 @@ def measured(name: str, output: np.ndarray, labels: np.ndarray, cuts: list[int] 
 
 
 def test_every_metric_has_a_reference() -> None:
-    assert set(LABEL_METRICS) - {"top5"} <= set(CASES)
+    assert {*LABEL_METRICS, *REQUESTED_COMPARISONS} - {"top5"} <= set(CASES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -141,7 +189,7 @@ def test_it_goes_on_from_its_state(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str) -> None:
     output, labels = CASES[name].make(7)
-    size = 2 if name == "pair_spearman" else 1
+    size = 2 if name in ("pair_spearman", "spearman_of_pairs") else 1
     units = np.random.default_rng(1).integers(0, SAMPLES // size, SAMPLES // size)
     rows = np.concatenate([np.arange(size) + unit * size for unit in units])
     drawn = measured(name, output[rows], labels[rows]).compute()
@@ -246,3 +294,27 @@ def test_an_output_without_classes_is_refused(name: str) -> None:
         MetricError, match=rf"{name} needs an output of shape \[samples, classes\], got \[3\]"
     ):
         measured(name, np.zeros(3), np.zeros(3, int))
+
+
+def test_scores_of_pairs_are_compared_with_their_labels() -> None:
+    random = np.random.default_rng(8)
+    labels = np.round(random.uniform(0, 5, SAMPLES))
+    output = (labels + random.normal(size=SAMPLES))[:, None]
+    found = measured("spearman_of_pairs", output, labels).compute()
+    assert found == pytest.approx(spearmanr(output[:, 0], labels).statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["perplexity", "masked_top1", "exact_match"])
+def test_tokens_need_scores_of_each_position(name: str) -> None:
+    with pytest.raises(
+        MetricError, match="needs an output of shape \\[samples, positions, tokens\\], got \\[2, 7\\]"
+    ):
+        measured(name, np.zeros((2, 7), np.float32), np.zeros((2, 7), np.int64))
+
+
+def test_perplexity_needs_a_position_that_counts() -> None:
+    with pytest.raises(MetricError, match="no position to count in 2 samples"):
+        measured("perplexity", np.zeros((2, 1, 7), np.float32), np.full((2, 1), -100)).compute()
+    huge = np.zeros((1, 2, 7), np.float32)
+    huge[:, :, 0] = 1e9
+    assert measured("perplexity", huge, np.ones((1, 2), np.int64)).compute() == np.inf

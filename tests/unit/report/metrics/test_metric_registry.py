@@ -6,19 +6,21 @@ from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.report.metrics.metric_registry import (
     LABEL_METRICS,
     PAIR_METRICS,
-    is_label_metric,
+    REQUESTED_COMPARISONS,
+    is_requested_metric,
     make_label_metric,
     require_metric,
 )
 
 
 def test_every_name_has_one_meaning() -> None:
-    assert not set(LABEL_METRICS) & set(PAIR_METRICS)
+    names = [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]
+    assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", [*LABEL_METRICS, "top17"])
+@pytest.mark.parametrize("name", [*LABEL_METRICS, *REQUESTED_COMPARISONS, "top17"])
 def test_an_instance_keeps_its_own_counts(name: str) -> None:
-    assert is_label_metric(name)
+    assert is_requested_metric(name)
     assert make_label_metric(name, {}) is not make_label_metric(name, {})
 
 
