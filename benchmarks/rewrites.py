@@ -30,7 +30,7 @@ from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 SAMPLES, SECONDS = 48, 4.0
-NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16")
+NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")
 """Of the parts of ``REWRITES``, after the first, which is the target's name."""
 FOLDED, OWN = "HardSigmoid into the layer before it", "SiLU as QuickGelu (`--runtime-operators`)"
 COLUMNS = ("network", "rewrite", "time without over with it", "SQNR with it", "SQNR without")

@@ -40,6 +40,7 @@ REWRITES = {
     '[op.HardSwish]\nkind = "join"\ninteger_form = "clamped_sum"\n': "",
     "\nchannel_multiple = 4\n": "\n",
     "\nchannel_multiple = 16\n": "\n",
+    "\njoin_axes = true\n": "\n",
 }
 """Parts of the table of ``ort-cpu`` that rewrite a model for speed, and what stands there without them."""
 FAST = 0.1

@@ -17,13 +17,14 @@ from ptq_cli.latency.fast_runs import fast_runs
 from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placement, unit_sides
 from ptq_cli.latency.integer_twin import integer_twin
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.latency.operator_times import operator_times
+from ptq_cli.latency.operator_times import OperatorTimes, operator_times
 from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
 from ptq_cli.models.stored import serialize
 from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target
+from ptq_cli.qdq.write.float_forms import write_float_forms
 
 SEAM = Seam(fixed=6.0, element=0.0004)
 """Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""
@@ -81,17 +82,17 @@ def measure_profile(
         RuntimeFailedError: ONNX Runtime cannot load or run one of the models.
     """
     progress(Progress("measuring operators in float and in integers", 0, None))
-    twin = integer_twin(model, plan, target)
-    floating, integer = operator_times([model, twin], batches, threads=threads, seconds=seconds * 0.7)
+    twin, plain = integer_twin(model, plan, target), model.clone()
+    write_float_forms(plain, plan)
+    floating, integer = operator_times([plain, twin], batches, threads=threads, seconds=seconds * 0.7)
     progress(Progress("measuring the placement", 0, None))
-    owners = _owners(model, twin)
+    spent = [
+        _by_owner(found, _owners(model, written)) for found, written in ((floating, plain), (integer, twin))
+    ]
     nodes = {
-        node.name or "": NodeTimes(floating.by_node.get(node.name or "", 0.0) * floating.scale, 0.0)
-        for node in model.graph
+        name: NodeTimes(*(times.get(name, 0.0) for times in spent))
+        for name in (node.name or "" for node in model.graph)
     }
-    for name, time in integer.by_node.items():
-        if (owner := owners.get(name)) is not None:
-            nodes[owner] = replace(nodes[owner], integer=nodes[owner].integer + time * integer.scale)
     shapes = bind_shapes(model, {name: array.shape for name, array in batches[0].items()}).shapes
     profile = MachineProfile(
         model=operators_digest(model),
@@ -109,7 +110,7 @@ def measure_profile(
         nodes=nodes,
         elements={name: int(np.prod(shape)) for name, shape in shapes.items() if None not in shape},  # type: ignore[arg-type]
     )
-    return _with_seam_of_here(model, plan, target, batches, profile, twin, seconds * 0.3)
+    return _with_seam_of_here(model, plan, target, batches, profile, (plain, twin), seconds * 0.3)
 
 
 def _with_seam_of_here(
@@ -118,7 +119,7 @@ def _with_seam_of_here(
     target: Target,
     batches: Sequence[Mapping[str, Array]],
     profile: MachineProfile,
-    twin: ir.Model,
+    extremes: tuple[ir.Model, ir.Model],
     seconds: float,
 ) -> MachineProfile:
     """Return the profile with the seam that explains the time of a placement that has some.
@@ -130,7 +131,7 @@ def _with_seam_of_here(
     if not placement.in_float or not placement.plan.activations:
         return profile  # There is no seam whose cost matters.
     candidate = integer_twin(model, placement.plan, target)
-    raced = [serialize(item) for item in (candidate, model, twin)]
+    raced = [serialize(item) for item in (candidate, *extremes)]
     runs = fast_runs(raced, batches, threads=profile.threads, seconds=seconds)
     time, floating, integer = (item.fast for item in runs)
     measured = time * math.sqrt(profile.floating / floating * profile.integer / integer)
@@ -142,15 +143,24 @@ def _with_seam_of_here(
     return replace(profile, seam_fixed=seam.fixed * scale, seam_element=seam.element * scale)
 
 
-def _owners(model: ir.Model, twin: ir.Model) -> dict[str, str]:
-    """Return the node of the float model that each node of the quantized one computes, by name.
+def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, float]:
+    """Return the microseconds of each node of the float model, by its name."""
+    spent: dict[str, float] = {}
+    for name, time in found.by_node.items():
+        if (owner := owners.get(name)) is not None:
+            spent[owner] = spent.get(owner, 0.0) + time * found.scale
+    return spent
+
+
+def _owners(model: ir.Model, written: ir.Model) -> dict[str, str]:
+    """Return the node of the float model that each node of one written for a target computes, by name.
 
     Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
     around an operator of the runtime's own belong to it, since no placement has it without them.
     """
     own = {node.name or "" for node in model.graph}
     owners = {}
-    for node in twin.graph:
+    for node in written.graph:
         name = node.name or ""
         owner = name if name in own else name.rpartition("/")[0]
         if owner in own and not (is_pair_node(node) and name not in own):

@@ -4,13 +4,14 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.plan.graph_questions import is_constant, parameter_size
+from ptq_cli.plan.joinable_axes import has_axes_to_join
 from ptq_cli.plan.masks import adds_mask
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sigmoid_gates import silu_input
 from ptq_cli.plan.sites import LayerPlan
-from ptq_cli.plan.target.rules import QUICK_GELU, Target
+from ptq_cli.plan.target.rules import JOINED_AXES, QUICK_GELU, Target
 
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
 """Begins the reason of a layer whose weights alone may be quantized."""
@@ -46,6 +47,8 @@ def _float_form(node: ir.Node, requests: Requests) -> str:
     if target.runtime_operators and x is not None and (x.name or "") in requests.asked:
         return QUICK_GELU
     rule = target.op.get(node.op_type)
+    if rule is not None and rule.join_axes and has_axes_to_join(node):
+        return JOINED_AXES
     if rule is None or not rule.float_form or any(is_constant(value) for value in node.inputs if value):
         return ""
     readers = node.outputs[0].uses()

@@ -14,6 +14,8 @@ INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
 """Which operator each is a form of."""
 QUICK_GELU = "QuickGelu"
 """ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
+JOINED_AXES = "joined axes"
+"""How an operator with ``join_axes`` is written."""
 ONNXRUNTIME = "onnxruntime"
 OPENVINO = "openvino"
 RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
@@ -143,6 +145,8 @@ class OpRule:
             ``float_form_before`` reads its result. Use it if the runtime merges this operator with them into
             a slower kernel, but not the equivalent one.
         float_form_before: the operators that ``float_form`` is for.
+        join_axes: if it stays float and has several axes behind its own, these are joined into one by a
+            Reshape before and behind it. Use it if the runtime transposes tensors of many axes slowly.
         integer_form: how a ``"join"`` that the target has no integer kernel for is written in operators that
             it has one for, if it is quantized: ``"clamped_sum"`` for a HardSwish.
     """
@@ -171,6 +175,7 @@ class OpRule:
     note: str = ""
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)
+    join_axes: bool = False
     integer_form: str = ""
 
 

@@ -70,3 +70,31 @@ def test_any_other_add_stays_one(graph: str):
 def test_a_target_without_the_key_leaves_it():
     assert "Sum" in written(BLOCK).values()
     assert "Sum" not in written(BLOCK, "tensorrt").values()
+
+
+BOXES = "(float[N,16,4,{last}] x) => (float[N,16,4,{last}] y) {{ y = Softmax<axis = 1>(x) }}"
+
+
+@pytest.mark.parametrize(("last", "nodes"), [("21", 3), ("W", 4)])
+def test_axes_behind_that_of_a_softmax_are_joined(last: str, nodes: int):
+    model = build(BOXES.format(last=last))
+    inputs = {"x": np.random.default_rng(5).normal(size=(2, 16, 4, 21)).astype(np.float32)}
+    changed = ir.from_proto(ir.to_proto(model))
+    write_float_forms(changed, make_plan(model, load_target("ort-cpu"), may_be_empty=True))
+    assert changed.graph.num_nodes() == nodes
+    assert [node.op_type for node in changed.graph if node.name == model.graph[0].name] == ["Reshape"]
+    one, other = (run(each, inputs, optimize=False)[0] for each in (model, changed))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("axis", [2, 3, -1])
+def test_a_softmax_with_one_axis_behind_it_or_none_stays(axis: int):
+    graph = BOXES.format(last=21).replace("axis = 1", f"axis = {axis}")
+    assert written_empty(graph) == ["Softmax"]
+    assert written_empty(BOXES.format(last=21), "tensorrt") == ["Softmax"]
+
+
+def written_empty(graph: str, target: str = "ort-cpu") -> list[str]:
+    model = build(graph)
+    write_float_forms(model, make_plan(model, load_target(target), may_be_empty=True))
+    return [node.op_type for node in model.graph]
