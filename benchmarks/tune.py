@@ -56,6 +56,11 @@ class Population:
         """Draw the samples set aside."""
         return self._drawn(candidate, self.set_aside)
 
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none: the target has no 16 bits."""
+        del candidate
+        return ()
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return three sets of layers."""
         del candidate

@@ -71,8 +71,44 @@ def test_layers_stay_in_float_for_a_budget_that_rounding_cannot_keep(tune, tmp_p
     assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
     assert result.ladder.best.in_float
     assert result.ladder.best.rungs == ()
+    assert result.ladder.untried.startswith("16 bits were not tried: target ort-cpu computes them in float")
     floats = [step.sqnr_db for step in result.ladder.steps[1:]]
     assert floats == sorted(floats)
+    ptq_cli.quantize(recipe="run/recipe.toml", run="again")
+    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+
+
+WIDE = """
+name = "wide"
+description = "a target that also computes with activations of 16 bits"
+extends = "ort-cpu"
+
+[activation]
+formats = ["int8", "int16", "uint16"]
+simulated = []
+mixed = true
+"""
+
+
+def test_a_target_with_16_bits_gets_them_before_layers_go_to_float(tune, tmp_path):
+    (tmp_path / "wide.toml").write_text(WIDE)
+    same = {"target": "wide.toml", "recover": ["none"], "weight_bits": 8}
+    start = tune(run="start", budget={"sqnr_db": 3.0}, **same).ladder.steps[0].sqnr_db
+    result = tune(budget={"sqnr_db": start + 5.0}, **same)
+    assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
+    kinds = [name.rpartition(" in ")[2] for name in names(result)[1:]]
+    assert kinds == sorted(kinds), "16 bits, then float"
+    assert set(kinds) == {"16 bits", "float"}
+    wide = [step for step in result.ladder.steps if step.in_16_bits]
+    assert wide[0].sqnr_db > start
+    assert result.ladder.best.in_16_bits
+    assert result.ladder.untried == ""
+    types = {
+        item.data_type
+        for item in onnx.load(result.output).graph.initializer
+        if item.name.endswith("zero_point")
+    }
+    assert onnx.TensorProto.UINT16 in types
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
     assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
 

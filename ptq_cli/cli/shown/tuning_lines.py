@@ -25,10 +25,12 @@ def print_tuning(result: "TuneResult") -> None:
     say(verdict_of(ladder))
     for line in ladder.advice:
         say(f"what it would take: {line}")
-    if ladder.best.in_float:
-        names = ladder.best.in_float
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        say(f"in float: {', '.join(names[:MOST_NAMES])}{more}")
+    for where, names in (("16 bits", ladder.best.in_16_bits), ("float", ladder.best.in_float)):
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            say(f"in {where}: {', '.join(names[:MOST_NAMES])}{more}")
+    if ladder.untried:
+        say(ladder.untried)
     if result.interrupted:
         say("interrupted: the best so far was written, and the same command continues")
     share = share_of_float(result.bytes, result.float_bytes)

@@ -20,13 +20,15 @@ from ptq_cli.pipeline.tuning.candidate_calibrations import (
     CandidateCalibrations,
 )
 from ptq_cli.pipeline.tuning.climb import Candidate, Seen
-from ptq_cli.pipeline.tuning.layer_ranking import LEVELS, layer_costs, layer_noise, layers_by_level
+from ptq_cli.pipeline.tuning.layer_noise import LEVELS, layer_noise
+from ptq_cli.pipeline.tuning.layer_ranking import layer_costs, layers_by_level
+from ptq_cli.pipeline.tuning.sixteen_bits import activations_of, wide_format
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.recovery_rungs import NONE
-from ptq_cli.recipe.schema import OverrideSettings, Recipe, RecoverySettings
+from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, RecoverySettings
 
 RANKED_ON = 64
 """Samples that layers are ranked on."""
@@ -78,6 +80,16 @@ class CandidateModels:
         """Measure a candidate on the samples set aside."""
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which activations to give 16 bits; none if the target does not compute with them."""
+        resolved = self.resolved
+        if not wide_format(resolved.target, resolved.recipe.activations):
+            return ()
+        plan, base = self._export(candidate).result.plan, self.calibrations.of(candidate.rungs)
+        graph = base.float_model.load()
+        found = [activations_of(graph, plan, layers) for layers in self.float_layers(candidate)]
+        return tuple(dict.fromkeys(tensors for tensors in found if tensors))
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy."""
         if candidate.key not in self.checkpoint.float_layers:
@@ -87,6 +99,7 @@ class CandidateModels:
             noise = layer_noise(
                 twins,
                 plan,
+                self.resolved.target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 inputs,
                 batch_size=base.subject.batch_size,
@@ -129,7 +142,8 @@ class CandidateModels:
             for made in self._made.values():  # Only the last is needed again.
                 made.model.discard()
             self._made.clear()
-            resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate))
+            wide = wide_format(self.resolved.target, self.resolved.recipe.activations)
+            resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate, wide))
             base = self.calibrations.of(candidate.rungs)
             data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
             self._made[candidate.key] = make_export(
@@ -146,8 +160,13 @@ class CandidateModels:
         return self._made[candidate.key]
 
 
-def recipe_of(recipe: Recipe, candidate: Candidate) -> Recipe:
+def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
     """Return the recipe of a candidate, with which ``ptq quantize`` makes the same file.
+
+    Args:
+        recipe: that the candidate changes.
+        candidate: rungs, and what is in float or in 16 bits.
+        wide: the integers of 16 bits.
 
     Example:
         >>> found = recipe_of(Recipe(), Candidate(("round",), ("head",)))
@@ -155,8 +174,12 @@ def recipe_of(recipe: Recipe, candidate: Candidate) -> Recipe:
         (['round'], 'head', False)
     """
     floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
+    wider = [
+        OverrideSettings(match=name, activations=ActivationSettings(dtype=wide))
+        for name in candidate.in_16_bits
+    ]
     rungs = list(candidate.rungs) or [NONE]
-    return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *floats])
+    return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *wider, *floats])
 
 
 def first_samples(chosen: EvaluationSet, most: int) -> EvaluationSet:

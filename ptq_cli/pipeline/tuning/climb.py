@@ -1,7 +1,7 @@
 """Which candidate is tried next, and when one has shown enough. It knows neither models nor data."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,15 +26,17 @@ class Candidate:
     Attributes:
         rungs: of recovery, in the order in which they run.
         in_float: layers that stay in float.
+        in_16_bits: activations that have 16 bits.
     """
 
     rungs: tuple[str, ...] = ()
     in_float: tuple[str, ...] = ()
+    in_16_bits: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """A text that identifies it."""
-        return f"{','.join(self.rungs)}|{','.join(self.in_float)}"
+        return "|".join(",".join(names) for names in (self.rungs, self.in_float, self.in_16_bits))
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class Subject(Protocol):
         """Measure a candidate on the samples set aside."""
         ...
 
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which activations to give 16 bits, more and more; none if the target has none."""
+        ...
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy, the cheapest first."""
         ...
@@ -115,7 +121,7 @@ class Climb:
     _spent: float = 0.0
 
     def up(self, rungs: Sequence[str], base: Candidate | None = None) -> None:
-        """Try the default, then each rung on top of the best, then fewer and fewer integer layers.
+        """Try the default, then each rung on top of the best, then 16 bits, then fewer integer layers.
 
         After each candidate that is better, the samples set aside are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
@@ -159,16 +165,24 @@ class Climb:
                 return
         if self._is_promising() and self._look():
             return  # Float layers cost time, so that even a look that may fail comes first.
-        for layers in self.subject.float_layers(self._best):
+        for name, candidate in self._finer():
             if self._is_hopeless():
                 return
-            name = f"{len(layers)} layer{'' if len(layers) == 1 else 's'} in float"
             try:
-                if self._try(name, Candidate(self._best.rungs, layers)):
+                if self._try(name, candidate):
                     return
             except (NothingToQuantizeError, StaleCalibrationError):
                 continue  # What is left would need ranges of tensors that follow others so far.
         self.stopped = NO_MORE_RUNGS
+
+    def _finer(self) -> Iterator[tuple[str, Candidate]]:
+        """Yield what costs time or size, the cheapest first: 16 bits, and then float on top of the best."""
+        base = self._best
+        for tensors in self.subject.wide_activations(base):
+            yield counted(tensors, "activation", "16 bits"), replace(base, in_16_bits=tensors)
+        base = self._best
+        for layers in self.subject.float_layers(base):
+            yield counted(layers, "layer", "float"), replace(base, in_float=layers)
 
     def _is_hopeless(self) -> bool:
         if self.is_over():
@@ -199,6 +213,7 @@ class Climb:
             name=name,
             rungs=candidate.rungs,
             in_float=candidate.in_float,
+            in_16_bits=candidate.in_16_bits,
             sqnr_db=seen.sqnr_db,
             kept=kept,
             checks=expected,
@@ -229,6 +244,16 @@ class Climb:
             return ()
         best = self.steps[self.chosen]
         return advice_for(best.proof or best.checks, self.subject.set_aside)
+
+
+def counted(names: Sequence[str], what: str, where: str) -> str:
+    """Return the name of a candidate.
+
+    Example:
+        >>> counted(["a"], "layer", "float"), counted(["a", "b"], "activation", "16 bits")
+        ('1 layer in float', '2 activations in 16 bits')
+    """
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} in {where}"
 
 
 class TimeIsOverError(Exception):

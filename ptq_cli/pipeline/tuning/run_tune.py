@@ -29,10 +29,8 @@ from ptq_cli.pipeline.tuning.budget_checks import budget_gate, decision_recipe, 
 from ptq_cli.pipeline.tuning.candidate_calibrations import CandidateCalibrations
 from ptq_cli.pipeline.tuning.candidate_models import CandidateModels, first_samples
 from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb, TimeIsOverError
-from ptq_cli.pipeline.tuning.tune_checkpoint import (
-    continued_tuning,
-    discard_tuning,
-)
+from ptq_cli.pipeline.tuning.sixteen_bits import why_not_wide
+from ptq_cli.pipeline.tuning.tune_checkpoint import continued_tuning, discard_tuning
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
 from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
@@ -303,8 +301,9 @@ def _finished(
     opened: _Opened, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
 ) -> TuneResult:
     compared, best = models.compared_on.dataset.count, models.output
+    chosen, evaluation = read_model(best), None
     ladder = Ladder(
-        model_sha256=read_model(best).sha256,
+        model_sha256=chosen.sha256,
         samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
         set_aside=models.set_aside,
         steps=tuple(climb.steps),
@@ -312,10 +311,10 @@ def _finished(
         met=climb.met,
         stopped=climb.stopped,
         advice=climb.advice(),
+        untried=_untried(opened.resolved, climb),
     )
     files: dict[Path, Content] = {run.tuning: ladder_to_json(ladder).encode()}
     write_together(files)
-    chosen, evaluation = read_model(best), None
     if climb.stopped != INTERRUPTED:
         discard_tuning(run.tuning_checkpoint)
         discard_checkpoint(run.checkpoint)
@@ -329,6 +328,12 @@ def _finished(
         float_bytes=models.float_model.size,
         evaluation=evaluation,
     )
+
+
+def _untried(resolved: Resolved, climb: Climb) -> str:
+    """Return why layers went to float and no activation to 16 bits."""
+    came_to_float = any(step.in_float for step in climb.steps)
+    return why_not_wide(resolved.target, resolved.recipe.activations) if came_to_float else ""
 
 
 def _evaluated(

@@ -35,6 +35,8 @@ class ActivationRule:
         simulated: further formats that an override may ask for. The target computes them in float, between
             a QuantizeLinear and a DequantizeLinear.
         formats: further formats that an override may ask for, which the target computes in integers.
+        mixed: an operator may read integers of one of these formats and make those of another; otherwise it
+            is computed in float then.
         channel_multiple: the channels that a QuantizeLinear brings to a Conv, as those of an image, are
             padded to a multiple of this number, which the runtime's kernels are faster with; 1 leaves them.
     """
@@ -43,6 +45,7 @@ class ActivationRule:
     symmetric: bool = False
     simulated: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=list)
+    mixed: bool = False
     channel_multiple: int = 1
 
     @property

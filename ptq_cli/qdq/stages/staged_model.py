@@ -101,7 +101,7 @@ class StagedModel:
 
     def behind(self, layer: str) -> tuple[int, ...]:
         """Return the stages that run again where a layer is changed, in order: its own first."""
-        return self._behind(self.layers[layer])
+        return self._behind({self.layers[layer]})
 
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
         """Return the output of a model with one layer in the other form.
@@ -117,12 +117,12 @@ class StagedModel:
         Raises:
             RuntimeFailedError: ONNX Runtime failed.
         """
-        tensors = self._changed_tensors(layer, base, quantized=quantized)
+        tensors = self._changed_tensors({layer}, base, quantized=quantized)
         return self.floats(self._output, tensors[self._output])
 
-    def changed_outputs(self, layer: str, base: Tensors, *, quantized: bool) -> dict[str, Array]:
-        """Return every output that a model with one layer in the other form is judged by; as ``changed``."""
-        tensors = self._changed_tensors(layer, base, quantized=quantized)
+    def changed_outputs(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> dict[str, Array]:
+        """Return every output of a model with some layers in the other form; as ``changed``."""
+        tensors = self._changed_tensors(layers, base, quantized=quantized)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
     def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
@@ -148,13 +148,13 @@ class StagedModel:
             touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
-    def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":
-        own = self.layers[layer]
+    def _changed_tensors(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> "_Overlay":
+        own = {self.layers[layer] for layer in layers}
         indices = self._behind(own)
         last = {name: index for index in indices for name in self.stages[index].inputs}
         tensors = _Overlay(base)
         for index in indices:
-            form = quantized if index == own else not quantized
+            form = quantized if index in own else not quantized
             tensors.made.update(self._run_stage(index, tensors, quantized=form))
             for name in self.stages[index].inputs:
                 if last[name] == index and name not in self._outputs:
@@ -197,10 +197,12 @@ class StagedModel:
                 wanted |= set(self.stages[index].inputs)
         return frozenset(needed)
 
-    def _behind(self, own: int) -> tuple[int, ...]:
-        touched, indices = set(self.stages[own].outputs), [own]
-        for index in range(own + 1, len(self.stages)):
-            if index in self._needed and touched & set(self.stages[index].inputs):
+    def _behind(self, own: Collection[int]) -> tuple[int, ...]:
+        touched: set[str] = set()
+        indices = []
+        for index in range(min(own), len(self.stages)):
+            follows = index in self._needed and touched & set(self.stages[index].inputs)
+            if index in own or follows:
                 indices.append(index)
                 touched |= set(self.stages[index].outputs)
         return tuple(indices)

@@ -63,9 +63,10 @@ class LadderStep:
     """One candidate.
 
     Attributes:
-        name: what is new about it: ``default``, a rung of recovery, or how many layers are in float.
+        name: what is new about it: ``default``, a rung of recovery, or how much is in 16 bits or in float.
         rungs: of recovery that it has.
         in_float: layers that were left in float for accuracy.
+        in_16_bits: activations that have 16 bits for accuracy.
         sqnr_db: of all outputs, on the samples to choose by.
         kept: it was better than the best before it.
         checks: each budget on the samples to choose by, as the samples set aside are expected to show it.
@@ -81,6 +82,7 @@ class LadderStep:
     checks: tuple[BudgetCheck, ...]
     proof: tuple[BudgetCheck, ...] = ()
     level: float | None = None
+    in_16_bits: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -101,6 +103,7 @@ class Ladder:
         met: the budget is kept, with 95 % confidence.
         stopped: why no further candidate was tried; empty if the budget was met.
         advice: what it would take, if the budget was not met.
+        untried: why no activations of 16 bits were tried; empty if they were, or if it did not come to that.
     """
 
     model_sha256: Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -111,6 +114,7 @@ class Ladder:
     met: bool
     stopped: str = ""
     advice: tuple[str, ...] = ()
+    untried: str = ""
 
     @property
     def best(self) -> LadderStep:

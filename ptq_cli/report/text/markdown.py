@@ -121,7 +121,8 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _tuned(ladder: Ladder) -> str:
-    return "\n".join([f"{escape(verdict_of(ladder))}.", *(f"- {escape(line)}" for line in ladder.advice)])
+    lines = [*ladder.advice, *filter(None, [ladder.untried])]
+    return "\n".join([f"{escape(verdict_of(ladder))}.", *(f"- {escape(line)}" for line in lines)])
 
 
 def _placement(report: Report) -> str:

@@ -147,6 +147,23 @@ def test_activations_of_16_bits_are_computed_in_float_between_their_pairs(tmp_pa
     assert error_db(model, result) > 30.0
 
 
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_target_says_whether_an_operator_may_have_integers_of_several_types(tmp_path, mixed):
+    table = """name = "wide"
+description = "16 bits"
+extends = "ort-cpu"
+[activation]
+formats = ["int16"]
+simulated = []
+"""
+    (tmp_path / "wide.toml").write_text(table + f"mixed = {str(mixed).lower()}\n")
+    wide = {"match": "body", "activations": {"dtype": "int16"}}
+    _, placement, _ = exported(tmp_path, override=[wide], target=str(tmp_path / "wide.toml"))
+    found = {layer.name: layer.quantized for layer in placement.plan.layers}
+    assert found["body"] == mixed, "it reads uint8 and makes int16"
+    assert found["flat"], "it has int16 alone"
+
+
 def test_all_of_them_in_16_bits_are_nearer_than_in_8(tmp_path):
     model, _, usual = exported(tmp_path)
     raised, placement, wide = exported(tmp_path, activation_dtype="int16")

@@ -49,6 +49,7 @@ class Scripted:
     script: Script
     set_aside: int = 1000
     floats: Sequence[tuple[str, ...]] = ()
+    wide: Sequence[tuple[str, ...]] = ()
     proven: list[Candidate] = field(default_factory=list)
     kept: list[Candidate] = field(default_factory=list)
     fails: dict[Candidate, BaseException] = field(default_factory=dict)
@@ -62,6 +63,10 @@ class Scripted:
     def prove(self, candidate: Candidate) -> Seen:
         self.proven.append(candidate)
         return seen(self.set_aside, self.script[candidate][0], self.script[candidate][2])
+
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        del candidate
+        return self.wide
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         del candidate
@@ -185,3 +190,19 @@ def test_layers_that_cannot_be_in_float_alone_are_passed_over(error):
     climb = climbed(Scripted(script, floats=floats, fails={Candidate((), ("a",)): error}))
     assert climb.met
     assert [step.name for step in climb.steps] == ["default", "2 layers in float"]
+
+
+def test_16_bits_come_before_float_which_builds_on_them():
+    wide = Candidate((), (), ("t",))
+    script: Script = {
+        Candidate(): (20.0, 90, 90),
+        wide: (22.0, 60, 60),
+        Candidate((), (), ("t", "u")): (21.0, 60, 60),
+        Candidate((), ("a",), ("t",)): (30.0, 0, 0),
+    }
+    climb = climbed(Scripted(script, wide=[("t",), ("t", "u")], floats=[("a",)]))
+    assert climb.met
+    names = [step.name for step in climb.steps]
+    assert names == ["default", "1 activation in 16 bits", "2 activations in 16 bits", "1 layer in float"]
+    assert [step.kept for step in climb.steps] == [True, True, False, True]
+    assert (climb.steps[-1].in_16_bits, climb.steps[-1].in_float) == (("t",), ("a",))

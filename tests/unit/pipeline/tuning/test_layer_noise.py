@@ -1,0 +1,70 @@
+"""The noise of layers: what each adds alone, in groups first where there are many."""
+
+import numpy as np
+import pytest
+
+from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+from ptq_cli.core.progress import silent
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.tuning import layer_noise as ranking
+from ptq_cli.pipeline.tuning.layer_noise import layer_noise, loudest
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from tests.unit.plan.graphs import build
+from tests.unit.qdq.twins import CHAIN, make_twins
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Measures the layers of a small network; and the groups of layers that were run, with their samples."""
+    target = load_target("ort-cpu")
+    twins, plan = make_twins(CHAIN), make_plan(build(CHAIN, opset=20), target)
+    images = np.random.default_rng(0).normal(size=(24, 3, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=images)
+    runs: list[tuple[tuple[str, ...], int]] = []
+    original = ranking._measure
+
+    def counted(staged, outputs, inputs, groups, found, pool):
+        runs.extend((layers, len(inputs["x"])) for layers in groups)
+        original(staged, outputs, inputs, groups, found, pool)
+
+    monkeypatch.setattr(ranking, "_measure", counted)
+
+    def measure(threads: int = 2) -> dict[str, float]:
+        model, data = twins.graphs.float_model, NpzDataset(str(tmp_path / "x.npz"))
+        options = {"batch_size": 32, "threads": threads, "progress": silent}
+        return layer_noise(twins.graphs, plan, target, data, input_specs(model), **options)
+
+    return measure, runs
+
+
+def test_more_samples_measure_fewer_layers(measured, monkeypatch):
+    measure, runs = measured
+    found = measure()
+    assert "flat" not in found, "it only moves values"
+    assert len(found) == 6
+    samples = {name: sum(size for layers, size in runs if layers == (name,)) for name in found}
+    assert sorted(samples.values()) == [8, 8, 8, 16, 16, 24]
+    assert measure(threads=1) == found
+    monkeypatch.setattr(ranking, "FIRST", 24)
+    every, last = measure(), next(name for name, size in samples.items() if size == 24)
+    assert every[last] == pytest.approx(found[last], rel=1e-9), "it was measured on all samples"
+
+
+def test_many_layers_are_measured_in_groups_first(measured, monkeypatch):
+    measure, runs = measured
+    alone = measure()
+    runs.clear()
+    monkeypatch.setattr(ranking, "MOST_ALONE", 3)
+    monkeypatch.setattr(ranking, "LOUD_GROUPS", 1)
+    found = measure()
+    assert [len(layers) for layers, _ in runs[:3]] == [2, 2, 2]
+    assert set(found) == set(alone)
+    loud = {name for layers, _ in runs[3:] for name in layers}
+    assert len(loud) <= 2, "those of one group"
+    quiet = [found[name] for name in ("third", "join") if name not in loud]
+    assert len(set(quiet)) <= 1, "the layers of a group that was not split count as alike"
+
+
+def test_what_is_not_finite_is_loud():
+    assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2) == [("b",), ("c",)]
