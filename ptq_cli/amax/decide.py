@@ -10,7 +10,7 @@ from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics, each_channel
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.errors import require_known
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 AUTO = "auto"
@@ -59,7 +59,7 @@ def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
 
 
 def decide_range(
-    statistics: TensorStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
+    statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
 ) -> Choice:
     """Return the range of a tensor.
 
@@ -86,13 +86,14 @@ def decide_range(
     """
     check_amax_settings(settings)
     method = METHODS[resolve_method(settings, has_histogram=statistics.histogram is not None)]
-    if symmetric:
+    # A float format has a value 0 and no zero point.
+    if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, _signed(format))
     return method.asymmetric(statistics, settings, format)
 
 
 def decide(
-    statistics: TensorStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
+    statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
 ) -> Decision:
     """Return scale and zero point of an activation, and the range they come from.
 
@@ -117,16 +118,16 @@ def decide(
     """
     choice = decide_range(statistics, settings, format, symmetric=symmetric)
     method = resolve_method(settings, has_histogram=statistics.histogram is not None)
-    if not symmetric:
+    if not symmetric and isinstance(format, IntegerFormat):
         return Decision(parameters_from_range(choice.low, choice.high, format), method, choice)
     # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
-    zero_point = 0 if format.signed else -_signed(format).qmin
+    zero_point = 0 if format.signed else -int(_signed(format).qmin)
     scale = scale_from_amax(choice.amax, _signed(format))
     return Decision(QuantParameters(scale, np.asarray(zero_point, np.int64), format), method, choice)
 
 
 def decide_channels(
-    channels: ChannelStatistics, settings: AmaxSettings, format: IntegerFormat, *, symmetric: bool
+    channels: ChannelStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
 ) -> tuple[Decision, ...]:
     """Return what ``decide`` makes of each channel's statistics.
 
@@ -151,5 +152,5 @@ def decide_channels(
     return tuple(decide(item, settings, format, symmetric=symmetric) for item in each_channel(channels))
 
 
-def _signed(format: IntegerFormat) -> IntegerFormat:
+def _signed(format: NumberFormat) -> NumberFormat:
     return format if format.signed else IntegerFormat(format.bits, signed=True)

@@ -97,7 +97,7 @@ def expected_error(
     """
     bins = signed_bins(statistics, histogram)
     scale, zero_point = float(parameters.scale), int(parameters.zero_point)
-    lowest, highest = parameters.format.qmin - zero_point, parameters.format.qmax - zero_point
+    lowest, highest = parameters.integers.qmin - zero_point, parameters.integers.qmax - zero_point
     low, high = bins.low / scale, bins.high / scale
     total = _sum(_mean_error(low, high, lowest, highest), bins.counts) * scale**2
     beyond = _mean_beyond(low - highest, high - highest) + _mean_beyond(lowest - high, lowest - low)

@@ -13,12 +13,13 @@ from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
 from ptq_cli.amax.percentile import missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import FloatArray
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
-Decide = Callable[[TensorStatistics, AmaxSettings, IntegerFormat], Choice]
+Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
 Search = Callable[[LinearHistogram, AmaxSettings, IntegerFormat], Choice]
-DecideValues = Callable[[FloatArray, AmaxSettings, IntegerFormat], Choice]
+DecideValues = Callable[[FloatArray, AmaxSettings, NumberFormat], Choice]
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,23 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
             raise missing_histogram(name)
         return linear_view(statistics, settings.bins)
 
+    def integers(format: NumberFormat) -> IntegerFormat:
+        if isinstance(format, FloatFormat):
+            raise RecipeValueError(
+                f"the amax method '{name}' weighs steps of one size, and {format.name} has steps of many",
+                hint="choose max or percentile for it",
+            )
+        return format
+
     return Method(
-        lambda statistics, settings, format: symmetric(view(statistics, settings), settings, format),
-        lambda statistics, settings, format: asymmetric(view(statistics, settings), settings, format),
+        lambda statistics, settings, format: symmetric(
+            view(statistics, settings), settings, integers(format)
+        ),
+        lambda statistics, settings, format: asymmetric(
+            view(statistics, settings), settings, integers(format)
+        ),
         lambda values, settings, format: symmetric(
-            histogram_of_values(values, settings.bins), settings, format
+            histogram_of_values(values, settings.bins), settings, integers(format)
         ),
     )
 

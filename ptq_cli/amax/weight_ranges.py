@@ -10,7 +10,7 @@ from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
 from ptq_cli.core.errors import require_known
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.formats import NumberFormat
 from ptq_cli.core.granularity import Granularity, PerTensor
 from ptq_cli.recipe.schema import AmaxSettings
 
@@ -35,7 +35,7 @@ class WeightRanges:
 
 
 def choose_weight_ranges(
-    weight: FloatArray, granularity: Granularity, settings: AmaxSettings, format: IntegerFormat
+    weight: FloatArray, granularity: Granularity, settings: AmaxSettings, format: NumberFormat
 ) -> WeightRanges:
     """Return the symmetric range of a weight, or of each of its channels, by the recipe's weight method.
 

@@ -1,4 +1,4 @@
-"""The arithmetic of uniform quantization, defined once in numpy.
+"""The arithmetic of quantization, defined once in numpy.
 
 ``q = saturate(round_half_even(x / scale) + zero_point)`` and ``x' = (q - zero_point) * scale``, all in
 float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every other implementation
@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.float_rounding import round_to_float
+from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.core.granularity import Granularity, PerTensor
+from ptq_cli.core.tensors import Array
 
 ZERO_AMAX = 2.0**-24
 """An amax not above this means that a tensor or a channel is all zero (NVIDIA pytorch-quantization)."""
@@ -38,11 +40,22 @@ class QuantParameters:
 
     scale: FloatArray
     zero_point: npt.NDArray[np.int64]
-    format: IntegerFormat
+    format: NumberFormat
     granularity: Granularity = field(default_factory=PerTensor)
 
+    @property
+    def integers(self) -> IntegerFormat:
+        """The format, for what is known to be integers.
 
-def scale_from_amax(amax: npt.ArrayLike, format: IntegerFormat) -> FloatArray:
+        Raises:
+            TypeError: it is a float format.
+        """
+        if isinstance(self.format, FloatFormat):
+            raise TypeError(f"{self.format.name} has no steps of one size")
+        return self.format
+
+
+def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
     """Return the symmetric scale, ``amax / qmax``.
 
     Shapes:
@@ -112,8 +125,8 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
     return QuantParameters(np.asarray(scale, dtype=np.float32), np.asarray(zero_point, np.int64), format)
 
 
-def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.integer]:
-    """Quantize ``x`` to integers as ONNX's QuantizeLinear does.
+def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> Array:
+    """Quantize ``x`` to integers, or to floats of few bits, as ONNX's QuantizeLinear does.
 
     Shapes:
         x: any; the result has the same shape.
@@ -125,13 +138,17 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
         RecipeValueError: ``x`` holds NaN.
 
     Source:
-        ONNX QuantizeLinear, opset 13: round half to even, then saturate.
+        ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even, saturate.
 
     Example:
         >>> from ptq_cli.core.formats import INT8
         >>> half = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), INT8)
         >>> quantize([0.25, 0.75, -1e9], half).tolist()
         [0, 2, -128]
+        >>> from ptq_cli.core.formats import FLOAT8_E4M3FN
+        >>> eighth = QuantParameters(np.float32(0.125).reshape(()), np.int64(0).reshape(()), FLOAT8_E4M3FN)
+        >>> quantize([0.26, -1e9], eighth).astype(np.float32).tolist()
+        [2.0, -448.0]
     """
     array = np.asarray(x, dtype=np.float32)
     if np.isnan(array).any():
@@ -141,7 +158,7 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> npt.NDArray[np.in
     if array.size <= PART:
         return _quantize(array, scale, zero_point, parameters.format)
     # In parts, because the intermediate arrays take six times the memory of the array itself.
-    integers: npt.NDArray[np.integer] = np.empty(array.shape, parameters.format.storage)
+    integers: Array = np.empty(array.shape, parameters.format.storage)
     for part, own in _parts(array, scale):
         integers[part] = _quantize(array[part], scale[own], zero_point[own], parameters.format)
     return integers
@@ -157,18 +174,20 @@ def _parts(array: npt.NDArray[np.generic], scale: FloatArray) -> Iterator[tuple[
 
 
 def _quantize(
-    array: FloatArray, scale: FloatArray, zero_point: npt.NDArray[np.int64], format: IntegerFormat
-) -> npt.NDArray[np.integer]:
+    array: FloatArray, scale: FloatArray, zero_point: npt.NDArray[np.int64], format: NumberFormat
+) -> Array:
     with np.errstate(over="ignore"):
         rounded = np.asarray(array / scale)
+    if isinstance(format, FloatFormat):
+        return round_to_float(rounded, format).astype(format.storage)
     np.rint(rounded, out=rounded)
     low, high = format.qmin, format.qmax
     if not zero_point.any():  # float32 holds the ends exactly, and weights need no wider type on the way
-        saturated: npt.NDArray[np.integer] = np.clip(rounded, low, high, out=rounded).astype(format.storage)
+        saturated: Array = np.clip(rounded, low, high, out=rounded).astype(format.storage)
         return saturated
     # Saturate before adding in integers: float32 would round zero_point + 2^24 and overflow int64.
     shifted = np.clip(rounded, low - zero_point, high - zero_point).astype(np.int64) + zero_point
-    integers: npt.NDArray[np.integer] = shifted.astype(format.storage)
+    integers: Array = shifted.astype(format.storage)
     return integers
 
 
@@ -204,7 +223,10 @@ def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
 def _dequantize(
     integers: npt.NDArray[np.generic], scale: FloatArray, zero_point: npt.NDArray[np.int64]
 ) -> FloatArray:
-    difference = (integers.astype(np.int64) - zero_point).astype(np.float32)
+    if np.issubdtype(integers.dtype, np.integer):
+        difference = (integers.astype(np.int64) - zero_point).astype(np.float32)
+    else:  # A float format, whose zero point is always 0.
+        difference = integers.astype(np.float32)
     with np.errstate(over="ignore"):
         result: FloatArray = difference * scale
     return result

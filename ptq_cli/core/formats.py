@@ -1,4 +1,4 @@
-"""Quantized integer formats: how many bits, signed or not, and the range that follows."""
+"""Number formats of quantized tensors: integers by bits and sign, and floats of 8 and 4 bits."""
 
 from dataclasses import dataclass
 
@@ -68,10 +68,76 @@ class IntegerFormat:
         return np.dtype(f"{'int' if self.signed else 'uint'}{width}")
 
 
+@dataclass(frozen=True)
+class FloatFormat:
+    """A floating-point format of few bits without infinities, as TensorRT multiplies it.
+
+    Attributes:
+        name: what ONNX calls it, in small letters.
+        exponent_bits: bits of the exponent, whose bias is ``2^(exponent_bits - 1) - 1``.
+        mantissa_bits: bits after the leading one, which a subnormal number does not have.
+        largest: its largest value; everything beyond becomes this one.
+
+    Example:
+        >>> FLOAT8_E4M3FN.bits, FLOAT8_E4M3FN.qmax, FLOAT8_E4M3FN.smallest_exponent
+        (8, 448.0, -6)
+        >>> FLOAT4_E2M1.bits, FLOAT4_E2M1.qmin, FLOAT4_E2M1.storage.name
+        (4, -6.0, 'float4_e2m1fn')
+    """
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    largest: float
+
+    @property
+    def bits(self) -> int:
+        """Bits per value, with the sign."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def signed(self) -> bool:
+        """Every float format has negative values."""
+        return True
+
+    @property
+    def qmin(self) -> float:
+        """Smallest value of the format."""
+        return -self.largest
+
+    @property
+    def qmax(self) -> float:
+        """Largest value of the format."""
+        return self.largest
+
+    @property
+    def smallest_exponent(self) -> int:
+        """Exponent of the smallest normal number; the subnormal ones have its spacing."""
+        return 2 - (1 << (self.exponent_bits - 1))
+
+    @property
+    def storage(self) -> np.dtype[np.generic]:
+        """The dtype of ml_dtypes that holds the values, a byte each."""
+        import ml_dtypes  # Only what writes or reads such a file needs it.
+
+        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, STORED_AS[self.name]))
+        return found
+
+
+NumberFormat = IntegerFormat | FloatFormat
+"""What a quantized tensor may be stored as."""
+STORED_AS = {"float8e4m3fn": "float8_e4m3fn", "float4e2m1": "float4_e2m1fn"}
+"""What ml_dtypes calls the float formats."""
+
+FLOAT8_E4M3FN = FloatFormat("float8e4m3fn", exponent_bits=4, mantissa_bits=3, largest=448.0)
+FLOAT4_E2M1 = FloatFormat("float4e2m1", exponent_bits=2, mantissa_bits=1, largest=6.0)
+FLOATS: dict[str, FloatFormat] = {item.name: item for item in (FLOAT8_E4M3FN, FLOAT4_E2M1)}
+
 INT8 = IntegerFormat(8, signed=True)
 INT8_NARROW = IntegerFormat(8, signed=True, narrow_range=True)
 UINT8 = IntegerFormat(8, signed=False)
 INT16 = IntegerFormat(16, signed=True)
 UINT16 = IntegerFormat(16, signed=False)
 
-BY_NAME: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}
+INTEGERS: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}
+BY_NAME: dict[str, NumberFormat] = {**INTEGERS, **FLOATS}

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
@@ -31,10 +32,10 @@ def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
 
     def decide(site: ActivationSite) -> QuantParameters:
         low, high = _range(producers.get(site.source))
-        if not site.symmetric:
+        if not site.symmetric and isinstance(site.format, IntegerFormat):
             return parameters_from_range(low, high, site.format)
         scale = scale_from_amax(max(-low, high), site.format)
-        middle = 0 if site.format.signed else (site.format.qmax + 1) // 2
+        middle = 0 if site.format.signed else int(site.format.qmax + 1) // 2
         return QuantParameters(scale, np.asarray(middle), site.format)
 
     quantize_in_place(twin, plan, decide_all(twin, plan, decide))

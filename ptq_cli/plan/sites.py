@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.formats import NumberFormat
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,13 @@ class ActivationSite:
         tensor: the value's name.
         source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
             For tensors that a target ties it is the first one; then the union of their statistics decides.
-        format: the integer format.
+        format: the number format.
         symmetric: the zero point is in the middle of the format.
     """
 
     tensor: str
     source: str
-    format: IntegerFormat
+    format: NumberFormat
     symmetric: bool
 
 
@@ -32,7 +32,7 @@ class WeightSite:
         tensor: the initializer's name.
         node: the node that reads it.
         input_index: the index of the input.
-        format: the integer format.
+        format: the number format.
         axis: axis of the output channels, or None for one scale.
         as_pair: it stays a float constant with values on the grid, behind a QuantizeLinear and a
             DequantizeLinear.
@@ -47,7 +47,7 @@ class WeightSite:
     tensor: str
     node: str
     input_index: int
-    format: IntegerFormat
+    format: NumberFormat
     axis: int | None
     as_pair: bool = False
     block_size: int | None = None

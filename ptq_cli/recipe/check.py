@@ -5,11 +5,20 @@ from collections.abc import Callable, Mapping
 
 from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.memory import parse_size
 from ptq_cli.recipe.activation_modes import check_mode
-from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
+from ptq_cli.recipe.quantizer_settings import (
+    ScaledActivations,
+    ScaledWeights,
+    activation_family,
+    weight_family,
+)
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
-from ptq_cli.recipe.schema import LATENCY, PREFERENCES, Limit, OverrideSettings, Recipe
+from ptq_cli.recipe.schema import FLOAT_TYPES, LATENCY, PREFERENCES, Limit, OverrideSettings, Recipe
+
+SEARCHES = ("entropy", "mse")
+"""Methods of amax that try ranges on the steps of integers."""
 
 MOST_BINS = 65536
 """Of a linear histogram; the searches take time in proportion."""
@@ -103,6 +112,12 @@ RULES: tuple[Rule, ...] = (
         "at least 1",
     ),
     (
+        "quantization.float_type",
+        lambda r: r.quantization.float_type,
+        lambda r: r.quantization.float_type in FLOAT_TYPES,
+        "'float32' or 'float16'",
+    ),
+    (
         "export.prefer",
         lambda r: r.export.prefer,
         lambda r: r.export.prefer in PREFERENCES,
@@ -184,12 +199,26 @@ def check_recipe(recipe: Recipe) -> Recipe:
             hint="--prefer latency --profile FILE, or leave the profile out",
         )
     recovery_rungs(recipe.recovery)
-    weight_family(recipe.weights)
-    activation_family(recipe.activations)
+    _check_methods(recipe)
     check_mode(recipe.activations)
     for override in recipe.override:
         _check_override(override)
     return recipe
+
+
+def _check_methods(recipe: Recipe) -> None:
+    """Refuse a method that searches steps of one size for a float type, which has steps of many."""
+    weights, activations = weight_family(recipe.weights), activation_family(recipe.activations)
+    for key, method, family in (
+        ("amax.method", recipe.amax.method, activations),
+        ("amax.weight_method", recipe.amax.weight_method, weights),
+    ):
+        dtype = family.dtype if isinstance(family, ScaledWeights | ScaledActivations) else None
+        if method in SEARCHES and dtype in FLOATS:
+            raise RecipeValueError(
+                f"'{key}' is '{method}', which searches for steps of one size, and {dtype} has steps of many",
+                hint="choose max or percentile",
+            )
 
 
 def _check_constant(name: str, value: object) -> None:

@@ -42,6 +42,7 @@ class SharedSettings(TypedDict, total=False):
     weight_granularity: str
     weight_block_size: int
     weight_axis: int
+    weight_dtype: str
     weight_seed: int
     weight_restarts: int
     activation_mode: str
@@ -56,6 +57,7 @@ class SharedSettings(TypedDict, total=False):
     exclude_op: list[str]
     all_layers: bool
     runtime_operators: bool
+    float_type: str
     override: list[dict[str, Any]]
     target: str
     recover: list[str]
@@ -128,6 +130,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "weight_granularity": ("weights.granularity",),
     "weight_block_size": ("weights.block_size",),
     "weight_axis": ("weights.axis",),
+    "weight_dtype": ("weights.dtype",),
     "weight_seed": ("weights.seed",),
     "weight_restarts": ("weights.restarts",),
     "activation_mode": ("activations.mode",),
@@ -138,6 +141,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "activation_step": ("activations.step",),
     "all_layers": ("quantization.all_layers",),
     "runtime_operators": ("quantization.runtime_operators",),
+    "float_type": ("quantization.float_type",),
     "target": ("quantization.target",),
     "recover": ("recovery.rungs",),
     "prefer": ("export.prefer",),

@@ -7,10 +7,11 @@ This is their one table, without PyTorch: the recipe is checked against it, and 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, require_known
+from ptq_cli.core.formats import FLOATS
 from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
 
 DEFAULT_QUANTIZER = "scaled"
@@ -33,7 +34,7 @@ def _one_of(*names: str) -> dict[str, Any]:
     return _rule(lambda value: value is None or value in names, " or ".join(f"'{name}'" for name in names))
 
 
-DTYPES = ("uint8", "int8", "uint16", "int16")
+DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
 STEP = _rule(
     lambda value: value is None or 2.0**-MOST_OCTAVES <= value <= 2.0**MOST_OCTAVES,
     f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
@@ -52,12 +53,15 @@ class ScaledWeights:
             Blocks are computed in float. If not set, there are no blocks.
         axis: axis of the scales, if the target reads scales along another axis than that of the output
             channels; with blocks, the axis that is divided, by default that of the input channels.
+        dtype: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or ``"float4e2m1"``.
+            The largest value of the type then stands for amax.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
     granularity: str = field(default=CHANNEL, metadata=_one_of(TENSOR, CHANNEL))
     block_size: int | None = field(default=None, metadata=_whole(2, 1 << 20))
     axis: int | None = field(default=None, metadata=_whole(-8, 7))
+    dtype: str | None = field(default=None, metadata=_one_of(*FLOATS))
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,8 @@ class ScaledActivations:
     """Integers spread evenly over the calibrated range, with the zero point that the target has.
 
     Attributes:
-        dtype: integer type, if the target has it; if not set, the target's own.
+        dtype: integer type, ``"float8e4m3fn"`` or ``"float4e2m1"``, if the target has it; if not set, the
+            target's own.
         symmetric: whether the zero point is 0, or the middle of an unsigned type; if not set, as the target
             needs it.
     """
@@ -221,6 +226,14 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
             f"'{where}.integer' is {family.integer}, but alpha '{family.alpha}' finds the point itself",
             hint=f"leave integer out, or write alpha = '{PLAIN}'",
         )
+    if isinstance(family, ScaledWeights) and family.dtype is not None:
+        bits = FLOATS[family.dtype].bits
+        if settings.bits not in (None, bits):
+            raise RecipeValueError(
+                f"'{where}.bits' is {settings.bits}, but '{where}.dtype' is '{family.dtype}', with {bits}",
+                hint="leave bits out",
+            )
+        return replace(family, bits=bits)
     return family
 
 

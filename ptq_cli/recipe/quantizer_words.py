@@ -21,6 +21,8 @@ def describe_weights(family: WeightFamily) -> str:
     """
     if isinstance(family, CenterWeights):
         return f"centers ({family.centers}), {family.bits} bits"
+    if isinstance(family, ScaledWeights) and family.dtype is not None:
+        return f"{family_name(family)}, {family.dtype}"
     described = f"{family_name(family)}, {family.bits} bits"
     if isinstance(family, ScaledWeights) and family.block_size is not None:
         return f"{described} in blocks of {family.block_size}"

@@ -20,6 +20,9 @@ Limit = float | str
 ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")
 """What ``prefer`` may be."""
 
+FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")
+"""What ``float_type`` may be."""
+
 LOCATION = {"location": True}
 FILE_OR_NAME = {"location": True, "or_name": True}
 """A file, or a name that ptq knows, which is not a path."""
@@ -159,6 +162,8 @@ class WeightSettings:
         granularity: for ``"scaled"`` and ``"centers"``: ``"tensor"`` or ``"channel"``.
         block_size: for ``"scaled"``: number of values along an axis that share a scale.
         axis: for ``"scaled"``: axis of the scales, or the axis that is divided into blocks.
+        dtype: for ``"scaled"``: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or
+            ``"float4e2m1"``.
         seed: for ``"centers"``: seed of the random numbers that choose the first centers.
         restarts: for ``"centers"``: number of times that k-means starts from new centers.
     """
@@ -172,6 +177,7 @@ class WeightSettings:
     granularity: str | None = None
     block_size: int | None = None
     axis: int | None = None
+    dtype: str | None = None
     seed: int | None = None
     restarts: int | None = None
 
@@ -186,7 +192,8 @@ class ActivationSettings:
             override it is meant for what the matching layers read.
         quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
             a quantizer replace the whole section of earlier settings.
-        dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``, if the target has it.
+        dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, ``"float8e4m3fn"`` or
+            ``"float4e2m1"``, if the target has it.
         symmetric: for ``"scaled"``: whether the zero point is 0, or the middle of an unsigned type.
         integer: for ``"fixed_point"``: bits before the binary point.
         step: for ``"step"``: distance between two values.
@@ -239,11 +246,15 @@ class QuantizationSettings:
         all_layers: whether to quantize also layers that save neither bytes nor time.
         runtime_operators: whether the model may hold ONNX Runtime's own operators where they are faster; no
             other runtime can read it then. If not set, the target decides.
+        float_type: type of what is not quantized: ``"float32"``, or ``"float16"`` if the target computes in
+            the types that a file has, as TensorRT does with a strongly typed network. Inputs and outputs of
+            the model keep their type.
     """
 
     target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
     all_layers: bool = False
     runtime_operators: bool | None = None
+    float_type: str = FLOAT32
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ def code_grid(
         least = np.maximum(least, room / (step * LARGEST_BIAS))
     format = layer.site.format
     return CodeGrid(
-        lowest=format.qmin,
-        highest=format.qmax,
+        lowest=int(format.qmin),
+        highest=int(format.qmax),
         block=layer.geometry.block,
         least=least[own],
         free=layer.free,

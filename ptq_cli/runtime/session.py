@@ -16,6 +16,7 @@ from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.narrow_types import LeftOut, left_out
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
@@ -123,10 +124,17 @@ class Session:
             if isinstance(model, StoredModel)
             else model
         )
+        leave = LeftOut() if isinstance(source, str) else left_out(source)
+        if leave.pairs:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         try:
             # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
             self._session = onnxruntime.InferenceSession(
-                source, options, providers=[(device.provider, device.provider_options)], enable_fallback=0
+                source,
+                options,
+                providers=[(device.provider, device.provider_options)],
+                enable_fallback=0,
+                disabled_optimizers=list(leave.optimizers),
             )
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise RuntimeFailedError(

@@ -12,6 +12,7 @@ from ptq_cli.cli.options.data_options import MAX_MEMORY
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
+    FLOAT_TYPE,
     OVERRIDES,
     PREFERENCE,
     QUANTIZERS,
@@ -62,6 +63,7 @@ Examples:
     RECOVER,
     OVERRIDES,
     PREFERENCE,
+    FLOAT_TYPE,
     RUNTIME_OPERATORS,
     THREADS,
     MAX_MEMORY,

@@ -9,7 +9,7 @@ from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.quantization_options import OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
+from ptq_cli.cli.options.quantization_options import FLOAT_TYPE, OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
 from ptq_cli.cli.options.shared_options import RECIPES, TARGET, THREADS, settings_from, take
 
 
@@ -46,6 +46,7 @@ Examples:
     IMAGE,
     QUANTIZERS,
     OVERRIDES,
+    FLOAT_TYPE,
     RUNTIME_OPERATORS,
     TARGET,
     THREADS,

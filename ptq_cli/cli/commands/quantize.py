@@ -11,6 +11,7 @@ from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, LATENCY, ME
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
+    FLOAT_TYPE,
     OVERRIDES,
     PREFERENCE,
     QUANTIZERS,
@@ -32,7 +33,9 @@ Examples:
 Exits with status 3 if a limit fails.
 """,
 )
-@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, RUNTIME_OPERATORS)
+@take(
+    OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, FLOAT_TYPE, RUNTIME_OPERATORS
+)
 @take(EVALUATION_DATA)
 @option(
     EVALUATION,

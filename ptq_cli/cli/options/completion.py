@@ -171,6 +171,13 @@ def alphas() -> tuple[str, ...]:
     return POWER_OF_TWO, PLAIN
 
 
+def weight_dtypes() -> tuple[str, ...]:
+    """Return what ``--weight-dtype`` may be."""
+    from ptq_cli.core.formats import FLOATS
+
+    return tuple(FLOATS)
+
+
 def activation_dtypes() -> tuple[str, ...]:
     """Return what ``--activation-dtype`` may be."""
     from ptq_cli.recipe.quantizer_settings import DTYPES

@@ -7,6 +7,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import NameList
 from ptq_cli.cli.options.shared_options import SERVE_BATCH
+from ptq_cli.recipe.schema import FLOAT_TYPES
 
 AMAX = (
     option(
@@ -103,6 +104,13 @@ QUANTIZERS = (
     ),
     option(
         WEIGHTS,
+        "--weight-dtype",
+        shell_complete=complete_names(completion.weight_dtypes),
+        metavar="NAME",
+        help="Float type instead of integers: float8e4m3fn or float4e2m1 (scaled only; target tensorrt).",
+    ),
+    option(
+        WEIGHTS,
         "--weight-alpha",
         shell_complete=complete_names(completion.alphas),
         metavar="NAME",
@@ -146,7 +154,8 @@ QUANTIZERS = (
         "--activation-dtype",
         shell_complete=complete_names(completion.activation_dtypes),
         metavar="NAME",
-        help="Integer type: int8, uint8, int16 or uint16 (scaled only).  [default: the target's]",
+        help="Integer type: int8, uint8, int16 or uint16; or float8e4m3fn or float4e2m1 (scaled only).  "
+        "[default: the target's]",
     ),
     option(
         ACTIVATIONS,
@@ -213,6 +222,13 @@ OVERRIDES = (
         metavar="PATTERN:KEY=VALUE,…",
         help="Settings for the matching layers: 'head.*:weights.bits=4'. Can be repeated.",
     ),
+)
+FLOAT_TYPE = option(
+    LAYERS,
+    "--float-type",
+    type=click.Choice(FLOAT_TYPES),
+    help="Type of what is not quantized; float16 if the target computes in the types of the file.  "
+    "[default: float32]",
 )
 RUNTIME_OPERATORS = option(
     LAYERS,

@@ -182,6 +182,8 @@ def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
 
 def _weight_bits(recipe: Recipe) -> int | None:
     family = weight_family(recipe.weights)
+    if isinstance(family, ScaledWeights) and family.dtype is not None:
+        return None
     return family.bits if isinstance(family, ScaledWeights | FixedPointWeights | StepWeights) else None
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import BY_NAME
+from ptq_cli.core.formats import BY_NAME, FloatFormat
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations
@@ -44,6 +44,7 @@ def _asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
         return site
     dtype = site.format if family.dtype is None else BY_NAME[family.dtype]
     symmetric = site.symmetric if family.symmetric is None else family.symmetric
+    symmetric = symmetric or isinstance(dtype, FloatFormat)
     return replace(site, format=dtype, symmetric=symmetric)
 
 

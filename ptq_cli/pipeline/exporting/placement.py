@@ -10,17 +10,22 @@ import onnx_ir as ir
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import FloatFormat
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.half_scales import HalfScaleQuantizer
+from ptq_cli.pipeline.exporting.target_limits import require_alike
 from ptq_cli.pipeline.exporting.tensor_ranges import never_seen
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.pipeline.exporting.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
+from ptq_cli.plan.kernel_formats import without_kernels
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth.worthless import worthless_layers
+from ptq_cli.qdq.proof.target_rules import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
 from ptq_cli.recipe.activation_modes import FLOAT
@@ -31,6 +36,7 @@ from ptq_cli.recipe.quantizer_settings import (
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
+from ptq_cli.recipe.schema import FLOAT16, FLOAT32, AmaxSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,7 @@ class Placement:
         quantizers: the same, ready to be asked.
         opset: the oldest that the target and its integers need.
         never_run: layers of nested graphs that the calibration never ran, with the reason; they stay float.
+        float_type: of what is not quantized, and of all scales.
     """
 
     plan: Plan
@@ -54,6 +61,7 @@ class Placement:
     quantizers: Mapping[WeightSite, WeightQuantizer]
     opset: int
     never_run: Mapping[str, str] = field(default_factory=dict)
+    float_type: str = FLOAT32
 
     @property
     def weight_counts(self) -> dict[str, int]:
@@ -117,7 +125,8 @@ def place(
     unseen = never_seen(calibration) if calibration is not None else ()
     never_run = layers_never_run(model.graph, unseen)
     planning = _Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
-    excluded = {**(faster or {}), **never_run, **settings.excluded}
+    no_kernel = without_kernels(model, target_plan, target, settings.other_formats(target))
+    excluded = {**(faster or {}), **never_run, **no_kernel, **settings.excluded}
     plan = planning.plan(excluded) if planning.in_float or excluded else target_plan
     if not recipe.all_layers:
         found = worthless_layers(
@@ -136,6 +145,7 @@ def place(
     settings = settings.of(plan, target_plan)
     plan = with_formats(model, plan, settings.activation_families, target)
     sites = _weight_sites(model, plan, settings)
+    require_alike(plan, settings.weight_families, settings.activation_families, model)
     families = {new: settings.weight_families[site] for site, new in sites.items()}
     return Placement(
         plan=plan.with_weights(sites, _described(model, families, target)),
@@ -143,10 +153,11 @@ def place(
         settings=settings,
         families=families,
         quantizers={
-            new: weight_quantizer(families[new], settings.weights[site], packed=target.weight.packed)
+            new: _quantizer(families[new], settings.weights[site], target, recipe.float_type)
             for site, new in sites.items()
         },
-        opset=_oldest_opset(plan, families, target),
+        opset=_oldest_opset(plan, families, target, recipe.float_type),
+        float_type=recipe.float_type,
         never_run=never_run,
     )
 
@@ -241,11 +252,24 @@ def _described(
     }
 
 
-def _oldest_opset(plan: Plan, families: Mapping[WeightSite, WeightFamily], target: Target) -> int:
+def _quantizer(
+    family: WeightFamily, settings: AmaxSettings, target: Target, float_type: str
+) -> WeightQuantizer:
+    made = weight_quantizer(family, settings, packed=target.weight.packed)
+    return HalfScaleQuantizer(made) if float_type == FLOAT16 else made
+
+
+def _oldest_opset(
+    plan: Plan, families: Mapping[WeightSite, WeightFamily], target: Target, float_type: str
+) -> int:
     packs = target.weight.packed and any(family.bits <= HALF_BYTE for family in families.values())
     blocks = any(site.block_size is not None for site in families)
-    wide = any(site.format.bits > BYTE for site in plan.activations.values())
-    return max(target.opset, PACKED_OPSET) if packs or blocks or wide else target.opset
+    formats = [site.format for site in plan.activations.values()] + [site.format for site in families]
+    wide = any(item.bits > BYTE for item in formats)
+    known = [FLOAT_OPSETS[item.name] for item in formats if isinstance(item, FloatFormat)]
+    # Scales of float16 came with opset 19, and with 21 for TensorRT.
+    newer = PACKED_OPSET if packs or blocks or wide or float_type == FLOAT16 else 0
+    return max(target.opset, newer, *known)
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

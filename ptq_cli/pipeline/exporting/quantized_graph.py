@@ -12,6 +12,7 @@ from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
+from ptq_cli.pipeline.exporting.half_scales import with_half_scale
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
 from ptq_cli.pipeline.exporting.placement import Placement, place
@@ -29,7 +30,7 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
 from ptq_cli.recipe.recovery_rungs import RANGES, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY
+from ptq_cli.recipe.schema import FLOAT16, LATENCY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,8 @@ def _decide(
     families = settings.activation_families
     decisions = decide_activations(placement.plan, settings.activations, calibration, families)
     found = {source: decision.parameters for source, decision in decisions.items()}
+    if placement.float_type == FLOAT16:
+        found = {source: with_half_scale(item) for source, item in found.items()}
     on_own_grid = placement.on_own_grid(found)
     found = fit_clamps(model, placement.plan, found) | on_own_grid
     plan = without_noisy_forms(model, placement.plan, found, calibration)

@@ -241,7 +241,7 @@ def free_scales(placement: Placement) -> dict[WeightSite, bool]:
     """Return of each weight whose integers are evenly spread whether its scales may be any."""
     found = {}
     for site, family in placement.families.items():
-        if isinstance(family, ScaledWeights):
+        if isinstance(family, ScaledWeights) and family.dtype is None:
             found[site] = True
         elif isinstance(family, FixedPointWeights | StepWeights):
             found[site] = False

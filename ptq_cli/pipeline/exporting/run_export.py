@@ -16,6 +16,7 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.checker import check_stored
+from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
@@ -38,6 +39,7 @@ from ptq_cli.qdq.metadata import (
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
+    FLOAT_TYPE,
     LAYERS,
     OVERRIDES,
     QUANTIZERS,
@@ -55,6 +57,7 @@ from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
+from ptq_cli.recipe.schema import FLOAT16
 from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
@@ -230,6 +233,9 @@ def make_export(
     prove_powers_of_two(model, placement, exposed)
     write_runtime_operators(model, exposed)
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    if placement.float_type == FLOAT16:
+        narrow_floats(model)
+        model.metadata_props[FLOAT_TYPE] = FLOAT16
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     model.metadata_props.update(_origin(asked, calibration, method, target.name))
     model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))

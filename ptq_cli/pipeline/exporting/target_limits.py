@@ -1,9 +1,13 @@
 """What a recipe may ask of a target: its table says which integers it has."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from ptq_cli.core.errors import TargetOverrideError
-from ptq_cli.plan.sites import ActivationSite, WeightSite
+from ptq_cli.core.formats import FLOATS
+from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
@@ -54,6 +58,12 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
         )
     if not isinstance(family, ScaledWeights):
         return
+    if family.dtype is not None and family.dtype not in rule.formats:
+        has = ", ".join((rule.format, *rule.formats))
+        raise TargetOverrideError(
+            f"target '{target.name}' has weights of {has}, and '{site.node}' asks for {family.dtype}",
+            hint="choose another target (tensorrt has float types), or leave dtype out",
+        )
     if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
         raise TargetOverrideError(
             f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
@@ -74,6 +84,39 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
             "asked for",
             hint="leave axis out, or set block_size too: then it is the axis that the blocks divide",
         )
+
+
+def require_alike(
+    plan: Plan,
+    weights: Mapping[WeightSite, WeightFamily],
+    activations: Mapping[str, ActivationFamily],
+    model: ir.Model,
+) -> None:
+    """Raise if a layer would multiply a float format by another one: no kernel has factors of two types.
+
+    Raises:
+        TargetOverrideError: it would.
+    """
+    nodes = {node.name: node for node in model.graph.all_nodes()}
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    for site in plan.weights:
+        node = nodes[site.node]
+        names = [value.name or "" for value in node.inputs if value is not None]
+        sources = [plan.activations[name] for name in names if name in plan.activations]
+        if site.node not in integer or not sources:
+            continue
+        one, other = _dtype(weights[site]), _dtype(activations[sources[0].source])
+        if one != other and {one, other} & FLOATS.keys():
+            raise TargetOverrideError(
+                f"'{site.node}' would multiply weights of {one or 'integers'} by activations of "
+                f"{other or 'integers'}, which no kernel does",
+                hint="give 'weights.dtype' and 'activations.dtype' the same float type",
+            )
+
+
+def _dtype(family: WeightFamily | ActivationFamily) -> str:
+    dtype = family.dtype if isinstance(family, ScaledWeights | ScaledActivations) else None
+    return dtype if dtype in FLOATS else ""
 
 
 def require_activation(family: ActivationFamily, site: ActivationSite, target: Target) -> None:

@@ -10,7 +10,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.formats import FloatFormat, NumberFormat
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
@@ -82,7 +82,9 @@ def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics
     return reduce(TensorStatistics.merge, plain)
 
 
-def _on_grid(decision: Decision, family: ActivationFamily, format: IntegerFormat) -> QuantParameters:
+def _on_grid(decision: Decision, family: ActivationFamily, format: NumberFormat) -> QuantParameters:
+    if isinstance(format, FloatFormat):  # Only a scaled quantizer can be asked for one.
+        return decision.parameters
     match family:
         case FixedPointActivations():
             return fixed_point_parameters(decision.choice, format, family.integer)

@@ -15,12 +15,14 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import STATIC, mode_of
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
+    ScaledActivations,
     WeightFamily,
     activation_family,
     overridden,
     weight_family,
 )
 from ptq_cli.recipe.schema import (
+    FLOAT32,
     SIZE,
     ActivationSettings,
     AmaxSettings,
@@ -41,6 +43,7 @@ class TensorRecipe:
         weights, activations: their quantizers.
         override: other settings for some tensors; where several match, the later wins.
         all_layers: quantize also layers that save neither bytes nor time.
+        float_type: of what is not quantized.
     """
 
     amax: AmaxSettings
@@ -48,6 +51,7 @@ class TensorRecipe:
     activations: ActivationSettings
     override: Sequence[OverrideSettings]
     all_layers: bool = False
+    float_type: str = FLOAT32
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
@@ -63,6 +67,7 @@ def tensor_recipe(recipe: Recipe) -> TensorRecipe:
         activations=recipe.activations,
         override=recipe.override,
         all_layers=recipe.quantization.all_layers or recipe.export.prefer == SIZE,
+        float_type=recipe.quantization.float_type,
     )
 
 
@@ -89,6 +94,14 @@ class TensorSettings:
     excluded: Mapping[str, str]
     included: frozenset[str]
     modes: Mapping[str, str] = field(default_factory=dict)
+
+    def other_formats(self, target: Target) -> dict[str, str]:
+        """Return the formats of activations that are asked for and are not the target's own, by source."""
+        return {
+            source: family.dtype
+            for source, family in self.activation_families.items()
+            if isinstance(family, ScaledActivations) and family.dtype not in (None, target.activation.format)
+        }
 
     def of(self, plan: Plan, target_plan: Plan) -> "TensorSettings":
         """Return the settings for a plan with fewer integer layers than the one that they were made for.

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import decide
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import ZERO_AMAX
+from ptq_cli.core.formats import FloatFormat
 from ptq_cli.pipeline.exporting.tensor_ranges import union_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.neighbours import Rules, clamp_behind, moved_inputs, moved_to
@@ -100,6 +101,8 @@ def unlike_joins(
             continue
         if not isinstance(measured.families[site.source], ScaledActivations):
             continue
+        if isinstance(site.format, FloatFormat):
+            continue  # Its steps are finer where the values are smaller.
         steps = dict(_steps(moved_inputs(node, rule), plan, target, measured, site))
         part = min(steps, key=steps.__getitem__, default="")
         if part and steps[part] < FEWEST_STEPS:
@@ -175,4 +178,4 @@ def _steps(
 
 
 def _levels(site: ActivationSite) -> int:
-    return site.format.qmax - site.format.qmin
+    return int(site.format.qmax - site.format.qmin)

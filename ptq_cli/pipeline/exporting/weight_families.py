@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.formats import FLOATS, IntegerFormat
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.block_weights import BlockQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
@@ -85,13 +85,20 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
 
 
 def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
-    found = replace(site, format=replace(site.format, bits=family.bits))
+    found = _formatted(site, family)
     if family.block_size is not None:
         return _in_blocks(found, family.block_size, family.axis, shape)
     if family.granularity == TENSOR:
         return replace(found, axis=None)
     # A DequantizeLinear has scales along one axis only.
     return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
+
+
+def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
+    if family.dtype is not None:  # Rounded once, here: no runtime rounds it again.
+        return replace(site, format=FLOATS[family.dtype], as_pair=False, as_product=False, kernel="")
+    assert isinstance(site.format, IntegerFormat)  # noqa: S101 - a target's own are integers
+    return replace(site, format=replace(site.format, bits=family.bits))
 
 
 def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:

@@ -109,6 +109,12 @@ def named_target(settings: QuantizationSettings) -> Target:
         PtqError: the target cannot be read; see ``load_target``.
     """
     target = _load_target(settings.target)
+    if settings.float_type not in target.float_types:
+        raise RecipeValueError(
+            f"float_type is {settings.float_type}, and the target '{target.name}' computes what is not "
+            f"quantized in {' or '.join(target.float_types)}",
+            hint="leave --float-type out, or choose a target that has it, such as tensorrt",
+        )
     if settings.runtime_operators is None:
         return target
     if settings.runtime_operators and target.runtime != ONNXRUNTIME:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from ptq_cli.core.formats import BY_NAME, IntegerFormat
+from ptq_cli.core.formats import INTEGERS, IntegerFormat
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
+from ptq_cli.recipe.schema import FLOAT32
 
 KINDS = ("compute", "join", "same", "clamp", "stored", "apart")
 OUTPUTS = ("always", "asked")
@@ -34,7 +35,8 @@ class ActivationRule:
             another zero point is refused.
         simulated: further formats that an override may ask for. The target computes them in float, between
             a QuantizeLinear and a DequantizeLinear.
-        formats: further formats that an override may ask for, which the target computes in integers.
+        formats: further formats that a recipe may ask for, which the target computes in integers, or in the
+            float type that it names: ``"float8e4m3fn"``.
         mixed: an operator may read integers of one of these formats and make those of another; otherwise it
             is computed in float then.
         channel_multiple: the channels that a QuantizeLinear brings to a Conv, as those of an image, are
@@ -51,7 +53,7 @@ class ActivationRule:
     @property
     def integers(self) -> IntegerFormat:
         """The format as a value."""
-        return BY_NAME[self.format]
+        return INTEGERS[self.format]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class WeightRule:
             model. Only operators of kind ``"stored"`` have products.
         blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21); these are
             computed in float.
+        formats: float types that a recipe may ask for instead of integers: ``"float8e4m3fn"``. They are
+            stored as they are, behind a DequantizeLinear.
         quantizes_floats: the runtime itself quantizes the float weight of an operator between quantized
             tensors. To keep such an operator in float, ptq leaves its result in float.
         channel_multiple: the channels between Convs are padded to a multiple of this number, with weights of
@@ -84,13 +88,14 @@ class WeightRule:
     packed: bool = False
     stored: str = "integers"
     blocks: bool = False
+    formats: list[str] = field(default_factory=list)
     quantizes_floats: bool = False
     channel_multiple: int = 1
 
     @property
     def integers(self) -> IntegerFormat:
         """The format as a value."""
-        base = BY_NAME[self.format]
+        base = INTEGERS[self.format]
         narrow = self.narrow_range and base.signed
         return IntegerFormat(min(base.bits, self.bits), signed=base.signed, narrow_range=narrow)
 
@@ -136,6 +141,9 @@ class OpRule:
             its result; a quantized output keeps the two separate.
         clamp_asks: if a Relu or Clip follows, there is an integer kernel only if its result is quantized.
         integer_kernel: false if the weight is stored as integers but computed in float.
+        formats: the formats that there is a kernel for, if it is not all that the target has.
+        fewest_channels: by format, how many input and output channels a weight must have for a kernel.
+        largest_filter: by format, how many values a filter of a Conv may have for a kernel.
         result: a format for the operator's result, in place of the target's.
         weights: a format for the operator's weight, in place of the target's.
         kernel: ``"DynamicQuantizeLSTM"`` if the runtime has this operator, which computes the weights of an
@@ -171,6 +179,9 @@ class OpRule:
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True
+    formats: list[str] = field(default_factory=list)
+    fewest_channels: dict[str, int] = field(default_factory=dict)
+    largest_filter: dict[str, int] = field(default_factory=dict)
     result: ActivationRule | None = None
     weights: WeightRule | None = None
     kernel: str = ""
@@ -198,6 +209,8 @@ class Target:
         runtime: ``"onnxruntime"`` or ``"openvino"`` if that executes its models on CPUs: ptq then evaluates
             and times them there, and checks which kernels they get. Without a runtime only the table says
             what is integer.
+        float_types: types that what is not quantized may have: ``"float32"``, and ``"float16"`` if the
+            runtime computes in the types that a file has.
         runtime_operators: a model may hold ONNX Runtime's own operators where they are faster, and no other
             runtime can read it then: QuickGelu for ``x * sigmoid(x)`` between integers. Recurrent layers have
             ``kernel`` for that.
@@ -220,6 +233,7 @@ class Target:
     bias: BiasRule = field(default_factory=BiasRule)
     floats: dict[str, str] = field(default_factory=dict)
     runtime: str = ""
+    float_types: list[str] = field(default_factory=lambda: [FLOAT32])
     runtime_operators: bool = False
     extends: str = ""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
 from ptq_cli.core.files import require_file
-from ptq_cli.core.formats import BY_NAME
+from ptq_cli.core.formats import FLOATS, INTEGERS
 from ptq_cli.plan.target.rules import (
     BIASES,
     INTEGER_FORMS,
@@ -26,6 +26,7 @@ from ptq_cli.plan.target.rules import (
 )
 from ptq_cli.recipe.decode import decode_table, merge_tables
 from ptq_cli.recipe.locations import is_target_file
+from ptq_cli.recipe.schema import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "load_target", "target_names"]
 
@@ -112,6 +113,8 @@ def _checks(target: Target) -> Said:
     yield target.opset >= OLDEST, f"'opset' is {target.opset}, expected {OLDEST} or later", "write 13"
     yield from _one_of("bias.format", target.bias.format, BIASES)
     yield from _one_of("runtime", target.runtime, RUNTIMES)
+    for name in target.float_types:
+        yield from _one_of("float_types", name, FLOAT_TYPES)
     yield from _activation("activation", target.activation, target.opset)
     yield from _weight("weight", target.weight)
     for op_type, rule in target.op.items():
@@ -161,6 +164,9 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
     yield fits, message, "remove 'integer_form'"
     needs_note = rule.kind in ("apart", "stored") or not rule.integer_kernel
     yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
+    for key in ("formats", "fewest_channels", "largest_filter"):
+        for name in getattr(rule, key):
+            yield from _one_of(f"{where}.{key}", name, (*ACTIVATIONS, *FLOATS))
     if rule.result is not None:
         yield from _activation(f"{where}.result", rule.result, opset)
     if rule.weights is not None:
@@ -196,10 +202,11 @@ def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
         ("formats", rule.formats),
         ("simulated", rule.simulated),
     ):
+        known = (*ACTIVATIONS, *FLOATS) if key == "formats" else ACTIVATIONS
         for name in names:
-            yield from _one_of(f"{where}.{key}", name, ACTIVATIONS)
+            yield from _one_of(f"{where}.{key}", name, known)
     if rule.format in ACTIVATIONS:
-        wide = rule.integers.bits > BY_NAME["int8"].bits
+        wide = rule.integers.bits > INTEGERS["int8"].bits
         yield (
             not wide or opset >= WIDE,
             f"'{where}.format' is {rule.format}, which needs opset {WIDE}",
@@ -216,6 +223,8 @@ def _weight(where: str, rule: WeightRule) -> Said:
     yield from _multiple(where, rule.channel_multiple)
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
+    for name in rule.formats:
+        yield from _one_of(f"{where}.formats", name, tuple(FLOATS))
     yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "write a number from 2 to 8"
     yield (
         rule.packed or not rule.blocks,

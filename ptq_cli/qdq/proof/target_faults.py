@@ -22,6 +22,7 @@ from ptq_cli.qdq.proof.target_rules import (
     shared_faults,
     storage_faults,
 )
+from ptq_cli.qdq.proof.type_rules import type_faults
 from ptq_cli.qdq.read.pair_grids import FORMATS, Grid, grid_of, has_scale_of_products
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
@@ -97,8 +98,9 @@ def _formats(model: ir.Model, target: Target) -> Iterator[str]:
         return  # It has kernels for unsigned weights, too.
     for node, _, dequantize in _weighted(model, target):
         rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
-        if found != rule.format and not (rule.packed and found in ("int4", "uint4")):
-            yield f"'{dequantize.name}' is {found}, but the target expects {rule.format} for a weight"
+        wanted = list(dict.fromkeys((rule.format, *rule.formats)))
+        if found not in wanted and not (rule.packed and found in ("int4", "uint4")):
+            yield f"'{dequantize.name}' is {found}, but the target expects {' or '.join(wanted)} for a weight"
 
 
 def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
@@ -205,6 +207,7 @@ def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule
 RULES = (
     Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
     Rule("formats", "activations have the target's integer formats", _formats),
+    Rule("types", "factors have one type, which the target has a kernel for", type_faults),
     Rule("zero points", "weights are symmetric, and activations if the target's are", _zero_points),
     Rule("weights", "scales are along the output channels, and integers fit the target's bits", _weights),
     Rule("biases", "a bias has the scale of its input times that of its weight", _biases),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import input_at, sole_reader
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantized_by
 from ptq_cli.plan.masks import carries_mask
@@ -15,7 +16,9 @@ from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of
 from ptq_cli.qdq.read.stored_constants import is_constant_pair
 
-WIDE_OPSET = 21
+WIDE_OPSET, HALF_SCALE_OPSET = 21, 19
+FLOAT_OPSETS = {"float8e4m3fn": 19, "float4e2m1": 23}
+"""The first opset whose QuantizeLinear and DequantizeLinear have a float format."""
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
 
 
@@ -25,8 +28,15 @@ def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if opset < target.opset:
         yield f"the opset is {opset}, but the target needs {target.opset}"
     for node in model.graph.all_nodes():
-        if node.op_type == DEQUANTIZE and opset < WIDE_OPSET and grid_of(node).dtype in WIDE:
-            yield f"'{node.name}' reads {grid_of(node).dtype.name.lower()}, which needs opset {WIDE_OPSET}"
+        if node.op_type != DEQUANTIZE:
+            continue
+        scale, dtype = node.inputs[1], grid_of(node).dtype
+        if opset < HALF_SCALE_OPSET and scale is not None and scale.dtype == ir.DataType.FLOAT16:
+            yield f"'{node.name}' has a scale of float16, which needs opset {HALF_SCALE_OPSET}"
+        name = dtype.name.lower()
+        needed = WIDE_OPSET if dtype in WIDE else FLOAT_OPSETS.get(name, 0)
+        if opset < needed:
+            yield f"'{node.name}' reads {name}, which needs opset {needed}"
 
 
 def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
@@ -44,6 +54,10 @@ def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
         value = input_at(node, rule.weight)
         dequantize = dequantized_by(value)
         if dequantize is None or grid_of(dequantize).block_size or _is_computed(dequantize):
+            continue
+        if grid_of(dequantize).dtype.name.lower() in FLOATS:
+            if is_constant_pair(dequantize):
+                yield f"the weight of '{node.name}' is not stored as {grid_of(dequantize).dtype.name.lower()}"
             continue
         wanted = target.weight_rule(node.op_type).stored
         if is_constant_pair(dequantize) != (wanted == "pairs"):

@@ -89,7 +89,10 @@ class _Store:
                 # A zero point would have to be of the integers' type; without one it is 0.
                 constants = {"scale": scales_in_place(found.scale, stored.integers.shape, site)}
             elif found is not None:
-                constants = {"scale": found.scale, "zero_point": found.zero_point.astype(np.int8)}
+                constants = {
+                    "scale": found.scale,
+                    "zero_point": found.zero_point.astype(found.format.storage),
+                }
             if found is not None and site.as_pair:
                 # On the grid already, so that the integers are these however a runtime rounds.
                 on_grid = partial(_on_grid, stored, found)

@@ -94,11 +94,11 @@ def activation_grid(site: ActivationSite, low: float, high: float) -> QuantParam
         >>> int(grid.zero_point), round(float(grid.scale), 6)
         (0, 0.01)
     """
-    if not site.symmetric:
+    if not site.symmetric and isinstance(site.format, IntegerFormat):
         return parameters_from_range(low, high, site.format)
     # An unsigned format is then the signed one, shifted.
     signed = site.format if site.format.signed else IntegerFormat(site.format.bits, signed=True)
-    zero_point = 0 if site.format.signed else -signed.qmin
+    zero_point = 0 if site.format.signed else -int(signed.qmin)
     return QuantParameters(
         scale_from_amax(max(-low, high), signed), np.asarray(zero_point, np.int64), site.format
     )

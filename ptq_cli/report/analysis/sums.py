@@ -90,7 +90,7 @@ class QuantizationSums:
         self.parameters = parameters
         self.is_finite = True
         self.count = self.clipped = 0
-        format_ = parameters.format
+        format_ = parameters.integers
         self.integers = np.zeros(format_.qmax - format_.qmin + 1, np.int64)
         self.channel_amax: Float64Array | None = None
         self._axis = channel_axis
@@ -99,8 +99,8 @@ class QuantizationSums:
     def update(self, values: Array, samples: int) -> None:
         """Add some samples."""
         scale = np.float32(self.parameters.scale)
-        low = self.parameters.format.qmin - int(self.parameters.zero_point)
-        high = self.parameters.format.qmax - int(self.parameters.zero_point)
+        low = self.parameters.integers.qmin - int(self.parameters.zero_point)
+        high = self.parameters.integers.qmax - int(self.parameters.zero_point)
         for block in blocks(values, samples):
             exact = block.astype(np.float64)
             with np.errstate(over="ignore", invalid="ignore"):

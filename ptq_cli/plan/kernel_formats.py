@@ -1,0 +1,58 @@
+"""Which layers have no kernel for the number format that a recipe asks for."""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.neighbours import Rules
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import OpRule, Target
+
+CHANNELS_FIRST = ("Conv", "ConvTranspose")
+
+
+def without_kernels(
+    model: ir.Model, plan: Plan, target: Target, formats: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the layers that a target has no kernel for in the format that is asked for, with the reason.
+
+    Args:
+        model: the float model.
+        plan: what the target alone would quantize.
+        target: the target whose rules made the plan.
+        formats: by source, the name of the format that is asked for, where it is not the target's own.
+    """
+    if not formats:
+        return {}
+    rules, found = Rules(target), {}
+    for node in model.graph.all_nodes():
+        rule = rules.of(node)
+        if rule is None:
+            continue
+        edges = [value.name for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+        sources = [plan.activations[name].source for name in edges if name in plan.activations]
+        asked = next((formats[source] for source in sources if source in formats), "")
+        if asked and (reason := kernel_refusal(node, rule, target, asked)):
+            found[node.name or ""] = reason
+    return found
+
+
+def kernel_refusal(node: ir.Node, rule: OpRule, target: Target, format: str) -> str:
+    """Return why an operator has no kernel for a number format, or an empty string."""
+    if rule.formats and format not in rule.formats:
+        return f"target {target.name} has no {format} {node.op_type}"
+    weight = input_at(node, rule.weight)
+    if weight is None or weight.const_value is None:
+        return ""
+    shape = tuple(weight.const_value.shape.numpy())
+    fewest, largest = rule.fewest_channels.get(format, 0), rule.largest_filter.get(format, 0)
+    has = f"target {target.name} has {format} kernels for"
+    if min(shape[:2], default=fewest) < fewest:
+        return f"{has} {fewest} channels or more, and its weight is {'x'.join(map(str, shape))}"
+    size = 1
+    for length in shape[2:]:
+        size *= length
+    if largest and node.op_type in CHANNELS_FIRST and size > largest:
+        return f"{has} filters of up to {largest} values, and its weight is {'x'.join(map(str, shape))}"
+    return ""

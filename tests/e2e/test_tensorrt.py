@@ -1,0 +1,127 @@
+"""The presets for TensorRT: what stands in the file, what it computes, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.runtime.session import Session
+from tests.unit.plan.graphs import build, serialized
+
+RESIDUAL = """(float[N,16,8,8] x) => (float[N,24] y)
+<float[32,16,3,3] w, float[32] b, float[32,32,3,3] v, float[32,32,1,1] u, float[32,24] m, float[24] t> {
+  c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) d = Conv<pads=[1,1,1,1]>(r, v) s = Add(d, r) a = Relu(s)
+  e = Conv(a, u) p = GlobalAveragePool(e) f = Flatten(p) g = MatMul(f, m) h = Add(g, t) y = Softmax(h) }"""
+HALF, SINGLE, E4M3 = ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.FLOAT8E4M3FN
+MANY = 64
+
+
+@pytest.fixture
+def residual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(serialized(build(RESIDUAL)))
+    x = np.random.default_rng(0).standard_normal((MANY, 16, 8, 8)).astype(np.float32)
+    np.savez("x.npz", x=x)
+    return tmp_path
+
+
+def typed(path: str) -> ir.Model:
+    """Read a file, with the types of all values, which it leaves to whoever reads it."""
+    return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.load(path), strict_mode=True))
+
+
+def test_fp8_is_written_as_modelopt_does(residual: Path, ptq: Any) -> None:
+    outcome = ptq("quantize model.onnx --data x.npz --preset fp8 --eval-data x.npz --min sqnr_db=20 --json")
+    assert outcome.status == 0, outcome
+    model = typed("ptq-run/model.int8.onnx")
+    assert model.opset_imports[""] >= 19
+    assert [value.dtype for value in (*model.graph.inputs, *model.graph.outputs)] == [SINGLE, SINGLE]
+    computed = {
+        node: node.outputs[0].dtype for node in model.graph if node.op_type not in ("Cast", "QuantizeLinear")
+    }
+    assert set(computed.values()) == {HALF}, "a strongly typed network takes each type from the file"
+    for node in (node for node in model.graph if node.op_type in ("Conv", "MatMul")):
+        data, weight = (dequantized_by(value) for value in node.inputs[:2])
+        assert data is not None and weight is not None
+        for pair in (data, weight):
+            scale, zero = (value.const_value for value in pair.inputs[1:3])
+            assert (scale.dtype, zero.dtype) == (HALF, E4M3) and not zero.numpy().any()
+        assert weight.inputs[0].const_value.dtype == E4M3, "no QuantizeLinear rounds it again"
+        assert data.inputs[1].const_value.size == 1
+        assert (
+            weight.inputs[1].const_value.size == weight.inputs[0].shape[weight.attributes.get_int("axis", 1)]
+        )
+    others = {
+        node.op_type for node in model.graph for value in node.inputs if dequantized_by(value) is not None
+    }
+    assert others == {"Conv", "MatMul", "Add"}
+    largest = np.abs(np.load("x.npz")["x"]).max()
+    first = next(node for node in model.graph if node.op_type == "QuantizeLinear")
+    assert first.inputs[1].const_value.numpy() == np.float16(largest / 448)
+    assert ptq("verify").status == 0
+    layers = json.loads(ptq("inspect model.onnx --preset fp8 --json").out)["layers"]
+    [reason] = [layer["reason"] for layer in layers if layer["op"] == "GlobalAveragePool"]
+    assert "float8e4m3fn" in reason or "not" in reason
+
+
+@pytest.mark.parametrize("preset", ["fp8", "int8"])
+def test_the_file_computes_what_the_reference_evaluator_does(preset: str, residual: Path, ptq: Any) -> None:
+    words = f"quantize model.onnx --data x.npz --preset {preset} --float-type float32 --exclude-op Softmax"
+    assert ptq(words).status == 0
+    x = np.load("x.npz")["x"][:4]
+    content = Path("ptq-run/model.int8.onnx").read_bytes()
+    [wanted] = ReferenceEvaluator(onnx.load_from_string(content)).run(None, {"x": x})
+    for optimize in (False, True):
+        [found] = Session(content, threads=1, optimize=optimize).run({"x": x})
+        assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None:
+    assert (
+        ptq("quantize model.onnx --data x.npz --preset int8 --eval-data x.npz --min sqnr_db=25").status == 0
+    )
+    model = typed("ptq-run/model.int8.onnx")
+    pairs = [node for node in model.graph if node.op_type == "QuantizeLinear"]
+    for pair in pairs:
+        scale, zero = (value.const_value for value in pair.inputs[1:3])
+        assert (scale.dtype, zero.dtype) == (HALF, ir.DataType.INT8) and not zero.numpy().any()
+    assert ptq("verify").status == 0
+    assert json.loads(ptq("verify --json").out)["faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says", "hint"),
+    [
+        (
+            "--weight-dtype float8e4m3fn",
+            "PTQ-PLAN-002",
+            "'ort-cpu' has weights of int8",
+            "choose another target",
+        ),
+        (
+            "--activation-dtype float8e4m3fn",
+            "PTQ-PLAN-002",
+            "asks for float8e4m3fn",
+            "choose another target",
+        ),
+        ("--float-type float16", "PTQ-RECIPE-003", "in float32", "such as tensorrt"),
+        ("--weight-dtype float8e4m3", "PTQ-RECIPE-003", "expects 'float8e4m3fn' or", "weights.dtype"),
+        ("--preset fp8 --weight-bits 4", "PTQ-RECIPE-003", "with 8", "leave bits out"),
+        ("--preset fp8 --amax mse", "PTQ-RECIPE-003", "steps of one size", "max or percentile"),
+        ("--preset fp8 --weight-amax entropy", "PTQ-RECIPE-003", "steps of one size", "max or percentile"),
+        (
+            "--target tensorrt --weight-dtype float8e4m3fn",
+            "PTQ-PLAN-002",
+            "multiply weights of float8e4m3fn by activations of integers",
+            "the same float type",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
+    refuse(f"quantize model.onnx --data calib.npz --all-layers {words}", code, says, hint=hint)
