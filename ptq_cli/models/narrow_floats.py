@@ -83,8 +83,9 @@ class _Narrowing:
                     value.const_value = _narrowed(tensor, name)
                     value.type = ir.TensorType(HALF)
                     continue
-                for node, index in [use for use in value.uses() if use not in kept]:
-                    copy = self._copy(graph, tensor, name)
+                others = [use for use in value.uses() if use not in kept]
+                copy = self._copy(graph, tensor, name) if others else value
+                for node, index in others:
                     node.replace_input_with(index, copy)
 
     def _copy(self, graph: ir.Graph, tensor: ir.TensorProtocol, name: str) -> ir.Value:

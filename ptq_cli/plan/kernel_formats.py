@@ -33,19 +33,26 @@ def without_kernels(
         edges = [value.name for value in (*node.inputs, *node.outputs) if value is not None and value.name]
         sources = [plan.activations[name].source for name in edges if name in plan.activations]
         asked = next((formats[source] for source in sources if source in formats), "")
-        if asked and (reason := kernel_refusal(node, rule, target, asked)):
+        weight = input_at(node, rule.weight)
+        stored = weight.const_value if weight is not None else None
+        shape = tuple(stored.shape.numpy()) if stored is not None else ()
+        if asked and (reason := kernel_refusal(node.op_type, rule, target, asked, shape)):
             found[node.name or ""] = reason
     return found
 
 
-def kernel_refusal(node: ir.Node, rule: OpRule, target: Target, format: str) -> str:
-    """Return why an operator has no kernel for a number format, or an empty string."""
+def kernel_refusal(op_type: str, rule: OpRule, target: Target, format: str, shape: tuple[int, ...]) -> str:
+    """Return why an operator has no kernel for a number format, or an empty string.
+
+    Args:
+        op_type: the operator's type.
+        rule: the target's for it.
+        target: the target.
+        format: name of the number format.
+        shape: of its weight; empty if that is not a constant.
+    """
     if rule.formats and format not in rule.formats:
-        return f"target {target.name} has no {format} {node.op_type}"
-    weight = input_at(node, rule.weight)
-    if weight is None or weight.const_value is None:
-        return ""
-    shape = tuple(weight.const_value.shape.numpy())
+        return f"target {target.name} has no {format} {op_type}"
     fewest, largest = rule.fewest_channels.get(format, 0), rule.largest_filter.get(format, 0)
     has = f"target {target.name} has {format} kernels for"
     if min(shape[:2], default=fewest) < fewest:
@@ -53,6 +60,6 @@ def kernel_refusal(node: ir.Node, rule: OpRule, target: Target, format: str) -> 
     size = 1
     for length in shape[2:]:
         size *= length
-    if largest and node.op_type in CHANNELS_FIRST and size > largest:
+    if largest and op_type in CHANNELS_FIRST and size > largest:
         return f"{has} filters of up to {largest} values, and its weight is {'x'.join(map(str, shape))}"
     return ""

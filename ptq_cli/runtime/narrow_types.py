@@ -2,8 +2,8 @@
 
 It has QuantizeLinear and DequantizeLinear for these types, but its optimizer takes them for integers. Of each
 float bias between quantized tensors it makes one of int32, whose scale is the product of two: of float16 ones
-that becomes 0. It gives a MatMul of E4M3 values to its kernel for int8, and then cannot load
-the model.
+that becomes 0. A Relu before a QuantizeLinear to E4M3 it takes for needless. A MatMul of E4M3 values
+goes to its kernel for int8, so that the model cannot be loaded.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class LeftOut:
 
     Attributes:
         optimizers: names of its steps.
-        pairs: whatever puts a kernel in place of pairs and what is between them.
+        everything: the optimizer as a whole.
     """
 
     optimizers: tuple[str, ...] = ()
-    pairs: bool = False
+    everything: bool = False
 
 
 def left_out(content: bytes) -> LeftOut:
@@ -40,7 +40,7 @@ def left_out(content: bytes) -> LeftOut:
 
     Example:
         >>> left_out(b"")
-        LeftOut(optimizers=(), pairs=False)
+        LeftOut(optimizers=(), everything=False)
     """
     if DEQUANTIZE.encode() not in content:
         return LeftOut()
@@ -49,4 +49,4 @@ def left_out(content: bytes) -> LeftOut:
     read = {types.get(name) for node in graph.node if node.op_type == DEQUANTIZE for name in node.input}
     if not read & NARROW:
         return LeftOut()
-    return LeftOut((BIAS_QUANTIZATION,), pairs=bool(read & FEW_BITS))
+    return LeftOut((BIAS_QUANTIZATION,), everything=bool(read & FEW_BITS))

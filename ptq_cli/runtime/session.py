@@ -125,8 +125,8 @@ class Session:
             else model
         )
         leave = LeftOut() if isinstance(source, str) else left_out(source)
-        if leave.pairs:
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        if leave.everything:
+            options.graph_optimization_level = levels.ORT_DISABLE_ALL
         try:
             # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
             self._session = onnxruntime.InferenceSession(

@@ -79,7 +79,8 @@ def test_the_file_computes_what_the_reference_evaluator_does(preset: str, residu
     [wanted] = ReferenceEvaluator(onnx.load_from_string(content)).run(None, {"x": x})
     for optimize in (False, True):
         [found] = Session(content, threads=1, optimize=optimize).run({"x": x})
-        assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+        # Between int8 tensors, ONNX Runtime makes an int32 bias, which is rounded once more.
+        assert np.abs(found - wanted).max() < (5e-3 if optimize else 1e-5) * np.abs(wanted).max()
 
 
 def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None:

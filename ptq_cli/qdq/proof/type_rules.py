@@ -11,6 +11,7 @@ from ptq_cli.plan.kernel_formats import kernel_refusal
 from ptq_cli.plan.neighbours import Rules, moved_inputs, moved_outputs
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import stored_integers
 
 
 def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
@@ -26,8 +27,15 @@ def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
             continue
         if len(names) > 1:
             yield f"{node.op_type} '{node.name}' reads {' and '.join(names)}, and no kernel has two types"
-        elif refusal := kernel_refusal(node, rule, target, floats[0]):
+        elif refusal := kernel_refusal(node.op_type, rule, target, floats[0], _weight_shape(node, rule)):
             yield f"{node.op_type} '{node.name}' reads {floats[0]}, but {refusal}"
+
+
+def _weight_shape(node: ir.Node, rule: OpRule) -> tuple[int, ...]:
+    pair = dequantized_by(input_at(node, rule.weight))
+    stored = stored_integers(pair) if pair is not None else None
+    constant = stored.const_value if stored is not None else None
+    return tuple(constant.shape.numpy()) if constant is not None else ()
 
 
 def _types(node: ir.Node, rule: OpRule) -> list[str]:
