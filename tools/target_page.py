@@ -44,12 +44,13 @@ was not measured.
   ([0043](decisions/0043-what-a-runtime-is.md)); it computes what is not integer in float32. `ptq analyze`
   says which kernels OpenVINO has for it, but runs it on ONNX Runtime. OpenVINO's operators cannot be
   measured one by one, so `--prefer latency` is refused.
-- **tensorrt.** [tensorrt.md](tensorrt.md) has its presets, with int8 or 8-bit floats. A Conv's input is quantized, and its result is not. If one side of an Add comes from a Conv
-  that nothing else reads, that side stays float, so that Conv, Add and Relu become one kernel; the other
-  side, the residual, is quantized. All inputs and the output of a Concat share one scale. A bias stays float.
-  Weights are floats with values on the grid, behind a QuantizeLinear and a DequantizeLinear, which every
-  version of TensorRT reads ([0017](decisions/0017-targets-that-cannot-be-run-here.md)). The file is therefore
-  as large as the float model, but the engine that TensorRT builds from it is not.
+- **tensorrt.** [tensorrt.md](tensorrt.md) has its presets, with int8 or 8-bit floats. A Conv's input is
+  quantized, and its result is not. If one side of an Add comes from a Conv that nothing else reads, that
+  side stays float, so that Conv, Add and Relu become one kernel; the other side, the residual, is
+  quantized. All inputs and the output of a Concat share one scale. A bias stays float. Weights are floats
+  with values on the grid, behind a QuantizeLinear and a DequantizeLinear, which every version of TensorRT
+  reads ([0017](decisions/0017-targets-that-cannot-be-run-here.md)). The file is therefore as large as the
+  float model, but the engine that TensorRT builds from it is not.
 - **generic.** For compilers that ptq does not know. ONNX Runtime also runs these models, but computes a Conv
   before a Relu in float: with a zero point of 0 the Relu does not disappear into the range.
 
