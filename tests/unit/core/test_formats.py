@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import BY_NAME, INT8, INT16, UINT8, UINT16, IntegerFormat
+from ptq_cli.core.formats import BY_NAME, FLOATS, INT8, INT16, INTEGERS, UINT8, UINT16, IntegerFormat
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,6 @@ def test_refuses_narrow_unsigned():
 
 
 def test_names():
-    assert {"int8": INT8, "uint8": UINT8, "int16": INT16, "uint16": UINT16} == BY_NAME
+    assert {"int8": INT8, "uint8": UINT8, "int16": INT16, "uint16": UINT16} == INTEGERS
+    assert {**INTEGERS, **FLOATS} == BY_NAME
     assert [format.name for format in BY_NAME.values()] == list(BY_NAME)

@@ -89,14 +89,17 @@ BROKEN = {
         [(pair("", "x", "s, z"), pair("", "x", "s, z3"))],
         "'q': the zero point is 3, but the target expects 0",
     ),
-    "uint8": ([(pair("", "x", "s, z"), pair("", "x", "s, u"))], "'q' is uint8, but the target expects int8"),
+    "uint8": (
+        [(pair("", "x", "s, z"), pair("", "x", "s, u"))],
+        "'q' is uint8, but the target expects int8 or float8e4m3fn",
+    ),
     "scale of channels": (
         [(pair("", "x", "s, z"), pair("", "x", "sa, za"))],
         "'q' has several scales, but the target expects one scale for an activation",
     ),
     "uint8 weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, u8"))],
-        "'w1d' is uint8, but the target expects int8 for a weight",
+        "'w1d' is uint8, but the target expects int8 or float8e4m3fn for a weight",
     ),
     "zero point of a weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, o8"))],

@@ -152,6 +152,8 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
         "scaled_w4a8": ScaledWeights(4),
         "step_w8a8": StepWeights(8),
         "codebook_w4": CenterWeights(16),
+        "int8": ScaledWeights(8),
+        "fp8": ScaledWeights(8, dtype="float8e4m3fn"),
     }
     assert found["int8_ort_cpu"] == Recipe()
 
