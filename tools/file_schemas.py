@@ -2,11 +2,11 @@
 
 import inspect
 import json
-import re
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ptq_cli.core.attribute_texts import attribute_texts
 from ptq_cli.core.json_values import AtLeast
 from ptq_cli.report.analysis import analysis_document as analysis
 from ptq_cli.report.document import details
@@ -55,7 +55,7 @@ def _schema_of(kind: type, format: str, version: int) -> str:
 
 
 def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    hints, described = get_type_hints(kind, include_extras=True), _attributes(kind)
+    hints, texts = get_type_hints(kind, include_extras=True), attribute_texts(kind)
     names = [field.name for field in fields(kind)]
     return {
         "description": (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " "),
@@ -63,17 +63,14 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         "additionalProperties": False,
         "required": names,
         "properties": {
-            name: {"description": described[name], **_schema(hints[name], definitions)} for name in names
+            name: {"description": _plain(texts[name]), **_schema(hints[name], definitions)} for name in names
         },
     }
 
 
-def _attributes(kind: Any) -> dict[str, str]:
-    """Return the docstring's description of each attribute, each as a sentence."""
-    text = (inspect.getdoc(kind) or "").split("Attributes:\n")[1]
-    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, flags=re.MULTILINE)
-    plain = {name: " ".join(words.split()).replace("``", "") for name, words in entries}
-    return {name: words[0].upper() + words[1:] for name, words in plain.items()}
+def _plain(text: str) -> str:
+    text = text.replace("`", "")
+    return text[0].upper() + text[1:]
 
 
 def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:

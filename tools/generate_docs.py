@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
 from tools.file_schemas import analysis_schema, bench_schema, details_schema
@@ -23,6 +24,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("the commands in ptq_cli/cli", command_page),
     "docs/errors.md": ("ptq_cli/core/errors.py and tools/errors.toml", error_page),
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
+    "docs/recipe.schema.json": ("ptq_cli/recipe/schema.py", recipe_schema),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
     "docs/analysis.schema.json": ("ptq_cli/report/analysis", analysis_schema),
     "docs/bench.schema.json": ("ptq_cli/report/evaluation/bench_document.py", bench_schema),

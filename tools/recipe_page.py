@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 import types
 import typing
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from typing import Any
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
+from ptq_cli.core.attribute_texts import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml
@@ -54,6 +54,9 @@ directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.to
 later ones. `ptq export --output FILE` writes only FILE, and its flags hold for that file alone. `ptq export
 --reset` leaves out what earlier exports set: ranges, quantizers and overrides are again those of the preset,
 and the target is that of the calibration.
+
+`ptq recipe init MODEL` writes a commented `ptq.toml` for a model, `ptq recipe check` tells whether a recipe
+is correct, and `ptq recipe schema` writes [the JSON Schema](recipe.schema.json) by which editors complete keys.
 """
 WORDS = {
     str: ("string", "strings"),
@@ -90,34 +93,12 @@ def _section(name: str, kind: Any) -> str:
             _type(hints[item.name], location=bool(item.metadata.get("location"))),
             _default(item),
             _flag(f"{name}.{item.name}"),
-            _first_upper(meanings[item.name]) + _range(f"{name}.{item.name}"),
+            sentence(meanings[item.name]) + _range(f"{name}.{item.name}"),
         )
         for item in fields(kind)
     ]
     header = ["setting", "type", "default", "flag", "meaning"]
-    return f"## {title}\n\n{_first_upper(summary)}\n\n{table(header, rows)}\n"
-
-
-def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the descriptions in the ``Attributes:`` of a docstring, by name.
-
-    Raises:
-        ValueError: a field is not described.
-    """
-    texts: dict[str, str] = {}
-    name = ""
-    for line in (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].splitlines():
-        if not line.startswith("    "):
-            break
-        if match := re.match(r"    (\w+): (.*)", line):
-            name = match[1]
-            texts[name] = match[2]
-        else:
-            texts[name] += f" {line.strip()}"
-    missing = [item.name for item in fields(kind) if item.name not in texts]
-    if missing:
-        raise ValueError(f"{kind.__name__} does not describe {', '.join(missing)}")
-    return {key: text.replace("``", "`") for key, text in texts.items()}
+    return f"## {title}\n\n{sentence(summary)}\n\n{table(header, rows)}\n"
 
 
 def _type(hint: Any, *, location: bool) -> str:
@@ -170,11 +151,6 @@ def _range(key: str) -> str:
     return f" It must be {wanted}." if wanted else ""
 
 
-def _first_upper(text: str) -> str:
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", ":")) else f"{text}."
-
-
 def _quantizers() -> str:
     rows = []
     for name, family in FAMILY_SETTINGS.items():
@@ -211,7 +187,7 @@ def _parameters(name: str, section: str, kind: Any) -> list[tuple[str, ...]]:
             code(section),
             code(item.name),
             _default(item),
-            _first_upper(meanings[item.name]) + f" It must be {item.metadata['wanted']}.".replace("'", "`"),
+            sentence(meanings[item.name]) + f" It must be {item.metadata['wanted']}.".replace("'", "`"),
         )
         for item in fields(kind)
     ]

@@ -7,9 +7,9 @@ import typing
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from ptq_cli.core.attribute_texts import attribute_texts
 from ptq_cli.plan.target.rules import ActivationRule, BiasRule, OpRule, Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
-from tools.recipe_page import attribute_texts
 from tools.tables import code, table
 
 INTRODUCTION = """\

@@ -43,6 +43,7 @@ COMMANDS = (
     "profile",
     "inspect",
     "prepare",
+    "recipe",
     "gate",
     "report",
     "compare",

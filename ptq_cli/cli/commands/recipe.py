@@ -1,0 +1,147 @@
+"""``ptq recipe``: recipes as files of their own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, SectionGroup, option
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.options.global_options import GLOBALS, TALK
+from ptq_cli.cli.options.shared_options import PATH, settings_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.recipes.check_recipe import CheckedRecipe
+    from ptq_cli.pipeline.recipes.new_recipe import NewRecipe
+
+DEFAULT_OUTPUT = "ptq.toml"
+
+
+@click.group(
+    cls=SectionGroup,
+    short_help="Write a recipe for a model, or check one.",
+    epilog="""\b
+Examples:
+  ptq recipe init model.onnx
+  ptq recipe check
+  ptq recipe schema -o ptq.schema.json
+""",
+)
+@take(TALK)
+def command() -> None:
+    """Write, check and describe recipes: the TOML files that hold settings. No model is run."""
+
+
+@command.command(
+    "init",
+    cls=SectionCommand,
+    short_help="Write a commented recipe for a model.",
+    epilog="""\b
+Examples:
+  ptq recipe init model.onnx
+  ptq recipe init model.onnx --data calib --eval-data eval
+  ptq recipe init model.pt --arch model.py:build -o recipes/cpu.toml
+""",
+)
+@option(
+    OWN, "--output", "-o", type=PATH, default=Path(DEFAULT_OUTPUT), show_default=True, metavar="FILE",
+    help="Output file.",
+)  # fmt: skip
+@option(OWN, "--force", is_flag=True, help="Replace the file if it is there.")
+@option(
+    DATA, "--data", shell_complete=completion.complete_files, metavar="PATH", help="Calibration data to name."
+)
+@option(
+    DATA, "--eval-data", shell_complete=completion.complete_files, metavar="PATH",
+    help="Evaluation data to name.",
+)  # fmt: skip
+@take(MODEL_ARGUMENT, MODEL_SOURCE, GLOBALS)
+def init(output: Path, force: bool, model: Path | None, as_json: bool, **options: Any) -> None:
+    """Write a recipe for MODEL, with its inputs, what they look like, and the rest as questions.
+
+    Every command that runs in the folder of ptq.toml reads it.
+    """
+    from ptq_cli.pipeline.recipes.new_recipe import run_recipe_init
+    from ptq_cli.pipeline.run.resolve import Request
+
+    _show_new(
+        run_recipe_init(Request(settings=settings_from(options), model=model), output, force=force),
+        as_json=as_json,
+    )
+
+
+def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
+    from ptq_cli.cli.shown.output import print_json, say
+    from ptq_cli.cli.shown.result_lines import shown_path
+
+    if as_json:
+        print_json({"output": str(result.output), "questions": result.questions})
+        return
+    say(f"wrote {shown_path(result.output)}, with {result.questions} questions in its comments")
+    say("next: answer them, and then run ptq recipe check")
+
+
+@command.command(
+    "check",
+    cls=SectionCommand,
+    short_help="Tell whether a recipe is correct.",
+    epilog="""\b
+Examples:
+  ptq recipe check
+  ptq recipe check recipes/cpu.toml
+""",
+)
+@click.argument("file", required=False, type=PATH, metavar="[FILE]")
+@take(GLOBALS)
+def check(file: Path | None, as_json: bool) -> None:
+    """Check FILE, or ptq.toml if no FILE is given: its keys, its values and the names in it.
+
+    Files and folders that it names and that are not there are listed; they are not errors.
+    """
+    from ptq_cli.pipeline.recipes.check_recipe import check_recipe_file
+
+    _show_checked(check_recipe_file(file), as_json=as_json)
+
+
+def _show_checked(result: "CheckedRecipe", *, as_json: bool) -> None:
+    from ptq_cli.cli.shown.output import print_json, say
+    from ptq_cli.cli.shown.result_lines import shown_path
+
+    if as_json:
+        missing = [str(path) for path in result.missing]
+        print_json({"file": str(result.file), "settings": dict(result.settings), "missing": missing})
+        return
+    count = len(result.settings)
+    say(f"{shown_path(result.file)} is correct: {count} setting{'' if count == 1 else 's'}")
+    for path in result.missing:
+        say(f"note: '{shown_path(path)}' is not there")
+
+
+@command.command(
+    "schema",
+    cls=SectionCommand,
+    short_help="Write the JSON Schema of recipes, for editors.",
+    epilog="""\b
+Examples:
+  ptq recipe schema -o ptq.schema.json
+""",
+)
+@option(OWN, "--output", "-o", type=PATH, metavar="FILE", help="Output file.  [default: stdout]")
+@take(TALK)
+def schema(output: Path | None) -> None:
+    """Write the JSON Schema of recipes.
+
+    With the comment "#:schema ptq.schema.json" at the top of a recipe, editors that know TOML (Taplo, Even
+    Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
+    """
+    from ptq_cli.cli.shown.output import say
+    from ptq_cli.cli.shown.result_lines import shown_path
+    from ptq_cli.core.files import write_text
+    from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
+
+    if output is None:
+        click.echo(recipe_schema(), nl=False)
+        return
+    write_text(output, recipe_schema())
+    say(f"wrote {shown_path(output)}")

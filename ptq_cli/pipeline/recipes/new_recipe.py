@@ -1,0 +1,182 @@
+"""``recipe init``: a recipe for a model, with what its file tells, and the rest as questions."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.files import write_text
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.loading.source import ModelSource
+from ptq_cli.pipeline.preparing.float_model import open_source
+from ptq_cli.pipeline.run.resolve import Request
+from ptq_cli.plan.target.target_file import target_names
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, merge_layers, preset_layer
+from ptq_cli.recipe.schema import Recipe
+
+IMAGE_RANK = 4
+CHANNELS = {1: "L", 3: "RGB"}
+"""Of images, with their mode."""
+LEAST_SIDE = 8
+"""Of an image: a smaller tensor with three channels is something else."""
+
+
+@dataclass(frozen=True)
+class NewRecipe:
+    """A recipe that was written.
+
+    Attributes:
+        output: its file.
+        text: what it says.
+        questions: how many questions it leaves to the user.
+    """
+
+    output: Path
+    text: str
+    questions: int
+
+
+def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> NewRecipe:
+    """Write a commented recipe for a model.
+
+    Args:
+        request: the model, and what of the recipe is known; its data are named, and not read.
+        output: the recipe's file.
+        force: replace a file that is there.
+
+    Raises:
+        OutputFileError: the file is there already, or cannot be written.
+        PtqError: the model cannot be opened.
+    """
+    if output.exists() and not force:
+        raise OutputFileError(
+            f"'{output}' is there already", hint="pass another file with --output, or replace it with --force"
+        )
+    recipe = merge_layers([preset_layer(DEFAULT_PRESET), request.flags()])
+    source = open_source(recipe.model)
+    text = "\n".join(_lines(recipe, source, output.absolute().parent)) + "\n"
+    write_text(output, text)
+    return NewRecipe(output, text, text.count("?\n"))
+
+
+def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
+    specs = source.example_specs
+    yield from (
+        f"# How ptq quantizes {source.file.path.name}. Lines that begin with # are suggestions and",
+        "# questions: answer them, or delete them. `ptq recipe check` tells whether the file is correct.",
+        "# For completion in an editor: ptq recipe schema -o ptq.schema.json, and as the first line",
+        "# #:schema ptq.schema.json",
+    )
+    yield ""
+    yield "[model]"
+    yield f"path = {_quoted(recipe.model.path, folder)}"
+    if recipe.model.arch is not None:
+        yield f"arch = {_quoted(recipe.model.arch, folder)}"
+    yield from _inputs(source, specs)
+    yield from _data("calibration", recipe.calibration.data, folder)
+    yield from _image(specs)
+    yield from (
+        "",
+        "[quantization]",
+        "# Where does the model run?",
+        f"# One of: {', '.join(target_names())}.",
+    )
+    yield f"target = {json.dumps(recipe.quantization.target)}"
+    yield from _data("evaluation", recipe.evaluation.data, folder)
+    yield from (
+        "# Which metrics, if the data have labels?",
+        '# metrics = ["top1"]',
+        "",
+        "[gate]",
+        "# How much may be lost?",
+        '# max_drop = { top1 = "0.5%" }',
+        "# min = { sqnr_db = 20 }",
+    )
+
+
+def _quoted(location: str | None, folder: Path) -> str:
+    return json.dumps(relative_location(location or "", folder), ensure_ascii=False)
+
+
+def _inputs(source: ModelSource, specs: Sequence[TensorSpec]) -> Iterator[str]:
+    known = {spec.name: spec for spec in specs}
+    yield "# Inputs of the model:"
+    for name in source.input_names:
+        yield f"#   {known.get(name, f'{name}, whose shape the file does not tell')}"
+    scalars = [spec.name for spec in specs if not spec.shape]
+    if scalars:
+        values = ", ".join(f"{json.dumps(name)} = 0" for name in scalars)
+        yield "# Which values do the inputs without axes always have?"
+        yield f"# inputs = {{ {values} }}"
+    if len(source.input_names) > 1:
+        yield from ("", "[data]", "# Do the arrays of the data have other names than these inputs?")
+        yield f'# rename = {{ {json.dumps(source.input_names[0])} = "array" }}'
+
+
+def _data(section: str, data: str | None, folder: Path) -> Iterator[str]:
+    yield from ("", f"[{section}]")
+    if data is not None:
+        yield f"data = {_quoted(data, folder)}"
+        return
+    what = {
+        "calibration": "# Where are 100 to 500 samples like those that the model will see?",
+        "evaluation": "# Where are other samples, to measure the accuracy on?",
+    }
+    example = {"calibration": "calib", "evaluation": "eval"}[section]
+    yield what[section]
+    yield "# An npz file, a folder of images or of npz files, tar shards, Parquet, or file.py:callable."
+    yield f'# data = "{example}.npz"'
+
+
+def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    for spec in specs:
+        found = image_of(spec)
+        if found is None:
+            continue
+        layout, mode, sides = found
+        yield from (
+            "",
+            "[image]",
+            f"# '{spec.name}' looks like images. This section is for files of images alone.",
+        )
+        yield f'layout = "{layout}"'
+        if all(sides):
+            yield "# Are images resized to that, or to a larger side and then cropped?"
+            yield f"resize = [{sides[0]}, {sides[1]}]"
+        else:
+            yield "# To which height and width are images resized?"
+            yield "# resize = [224, 224]"
+        if mode == CHANNELS[3]:
+            yield "# Are the channels red, green, blue, or BGR as OpenCV reads them?"
+        yield f'mode = "{mode}"'
+        yield "# Are pixels 0 to 1, or 0 to 255, which is a scale of 1?"
+        yield "# scale = 0.00392156862745098"
+        yield "# What did the training subtract, and divide by?"
+        yield from (
+            ("# mean = [0.485, 0.456, 0.406]", "# std = [0.229, 0.224, 0.225]")
+            if mode == CHANNELS[3]
+            else ("# mean = [0.5]", "# std = [0.5]")
+        )
+        return
+
+
+def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]] | None:
+    """Return the layout, the mode and the sides of images, if an input looks like them.
+
+    Example:
+        >>> image_of(TensorSpec("x", np.dtype("f4"), (None, 3, 320, 640)))
+        ('NCHW', 'RGB', (320, 640))
+        >>> image_of(TensorSpec("x", np.dtype("f4"), (1, None, None, 1)))
+        ('NHWC', 'L', (None, None))
+        >>> image_of(TensorSpec("x", np.dtype("i8"), (1, 3, 224, 224))) is None
+        True
+    """
+    if len(spec.shape) != IMAGE_RANK or spec.dtype.kind not in "fu":
+        return None
+    _, first, middle, last = spec.shape
+    for layout, channels, sides in (("NCHW", first, (middle, last)), ("NHWC", last, (first, middle))):
+        if channels in CHANNELS and all(side is None or side >= LEAST_SIDE for side in sides):
+            return layout, CHANNELS[channels], sides
+    return None

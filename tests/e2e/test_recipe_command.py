@@ -1,0 +1,127 @@
+"""``ptq recipe``: a recipe for a model, what is wrong in one, and the schema for editors."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from ptq_cli.pipeline.recipes.recipe_schema import ONLY, recipe_schema
+from ptq_cli.recipe.recipe_layers import CONFIGS
+from tests.e2e.conftest import Ptq
+
+ROOT = Path(__file__).parents[2]
+DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N,3,32,48] images, int64 rate) => (float[N,3,32,48] y)
+    { r = Cast<to=1>(rate) y = Mul(images, r) }"""
+
+
+@pytest.fixture
+def detector(folder: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(DETECTOR), folder / "detector.onnx")
+    return folder / "detector.onnx"
+
+
+def test_a_new_recipe_says_what_the_model_tells_and_asks_the_rest(detector: Path, ptq: Ptq) -> None:
+    outcome = ptq("recipe init detector.onnx --data samples.npz -o ptq.toml")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.startswith("wrote ptq.toml, with ")
+    text = (detector.parent / "ptq.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text) == {
+        "model": {"path": "detector.onnx"},
+        "calibration": {"data": "samples.npz"},
+        "data": {},
+        "image": {"layout": "NCHW", "resize": [32, 48], "mode": "RGB"},
+        "quantization": {"target": "ort-cpu"},
+        "evaluation": {},
+        "gate": {},
+    }
+    assert "#   images: float32[?, 3, 32, 48]\n" in text
+    assert '# inputs = { "rate" = 0 }\n' in text
+    checked = ptq("recipe check")
+    assert checked.out.splitlines() == ["ptq.toml is correct: 6 settings", "note: 'samples.npz' is not there"]
+
+
+def test_every_suggestion_is_correct_without_its_comment_sign(detector: Path, ptq: Ptq) -> None:
+    ptq("recipe init detector.onnx -o ptq.toml")
+    path = detector.parent / "ptq.toml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    settings = [line.removeprefix("# ") if " = " in line else line for line in lines]
+    path.write_text("\n".join(settings), encoding="utf-8")
+    outcome = ptq("recipe check --json")
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert {"gate.max_drop.top1", "image.mean", "model.inputs"} <= {
+        *found["settings"],
+        *(f"gate.max_drop.{name}" for name in found["settings"].get("gate.max_drop", {})),
+    }
+
+
+def test_a_recipe_that_is_there_is_replaced_only_by_force(detector: Path, ptq: Ptq) -> None:
+    path = detector.parent / "ptq.toml"
+    path.write_text("[amax]\nmethod = 'max'\n", encoding="utf-8")
+    refused = ptq("recipe init detector.onnx")
+    assert refused.status == 2
+    assert refused.err.startswith("error PTQ-FILE-002: 'ptq.toml' is there already\nhint: ")
+    assert path.read_text(encoding="utf-8") == "[amax]\nmethod = 'max'\n"
+    assert ptq("recipe init detector.onnx --force").status == 0
+    assert "detector.onnx" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "[amax]\nmetod = 'max'\n",
+            "PTQ-RECIPE-002: ptq.toml: unknown key 'amax.metod' (did you mean 'method'?)",
+        ),
+        ("[quantization]\ntarget = 'ort'\n", "did you mean 'ort-cpu'?"),
+        ("[amax\n", "ptq.toml is not valid TOML"),
+        ("", None),
+        (None, "PTQ-FILE-001: there is no recipe 'ptq.toml'"),
+    ],
+)
+def test_what_is_wrong_in_a_recipe_is_said(
+    folder: Path, ptq: Ptq, text: str | None, says: str | None
+) -> None:
+    if text is not None:
+        (folder / "ptq.toml").write_text(text, encoding="utf-8")
+    outcome = ptq("recipe check")
+    if says is None:
+        assert outcome.out == "ptq.toml is correct: 0 settings\n"
+        return
+    assert outcome.status == 2
+    assert says in outcome.err
+
+
+def test_the_schema_takes_every_shipped_recipe_and_no_wrong_one(folder: Path, ptq: Ptq) -> None:
+    assert ptq("recipe schema -o schema.json").status == 0
+    schema = json.loads((folder / "schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
+    validator = jsonschema.Draft7Validator(schema)
+    shipped = [
+        *CONFIGS.glob("presets/*.toml"),
+        *CONFIGS.glob("recipes/*.toml"),
+        *ROOT.glob("sample_models/*/ptq.toml"),
+    ]
+    assert len(shipped) > 6
+    for path in shipped:
+        validator.validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    for wrong in (
+        "[amax]\nmetod = 'max'",
+        "[amax]\nmethod = 'mas'",
+        "[calibration]\nsamples = 'all'",
+        "[[override]]\nweights = { bit = 4 }",
+    ):
+        assert list(validator.iter_errors(tomllib.loads(wrong))), wrong
+
+
+def test_each_name_that_the_schema_allows_is_one_that_a_recipe_takes() -> None:
+    schema = json.loads(recipe_schema())
+    for key in ONLY:
+        section, _, name = key.partition(".")
+        where = schema["properties"][section]
+        entry = where.get("items", where)["properties"][name]
+        assert "enum" in entry.get("items", entry), key
