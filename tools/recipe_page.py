@@ -56,7 +56,7 @@ later ones. `ptq export --output FILE` writes only FILE, and its flags hold for 
 and the target is that of the calibration.
 
 `ptq recipe init MODEL` writes a commented `ptq.toml` for a model, `ptq recipe check` tells whether a recipe
-is correct, and `ptq recipe schema` writes [the JSON Schema](recipe.schema.json) by which editors complete keys.
+is correct, and `ptq recipe schema` writes [the JSON Schema](recipe.schema.json) for editors.
 """
 WORDS = {
     str: ("string", "strings"),
