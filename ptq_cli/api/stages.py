@@ -7,7 +7,8 @@ from ptq_cli.api.request import ModelLike, PathLike, as_model_path, as_path, eva
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
-from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, run_evaluate
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
 from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, run_prepare

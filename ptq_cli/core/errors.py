@@ -233,8 +233,20 @@ class ActivationAxisError(PtqError):
     code = "PTQ-CALIB-006"
 
 
+class EvaluationFileError(PtqError):
+    """A shard of an evaluation is damaged, or of a format version that this ptq does not read."""
+
+    code = "PTQ-EVAL-001"
+
+
+class IncompleteEvaluationError(PtqError):
+    """The evaluation is incomplete: shards are missing, or one is not finished."""
+
+    code = "PTQ-EVAL-002"
+
+
 class MergeError(PtqError):
-    """The runs to merge are not shards of the same calibration; the message names what differs."""
+    """The runs to merge are not shards of the same calibration or evaluation; the message says why."""
 
     code = "PTQ-MERGE-001"
 
@@ -246,7 +258,7 @@ class OverlappingShardsError(PtqError):
 
 
 class RanksError(PtqError):
-    """The processes of a calibration lost contact, or their environment variables contradict each other."""
+    """The processes of a command lost contact, or their environment variables contradict each other."""
 
     code = "PTQ-RANKS-001"
 

@@ -13,7 +13,8 @@ from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
-from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
 from ptq_cli.pipeline.evaluation.served_latency import (
     QuantizedFile,
     require_served_batch,

@@ -8,21 +8,24 @@ from ptq_cli.cli.help.help_sections import OWN, SectionCommand, option
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RUN, take
 
+DONE = 0
+
 
 @click.command(
     cls=SectionCommand,
-    short_help="Combine the statistics of several shards.",
+    short_help="Combine what several shards have calibrated or evaluated.",
     epilog="""\b
 Examples:
   ptq merge run-1 run-2 --run all
   ptq merge run-3 run-4 --partial --run run-3-4
+  ptq merge ptq-run
 """,
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @option(OWN, "--partial", is_flag=True, help="Allow missing shards; the result can be merged again.")
 @take(RUN, GLOBALS)
-def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> None:
-    """Combine the statistics in RUNS into one calibration.
+def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
+    """Combine the statistics in RUNS into one calibration, or the shards of an evaluation into its reports.
 
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
     from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
@@ -30,7 +33,15 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
 
     If all RUNS hold the same whole calibration and the moments of ptq calibrate --moments --shard, it is the
     moments that are combined.
+
+    If RUNS hold shards of ptq evaluate --shard, or are such files, the result is the reports that one
+    evaluation would have written, in the run directory with the models. Limits are judged here: the command
+    exits with status 3 if one fails.
     """
+    from ptq_cli.pipeline.evaluation.run_merge_evaluation import holds_evaluation
+
+    if holds_evaluation(runs):
+        return _merge_evaluation(runs, partial, run, as_json)
     from ptq_cli.cli.shown.output import print_json, tell
     from ptq_cli.cli.shown.result_lines import merge_values, next_step, print_merge
     from ptq_cli.pipeline.calibration.run_merge import run_merge
@@ -39,7 +50,25 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
     result = run_merge([RunDirectory(path) for path in runs], RunDirectory(run), partial=partial)
     if as_json:
         print_json(merge_values(result))
-        return
+        return DONE
     print_merge(result)
     if not result.shards:
         tell(next_step("ptq export --onnx", result.run))
+    return DONE
+
+
+def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.report_output import show_reports
+    from ptq_cli.core.errors import UsageError
+    from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+
+    if partial:
+        raise UsageError(
+            "--partial merges calibrations, and these are shards of an evaluation",
+            hint="leave --partial out, and name all shards: a report needs every sample",
+        )
+    with shown_progress() as progress:
+        results = run_merge_evaluation(runs, RunDirectory(run), progress)
+    return show_reports(results, as_json=as_json)

@@ -85,7 +85,7 @@ class _Merged(Generic[Item]):
     def finish(self, *, partial: bool) -> Counted[Item]:
         share = replace(self._share, batches=self._batches)
         if share.is_whole:
-            _require_dealt(share)
+            require_dealt(share)
             return Counted(replace(self._provenance, share=None), self._statistics)
         if not partial:
             raise IncompleteCalibrationError(
@@ -133,7 +133,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"
 
 
-def _require_dealt(share: Share) -> None:
+def require_dealt(share: Share) -> None:
+    """Refuse shards of data that gave another number of batches each time.
+
+    Raises:
+        MergeError: a shard has not seen the batches that are its own.
+
+    Example:
+        >>> require_dealt(Share(2, {1: 3, 2: 2}, 32))
+    """
     # Dealt out in turn, a later shard never has more batches, and never two fewer, than an earlier one.
     total = sum(share.batches.values())
     for number, seen in share.batches.items():

@@ -220,13 +220,19 @@ def _lowest_shard(shard: _Shard) -> int:
 
 
 def _require_same_recipe(first: _Shard, other: _Shard) -> None:
-    one, two = (_settings(shard.recipe) for shard in (first, other))
+    one, two = (settings_by_name(shard.recipe) for shard in (first, other))
     for key in sorted(one.keys() | two.keys()):
         if one.get(key) != two.get(key) and key not in OF_THE_MACHINE:
             raise different(first.name, other.name, f"'{key}'", one.get(key), two.get(key))
 
 
-def _settings(recipe: Recipe) -> dict[str, Any]:
+def settings_by_name(recipe: Recipe) -> dict[str, Any]:
+    """Return all settings by their full name, with paths as a user types them.
+
+    Example:
+        >>> settings_by_name(Recipe())["amax.method"]
+        'auto'
+    """
     # Paths from the current folder, as the user types them: they stand in the message.
     table = recipe_to_table(recipe, Path())
     settings: dict[str, Any] = {}

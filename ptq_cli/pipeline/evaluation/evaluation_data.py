@@ -1,7 +1,7 @@
 """What models are evaluated on, and by which metrics: all that can be refused before a model runs."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -17,11 +17,14 @@ from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples, noted_ou
 from ptq_cli.pipeline.evaluation.run_gate import read_baseline
 from ptq_cli.recipe.schema import GateSettings, Recipe
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.evaluation.evaluator import Judged, judged_metrics
+from ptq_cli.report.evaluation.judged_metrics import Judged, judged_metrics
 from ptq_cli.report.evaluation.sample_axes import Axis
 from ptq_cli.report.gate.limits import check_limits
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
+
+BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
+"""What is measured where no metric is named and the labels are classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,45 @@ class EvaluationSet:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is measured on which data: all that a report needs of an evaluation set.
+
+    Attributes:
+        source: the data as the user named it.
+        data_digest: of the data.
+        class_names: by label.
+        batch_size: samples a batch.
+        outputs: names of the models' outputs.
+        metrics: what is measured on each model.
+        is_step: whether each sample is a whole step.
+        baseline: the earlier report that regressions are from.
+    """
+
+    source: str
+    data_digest: str
+    class_names: tuple[str, ...]
+    batch_size: int
+    outputs: tuple[str, ...]
+    metrics: tuple[Judged, ...]
+    is_step: bool
+    baseline: Report | None
+
+    @classmethod
+    def of(cls, chosen: EvaluationSet) -> "Measured":
+        """Return what is measured on an evaluation set."""
+        return cls(
+            source=chosen.dataset.source,
+            data_digest=chosen.dataset.digest(),
+            class_names=tuple(chosen.dataset.class_names),
+            batch_size=chosen.batch_size,
+            outputs=chosen.outputs,
+            metrics=chosen.metrics,
+            is_step=chosen.is_step,
+            baseline=chosen.baseline,
+        )
+
+
 def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
     """Check that the evaluation set fits the model's inputs, and the metrics its outputs.
 
@@ -75,27 +117,54 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
     batch_size = fixed_batch or recipe.evaluation.batch_size
-    outputs = tuple(value.name or "" for value in model.graph.outputs)
     check_limits(recipe.gate)
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     if not specs and has_classes(bound, batch_size):
-        specs = (MetricSpec(name="top1", metric="top1"),)
+        specs = BY_DEFAULT
     if labelled := [spec.name for spec in specs if spec.needs_labels]:
         require_labels(bound, f"metric '{labelled[0]}'")
-    _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
-    metrics = judged_metrics(specs, outputs, class_counts(model))
     return EvaluationSet(
         dataset=bound,
         batch_size=batch_size,
         fixed_batch=fixed_batch,
         leads_with_samples=leads_with_samples(model),
-        outputs=outputs,
+        outputs=output_names(model),
         noted_axes=noted_output_axes(model),
-        metrics=metrics,
+        metrics=_fitting_metrics(recipe, model, specs),
         baseline=read_baseline(recipe.gate),
         is_step=is_step(inputs),
         notes=bound.notes,
     )
+
+
+def noted_evaluation(recipe: Recipe, model: ir.Model, noted: Measured, *, with_labels: bool) -> Measured:
+    """Return what was measured on data that is not at hand, with the metrics and the baseline of the recipe.
+
+    Args:
+        recipe: names metrics and limits.
+        model: the float model.
+        noted: what is known of the data.
+        with_labels: metrics that need labels were measured.
+
+    Raises:
+        PtqError: as ``fit_evaluation`` does.
+    """
+    check_limits(recipe.gate)
+    named = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
+    specs = named or (BY_DEFAULT if with_labels else ())
+    outputs, metrics = output_names(model), _fitting_metrics(recipe, model, specs)
+    return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
+
+
+def output_names(model: ir.Model) -> tuple[str, ...]:
+    """Return the names of a model's outputs."""
+    return tuple(value.name or "" for value in model.graph.outputs)
+
+
+def _fitting_metrics(recipe: Recipe, model: ir.Model, specs: Sequence[MetricSpec]) -> tuple[Judged, ...]:
+    outputs = output_names(model)
+    _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
+    return judged_metrics(specs, outputs, class_counts(model))
 
 
 def _limited(gate: GateSettings) -> list[str]:

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ptq_cli.calibdata.ahead import decoded_ahead
@@ -16,12 +17,13 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, Measured
 from ptq_cli.pipeline.evaluation.output_axes import output_axes
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
@@ -60,6 +62,23 @@ class EvaluatedModels:
         return library_versions() | dict(engine.version().split() for engine in self.engines.values())
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenedPass:
+    """A pass over the evaluation set that is ready to begin.
+
+    Attributes:
+        runs: the models, with the samples of each output on axis 0.
+        axes: where the samples of each output are in the model's output.
+        identity: what it is of; see ``EvaluationCheckpoints``.
+        make: makes an evaluator.
+    """
+
+    runs: Runs
+    axes: tuple[Axis, ...]
+    identity: Identity
+    make: Callable[[], Evaluator]
+
+
 def evaluate_pass(
     resolved: Resolved,
     models: EvaluatedModels,
@@ -82,30 +101,10 @@ def evaluate_pass(
         LabelError: a label does not fit a metric.
         MetricError: an output does not fit a metric, or holds NaN.
     """
-    dataset, batch_size = evaluation_set.dataset, evaluation_set.batch_size
-    recipe, settings, machine = resolved.recipe, resolved.recipe.evaluation, resolved.machine
-
-    def tell(note: str) -> None:
-        progress(Progress("evaluate", 0, None, note))
-
-    for note in evaluation_set.notes:
-        tell(note)
-    # Of large models one at a time is in memory.
-    opened = ReopenedModel if models.float_model.data else Session
-    runs = Runs(
-        opened(models.float_model, threads=machine.threads).run,
-        tuple(models.opened(name, machine.threads).run for name in models.quantized),
-        _pytorch_run(recipe.model) if settings.with_pytorch else None,
-    )
-    axes = _axes(runs, evaluation_set)
-    runs = _samples_first(runs, axes)
-    identity = _identity(settings, recipe.image, models, evaluation_set, watches)
-
-    def make() -> Evaluator:
-        return _evaluator(models, evaluation_set, watches, with_pytorch=settings.with_pytorch)
-
-    path = run.evaluation_checkpoint
-    evaluator = continued(path, identity, make, tell) if dataset.is_resumable else make()
+    tell = teller(progress)
+    opened = open_pass(resolved, models, evaluation_set, progress, watches, run.path)
+    dataset, settings, path = evaluation_set.dataset, resolved.recipe.evaluation, run.evaluation_checkpoint
+    evaluator = continued(path, opened.identity, opened.make, tell) if dataset.is_resumable else opened.make()
     checkpoints = None
     if not dataset.is_resumable:
         tell(NO_CHECKPOINTS)
@@ -115,13 +114,76 @@ def evaluate_pass(
             "because it has no state_dict and load_state_dict"
         )
     else:
-        checkpoints = EvaluationCheckpoints(path, identity, settings.checkpoint_every, tell)
-    batches = checked(dataset.batches(batch_size, Selection(WHOLE, evaluator.batches)))
-    with closing(decoded_ahead(batches, machine.prefetch)) as decoded:
+        checkpoints = EvaluationCheckpoints(path, opened.identity, settings.checkpoint_every, tell)
+    batches = checked(dataset.batches(evaluation_set.batch_size, Selection(WHOLE, evaluator.batches)))
+    with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
         run_evaluator(
-            evaluator, runs, decoded, total=dataset.count, progress=progress, checkpoints=checkpoints
+            evaluator,
+            opened.runs,
+            decoded,
+            total=dataset.count,
+            progress=progress,
+            after_batch=partial(checkpoints.after_batch, evaluator) if checkpoints is not None else None,
         )
-    by_output = dict(zip(evaluation_set.outputs, axes, strict=True))
+    return evaluations_of(evaluator, evaluation_set.outputs, opened.axes)
+
+
+def teller(progress: ProgressCallback) -> Callable[[str], None]:
+    """Return what tells a note."""
+    return lambda note: progress(Progress("evaluate", 0, None, note))
+
+
+def open_pass(
+    resolved: Resolved,
+    models: EvaluatedModels,
+    evaluation_set: EvaluationSet,
+    progress: ProgressCallback,
+    watches: Sequence[Watch],
+    folder: Path,
+) -> OpenedPass:
+    """Open the models, and find out where the samples are in their outputs.
+
+    Args:
+        resolved: the recipe, and the machine that runs the models.
+        models: what runs.
+        evaluation_set: the data and metrics.
+        progress: is told the notes on the data.
+        watches: one for each quantized model; they are new.
+        folder: the run directory.
+
+    Raises:
+        PtqError: a model cannot be opened.
+    """
+    recipe, settings, machine = resolved.recipe, resolved.recipe.evaluation, resolved.machine
+    for note in evaluation_set.notes:
+        teller(progress)(note)
+    # Of large models one at a time is in memory.
+    opened = ReopenedModel if models.float_model.data else Session
+    runs = Runs(
+        opened(models.float_model, threads=machine.threads).run,
+        tuple(models.opened(name, machine.threads).run for name in models.quantized),
+        _pytorch_run(recipe.model) if settings.with_pytorch else None,
+    )
+    axes = _axes(runs, evaluation_set)
+    measured = Measured.of(evaluation_set)
+    return OpenedPass(
+        runs=_samples_first(runs, axes),
+        axes=axes,
+        identity=pass_identity(settings, recipe.image, models, measured, watches, folder),
+        make=evaluator_maker(models, measured, watches, with_pytorch=settings.with_pytorch),
+    )
+
+
+def evaluations_of(
+    evaluator: Evaluator, outputs: Sequence[str], axes: Sequence[Axis]
+) -> tuple[Evaluation, ...]:
+    """Return what was measured of each quantized model, with axes as the models' outputs have them.
+
+    Raises:
+        EmptyDataError: there was no sample.
+        MetricError: an output held NaN or Inf, or a metric has no value.
+    """
+    by_output = dict(zip(outputs, axes, strict=True))
     return tuple(
         replace(found, measurements=tuple(_as_in_the_file(item, by_output) for item in found.measurements))
         for found in evaluator.evaluations()
@@ -154,16 +216,18 @@ def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
     return replace(item, channel=replace(item.channel, axis=axis))
 
 
-def _evaluator(
-    models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[Watch], *, with_pytorch: bool
-) -> Evaluator:
+def evaluator_maker(
+    models: EvaluatedModels, measured: Measured, watches: Sequence[Watch], *, with_pytorch: bool
+) -> Callable[[], Evaluator]:
+    """Return what makes an evaluator of these models."""
     several = len(models.quantized) > 1
-    return Evaluator(
-        evaluation_set.outputs,
-        evaluation_set.metrics,
-        [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized],
+    names = [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized]
+    return lambda: Evaluator(
+        measured.outputs,
+        measured.metrics,
+        names,
         with_pytorch=with_pytorch,
-        class_names=evaluation_set.dataset.class_names,
+        class_names=measured.class_names,
         watches=watches,
     )
 
@@ -173,29 +237,44 @@ def _pytorch_run(settings: ModelSettings) -> Run:
     return lambda inputs: source.run(inputs) or ()
 
 
-def _identity(
+def pass_identity(
     settings: EvaluationSettings,
     image: ImageSettings,
     models: EvaluatedModels,
-    evaluation_set: EvaluationSet,
+    measured: Measured,
     watches: Sequence[Watch],
+    folder: Path,
 ) -> Identity:
-    """Return what a checkpoint must be of, each part under the name that a message gives it."""
-    specs = [judged.spec for judged in evaluation_set.metrics]
+    """Return what an evaluation is of, each part under the name that a message gives it.
+
+    Args:
+        settings: of the evaluation.
+        image: how images become arrays.
+        models: what runs.
+        measured: the data and metrics.
+        watches: what sees the outputs too.
+        folder: where the paths of code begin, so that it can move with the run.
+    """
+    specs = [judged.spec for judged in measured.metrics]
     files = {spec.metric.rpartition(":")[0] for spec in specs if is_entry_point(spec.metric)}
+    named = [replace(spec, metric=relative_location(spec.metric, folder)) for spec in specs]
     quantized = hashlib.sha256()
     for model in models.quantized.values():
         quantized.update(model.sha256.encode())
     return {
         "the float model": models.float_model.sha256,
         "the quantized model": quantized.hexdigest(),
-        "the evaluation data": evaluation_set.dataset.digest(),
+        "the evaluation data": measured.data_digest,
         "the number of samples": str(settings.samples),
-        "the batch size": str(evaluation_set.batch_size),
+        "the batch size": str(measured.batch_size),
         "the image settings": json.dumps(asdict(image)),
-        "the metrics": repr(specs),
+        "the metrics": repr(named),
         "the metrics' code": repr(
-            sorted((file, sha256_file(Path(file))) for file in files if file.endswith(".py"))
+            sorted(
+                (relative_location(file, folder), sha256_file(Path(file)))
+                for file in files
+                if file.endswith(".py")
+            )
         ),
         "--thumbnails": repr([watch.identity for watch in watches]),
         "with_pytorch": str(settings.with_pytorch),

@@ -1,41 +1,45 @@
 """``evaluate``: the float and the quantized models over the evaluation set, the reports, and the verdicts."""
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.images.thumbnails import thumbnail
+from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel, read_model, release
-from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.models.stored import read_model
+from ptq_cli.pipeline.calibration.provenance import LoadedRun, load_run
+from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
-from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.evaluation.report_files import report_files, with_exported
-from ptq_cli.pipeline.evaluation.served_latency import (
-    QuantizedFile,
-    require_served_batch,
-    served_latency,
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, Measured, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_part import Origin, evaluate_part, evaluate_together
+from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
+from ptq_cli.pipeline.evaluation.made_reports import (
+    Evaluated,
+    EvaluationResult,
+    change_collectors,
+    evaluated_models,
+    judged_models,
+    make_reports,
+    require_fitting_baseline,
 )
-from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
+from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass
+from ptq_cli.pipeline.evaluation.report_files import with_exported
+from ptq_cli.pipeline.evaluation.served_latency import require_served_batch
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
-    amax_summary,
     as_exported,
-    evaluated_layers,
-    model_summary,
-    plan_of,
     quantized_metadata,
     quantized_path,
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.output_checks import (
     input_files,
     report_outputs,
@@ -45,44 +49,54 @@ from ptq_cli.pipeline.run.output_checks import (
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.report.comparison.regression import require_same_model
-from ptq_cli.report.document.report_document import (
-    CalibrationSummary,
-    EvaluationSummary,
-    LayerEntry,
-    ModelSummary,
-    Report,
-)
-from ptq_cli.report.document.times import Times
-from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluation
-from ptq_cli.report.gate.decide_gates import decide
-from ptq_cli.report.text.result_warnings import result_warnings
-from ptq_cli.runtime.engines.engine_registry import measuring_engine
+from ptq_cli.report.document.report_document import parse_report, report_to_json
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration.torchrun.distributed import Group
 
 
-@dataclass(frozen=True)
-class EvaluationResult:
-    """The result of ``evaluate`` of one quantized model.
+@dataclass(frozen=True, kw_only=True)
+class OpenedModels:
+    """The models of an evaluation, found to belong together.
 
     Attributes:
-        report: all of it, with the verdict.
-        run: where ``report.json``, ``report.md``, ``report.html`` and ``junit.xml`` are.
+        loaded: what the run holds.
+        paths: files of the quantized models.
+        pairs: the float model, the same in each, and a quantized one.
+        runs: where the report of each quantized model goes.
     """
 
-    report: Report
+    loaded: LoadedRun
+    paths: tuple[Path, ...]
+    pairs: tuple[Pair, ...]
+    runs: tuple[RunDirectory, ...]
+
+    def resolved(self, run: RunDirectory) -> Resolved:
+        """Return the recipe of the evaluation, with what the run's model was exported with."""
+        found = self.loaded.resolved
+        return found.with_recipe(with_exported(found.recipe, run))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationShardResult:
+    """The result of ``evaluate --shard``.
+
+    Attributes:
+        run: where the file is.
+        file: what was measured.
+        samples: how many samples were seen.
+        shard: which part of the data, such as ``shard 2 of 8``.
+        unit: what is counted as one.
+    """
+
     run: RunDirectory
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation that is not written yet; ``files`` is the content of each file to write."""
-
-    result: EvaluationResult
-    files: Mapping[Path, bytes]
+    file: Path
+    samples: int
+    shard: str
+    unit: str
 
 
 def run_evaluate(
@@ -122,6 +136,8 @@ def run_evaluations(
 ) -> tuple[EvaluationResult, ...]:
     """Evaluate the float model and quantized ones in one pass, and write a report of each.
 
+    Under ``torchrun`` each process runs its share of the batches, and the first one writes.
+
     Args:
         request: evaluation data, metrics and limits.
         run: the run directory.
@@ -139,35 +155,134 @@ def run_evaluations(
         GateError: a limit names a metric that is not computed.
         UsageError: two models have the same name.
     """
-    resolved, calibration, float_model, graph = load_run(request, run)
-    recipe = resolved.recipe
-    inputs = input_files(recipe)
+    ranks = find_ranks(os.environ)
+    with joined_ranks(ranks) as group:
+        opened = open_models(request, run, quantized_models)
+        evaluation_set = _open_set(opened)
+        is_first = ranks is None or ranks.is_first
+        if restart and is_first:
+            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+        evaluated = make_evaluations(
+            opened.resolved(run),
+            opened.loaded.calibration,
+            opened.pairs,
+            evaluation_set,
+            run,
+            opened.runs,
+            progress,
+            thumbnails=thumbnails,
+            group=group,
+        )
+        if is_first:
+            write_together({path: content for item in evaluated for path, content in item.files.items()})
+            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+        if group is not None:
+            group.wait_for_all("written")
+    return tuple(item.result for item in evaluated)
+
+
+def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
+    """Return what joins the processes that torchrun started; None of a single process.
+
+    Raises:
+        RanksError: the others cannot be found.
+    """
+    if ranks is None:
+        return nullcontext()
+    from ptq_cli.pipeline.calibration.torchrun.distributed import joined
+
+    return joined(ranks)
+
+
+def run_evaluation_shard(
+    request: Request,
+    run: RunDirectory,
+    quantized_models: Sequence[Path],
+    shard: str,
+    progress: ProgressCallback = silent,
+    *,
+    restart: bool = False,
+    thumbnails: bool = False,
+) -> EvaluationShardResult:
+    """Evaluate on one share of the batches, and write a file from which ``merge`` makes the reports.
+
+    Args:
+        request: evaluation data, metrics and limits; limits are judged by ``merge``.
+        run: the run directory.
+        quantized_models: as for ``run_evaluations``.
+        shard: ``K/N``.
+        progress: is called after each batch.
+        restart: start from the beginning even if earlier work on the shard could be continued.
+        thumbnails: as for ``run_evaluations``.
+
+    Raises:
+        UsageError: there is no such shard, or torchrun shares out the work already.
+        MetricError: a metric cannot be measured in parts.
+        PtqError: as ``run_evaluations`` does.
+    """
+    part = parse_shard(shard)
+    require_single(find_ranks(os.environ), "one shard")
+    opened = open_models(request, run, quantized_models)
+    evaluation_set = _open_set(opened)
+    file = run.evaluation_shard(str(part))
+    require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
+    resolved, measured = opened.resolved(run), Measured.of(evaluation_set)
+    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
+    models = evaluated_models(judged_models(resolved, opened.pairs))
+    if restart:
+        discard_evaluation_checkpoint(run.shard_checkpoint(file))
+    # What the recipe holds before an export's settings are added: merge adds them again.
+    origin = Origin(
+        run.path,
+        recipe_to_toml(opened.loaded.resolved.recipe, run.path),
+        tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
+        thumbnails,
+    )
+    changed = change_collectors(resolved.recipe, len(opened.pairs), thumbnails=thumbnails)
+    found = evaluate_part(
+        resolved,
+        models,
+        evaluation_set,
+        part,
+        progress,
+        changed,
+        origin=origin,
+        checkpoint=run.shard_checkpoint(file),
+    )
+    write_together({file: shard_bytes(found)})
+    discard_evaluation_checkpoint(run.shard_checkpoint(file))
+    return EvaluationShardResult(
+        run=run, file=file, samples=found.samples, shard=found.share.describe(), unit=found.facts.unit
+    )
+
+
+def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[Path]) -> OpenedModels:
+    """Return the models of an evaluation, if they belong together.
+
+    Raises:
+        MissingStageError: nothing was calibrated or exported.
+        StaleCalibrationError: the models or settings do not belong together.
+        UsageError: two models have the same name.
+    """
+    loaded = load_run(request, run)
+    inputs = input_files(loaded.resolved.recipe)
     require_outputs(run, inputs)
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
     runs = _report_runs(run, inputs, paths)
-    pairs = [Pair(float_model, read_model(path), path.name) for path in paths]
-    dataset = open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
+    pairs = tuple(Pair(loaded.float_model, read_model(path), path.name) for path in paths)
     for pair, path in zip(pairs, paths, strict=True):
         origin = quantized_metadata(pair.quantized_model, path)
-        require_origin(origin, calibration, path)
-        with_ranges_of(as_exported(resolved, origin, path).recipe, origin, calibration, path.name)
-    evaluation_set = fit_evaluation(dataset, recipe, graph)
-    require_served_batch(resolved, graph)
-    if restart:
-        discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    evaluated = make_evaluations(
-        resolved.with_recipe(with_exported(recipe, run)),
-        calibration,
-        pairs,
-        evaluation_set,
-        run,
-        runs,
-        progress,
-        thumbnails=thumbnails,
-    )
-    write_together({path: content for item in evaluated for path, content in item.files.items()})
-    discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    return tuple(item.result for item in evaluated)
+        require_origin(origin, loaded.calibration, path)
+        exported = as_exported(loaded.resolved, origin, path)
+        with_ranges_of(exported.recipe, origin, loaded.calibration, path.name)
+    require_served_batch(loaded.resolved, loaded.graph)
+    return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, runs=tuple(runs))
+
+
+def _open_set(opened: OpenedModels) -> EvaluationSet:
+    resolved = opened.loaded.resolved
+    dataset = open_data(resolved.recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
+    return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
 
 
 def make_evaluations(
@@ -181,6 +296,7 @@ def make_evaluations(
     *,
     thumbnails: bool = False,
     plan: Plan | None = None,
+    group: "Group | None" = None,
 ) -> tuple[Evaluated, ...]:
     """Evaluate the float model with each quantized one; nothing but checkpoints is written.
 
@@ -194,131 +310,32 @@ def make_evaluations(
         progress: is called after each batch.
         thumbnails: show the samples that change their class on the page, if they are images.
         plan: of the float model for the target, where one was made already; otherwise it is made here.
+        group: the processes that share the data; None of a single one. Only the first has the files.
 
     Raises:
         PtqError: as ``run_evaluations`` does.
     """
-    recipe, float_model = resolved.recipe, pairs[0].float_model
-    for pair in pairs:
-        if evaluation_set.baseline is not None:  # decide would say the same, but only after all the work
-            require_same_model(model_summary(recipe.model.path, run, pair), evaluation_set.baseline.model)
-    judged = _judged(resolved, pairs, plan)
-    engines = {item.pair.quantized_name: measuring_engine(item.exported.target) for item in judged}
-    quantized = {pair.quantized_name: pair.quantized_model for pair in pairs}
-    evaluated = EvaluatedModels(float_model, quantized, engines)
-    paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
-    changed = [ChangeCollector(paint) for _ in pairs]
-    evaluations = evaluate_pass(resolved, evaluated, evaluation_set, run, progress, changed)
-    files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]
-    times = served_latency(resolved, float_model, files, run, progress)
-    found = []
-    class_names = evaluation_set.dataset.class_names
-    work = _work(float_model)
-    for item, own, evaluation, timed, collector in zip(
-        judged, runs, evaluations, times, changed, strict=True
-    ):
-        pair, name = item.pair, item.pair.quantized_name
-        own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
-        models = model_summary(recipe.model.path, run, pair)
-        measured = _report(models, item, calibration, evaluation_set, evaluation, timed, evaluated.versions)
-        sizes = (float_model.size, pair.quantized_model.size)
-        found_of = result_warnings(sizes, measured.layers, work, measured.metrics)
-        measured = replace(measured, warnings=found_of, ladder=tuned_ladder(run, pair.quantized_model))
-        report = decide(measured, recipe.gate, evaluation_set.baseline)
-        material = partial(_material, item, calibration, tensor_recipe(own_recipe))
-        changes = collector.changes(class_names)
-        found.append(
-            Evaluated(
-                EvaluationResult(report, own),
-                report_files(report, own_recipe, material, item.origin, changes, own),
-            )
+    recipe, measured = resolved.recipe, Measured.of(evaluation_set)
+    require_fitting_baseline(recipe, run, pairs, measured)
+    judged = judged_models(resolved, pairs, plan)
+    changed = change_collectors(recipe, len(pairs), thumbnails=thumbnails)
+    models = evaluated_models(judged)
+
+    def reports() -> tuple[Evaluated, ...]:
+        return make_reports(
+            resolved, calibration, judged, measured, evaluations, changed, run, runs, progress
         )
-    return tuple(found)
 
-
-def _rules_of(resolved: Resolved) -> tuple[str, bool]:
-    """Return what tells the rules of one quantized model from those of another."""
-    return resolved.recipe.quantization.target, resolved.target.runtime_operators
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """A quantized model, and what its file says of it.
-
-    Attributes:
-        pair: it and the float model.
-        origin: its metadata.
-        exported: the recipe and the target that it was exported with.
-        plan: of the float model for that target.
-        layers: where each layer runs.
-    """
-
-    pair: Pair
-    origin: Mapping[str, str]
-    exported: Resolved
-    plan: Plan
-    layers: tuple[LayerEntry, ...]
-
-
-def _judged(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None) -> list[_Judged]:
-    plans = {} if plan is None else {_rules_of(resolved): plan}
-    found = []
-    for pair in pairs:
-        path = Path(pair.quantized_name)
-        origin = quantized_metadata(pair.quantized_model, path)
-        exported = as_exported(resolved, origin, path)
-        named = _rules_of(exported)
-        if named not in plans:
-            plans[named] = plan_of(pair.float_model, exported.target)
-        layers = evaluated_layers(plans[named], origin, pair.quantized_name)
-        found.append(_Judged(pair=pair, origin=origin, exported=exported, plan=plans[named], layers=layers))
-    return found
-
-
-def _work(float_model: StoredModel) -> Mapping[str, int | None]:
-    graph = float_model.load()
-    counts = multiply_accumulates(graph).counts
-    release(graph)
-    return counts
-
-
-def _report(
-    models: ModelSummary,
-    judged: _Judged,
-    calibration: Calibration,
-    evaluation_set: EvaluationSet,
-    evaluation: Evaluation,
-    times: Times,
-    versions: dict[str, str],
-) -> Report:
-    dataset, stored = evaluation_set.dataset, calibration.provenance
-    return Report(
-        times=times,
-        versions=versions,
-        model=models,
-        target=judged.plan.target,
-        amax=amax_summary(judged.origin, models.quantized_model.name),
-        calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
-        evaluation=EvaluationSummary(
-            relative_location(dataset.source, Path.cwd()),
-            evaluation.samples,
-            dataset.digest(),
-            "step" if evaluation_set.is_step else "sample",
-        ),
-        metrics=evaluation.measurements,
-        layers=judged.layers,
-        gates=(),
-    )
-
-
-def _material(judged: _Judged, calibration: Calibration, recipe: TensorRecipe) -> Material:
-    return Material(
-        float_model=judged.pair.float_model.load(),
-        quantized_model=judged.pair.quantized_model.load(),
-        calibration=calibration,
-        plan=judged.plan,
-        target=judged.exported.target,
-        recipe=recipe,
+    if group is None:
+        evaluations = evaluate_pass(resolved, models, evaluation_set, run, progress, changed)
+        return reports()
+    evaluations = evaluate_together(resolved, models, evaluation_set, progress, group, changed)
+    made = reports() if group.ranks.is_first else ()
+    contents = [report_to_json(item.result.report) for item in made]
+    told = json.loads(group.announce(json.dumps(contents).encode(), "reports"))
+    return made or tuple(
+        Evaluated(EvaluationResult(parse_report(content.encode()), own), {})
+        for content, own in zip(told, runs, strict=True)
     )
 
 

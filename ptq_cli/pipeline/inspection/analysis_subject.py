@@ -25,7 +25,7 @@ from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.analysis.judge import SQNR, Yardstick
 from ptq_cli.report.analysis.measure_layers import LayerSubject
 from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.evaluation.evaluator import judged_metrics
+from ptq_cli.report.evaluation.judged_metrics import judged_metrics
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.runtime.pieces import Cutter

@@ -46,6 +46,7 @@ class Request:
         recipe_file: ``--recipe``.
         preset: ``--preset``.
         folder: where ``ptq.toml`` is looked for, and where relative paths of flags start.
+        given: all settings of an earlier command, which take the place of flags and recipe files.
     """
 
     settings: Mapping[str, Any]
@@ -53,6 +54,7 @@ class Request:
     recipe_file: Path | None = None
     preset: str | None = None
     folder: Path = Path()
+    given: RecipeLayer | None = None
 
     def flags(self) -> RecipeLayer:
         """Return the layer of the flags, with locations resolved."""
@@ -148,6 +150,8 @@ def resolve(
         UnknownNameError: a method, target, metric, device or preset does not exist.
         GateError: a limit makes no sense.
     """
+    if request.given is not None:
+        return _look_up(check_recipe(merge_layers([request.given])))
     preset = preset_layer(request.preset or DEFAULT_PRESET)
     files = _recipe_files(request)
     if otherwise is not None and not files:

@@ -54,6 +54,29 @@ class RunDirectory:
         """What the metrics hold so far, of an evaluation that is not finished."""
         return self.path / "evaluation.partial.safetensors"
 
+    def evaluation_shard(self, shard: str) -> Path:
+        """One part of an evaluation, such as ``2/8``.
+
+        Example:
+            >>> RunDirectory(Path("ptq-run")).evaluation_shard("2/8").as_posix()
+            'ptq-run/evaluation.shard-2-of-8.safetensors'
+        """
+        return self.path / f"evaluation.shard-{shard.replace('/', '-of-')}.safetensors"
+
+    def shard_checkpoint(self, file: Path) -> Path:
+        """What was measured so far of a part of an evaluation that is not finished.
+
+        Example:
+            >>> run = RunDirectory(Path("ptq-run"))
+            >>> run.shard_checkpoint(run.evaluation_shard("2/8")).name
+            'evaluation.shard-2-of-8.partial.safetensors'
+        """
+        return file.with_name(f"{file.name.removesuffix('.safetensors')}.partial.safetensors")
+
+    def evaluation_shards(self) -> list[Path]:
+        """The parts of an evaluation that are here, in the order of their names."""
+        return sorted(self.path.glob("evaluation.shard-*-of-*[0-9].safetensors"))
+
     @property
     def report_json(self) -> Path:
         """The report for programs."""

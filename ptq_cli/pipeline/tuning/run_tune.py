@@ -16,7 +16,8 @@ from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subjec
 from ptq_cli.pipeline.calibration.provenance import settings_of
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationResult, make_evaluations
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums
-from ptq_cli.report.evaluation.evaluator import Judged
+from ptq_cli.report.evaluation.judged_metrics import Judged
 from ptq_cli.report.evaluation.label_checks import fitting_targets
 from ptq_cli.report.evaluation.model_outputs import Place, first_nonfinite, require_same_shapes
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
@@ -46,7 +46,7 @@ class Judge:
     Example:
         >>> import numpy as np
         >>> from ptq_cli.calibdata.dataset.batch import Batch
-        >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
+        >>> from ptq_cli.report.evaluation.judged_metrics import judged_metrics
         >>> from ptq_cli.report.metrics.spec import MetricSpec
         >>> top1 = judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0]
         >>> judge = Judge(Yardstick(name="top1", output=0, output_name="scores", judged=top1))

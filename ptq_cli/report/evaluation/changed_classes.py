@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -80,6 +81,26 @@ class ChangeCollector:
         found: Changes = decode(Changes, noted, "changes")
         self._applies, self._pictures = bool(applies), int(pictures)
         self._total, self._samples = found.total, list(found.samples)
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was noted of all parts of a set, whichever samples a part had.
+
+        Raises:
+            ValueError: a state is not JSON.
+            ReportError: a state does not hold changes.
+        """
+        parts = []
+        for state in states:
+            self.load_state(state)
+            parts.append((self._applies, self._total, self._samples))
+        self._applies = all(applies for applies, _, _ in parts)
+        self._total = sum(total for _, total, _ in parts)
+        ordered = sorted((sample for _, _, own in parts for sample in own), key=lambda sample: sample.index)
+        self._samples, self._pictures = [], 0
+        for sample in ordered[:MOST_SAMPLES]:
+            shown = bool(sample.picture) and self._pictures < MOST_PICTURES
+            self._pictures += shown
+            self._samples.append(sample if shown else replace(sample, picture=""))
 
     def changes(self, class_names: Sequence[str]) -> Changes | None:
         """Return what was noted; None if the output is not one of classes."""

@@ -1,16 +1,17 @@
 """Every metric of every model, fed batch by batch; what a checkpoint holds of an evaluation."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.core.errors import EmptyDataError, MetricError, did_you_mean
+from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.judged_metrics import Judged
 from ptq_cli.report.evaluation.label_checks import fitting_targets
 from ptq_cli.report.evaluation.model_outputs import (
     NonfiniteSamples,
@@ -22,9 +23,7 @@ from ptq_cli.report.evaluation.output_comparisons import Comparisons
 from ptq_cli.report.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.report.metrics.base import COMPARED, LabelMetric
 from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
-from ptq_cli.report.metrics.named_code import Make, metric_maker
-from ptq_cli.report.metrics.recorder import State
-from ptq_cli.report.metrics.spec import MetricSpec
+from ptq_cli.report.metrics.recorder import State, below
 
 FLOAT, PYTORCH = "float model", "PyTorch model"
 CLASS_ACCURACY = "class_accuracy"
@@ -43,16 +42,6 @@ class Evaluation:
 
     samples: int
     measurements: tuple[Measurement, ...]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A metric, and the output that it judges: an index and a name."""
-
-    spec: MetricSpec
-    output: int
-    output_name: str
-    make: Make
 
 
 @dataclass(frozen=True)
@@ -84,36 +73,9 @@ class Watch(Protocol):
         """Go on from what a checkpoint held."""
         ...
 
-
-def judged_metrics(
-    specs: Iterable[MetricSpec], outputs: Sequence[str], classes: Mapping[str, int] | None = None
-) -> tuple[Judged, ...]:
-    """Return the metrics with what makes them, once it is known that they can be made.
-
-    Args:
-        specs: which ones.
-        outputs: names of the models' outputs.
-        classes: sizes of the outputs' second axes, if they are known.
-
-    Raises:
-        MetricError: an output does not exist, or a metric refuses its arguments.
-        EntryPointError: code that the user named cannot be imported.
-
-    Example:
-        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
-        'scores'
-    """
-    found = []
-    for spec in specs:
-        name = spec.output if spec.output is not None else outputs[0]
-        if name not in outputs:
-            raise MetricError(
-                f"{spec.name}: the model has no output '{name}'{did_you_mean(name, list(outputs))}",
-                hint=f"its outputs: {', '.join(outputs)}",
-            )
-        make = metric_maker(spec, (classes or {}).get(name))
-        found.append(Judged(spec, outputs.index(name), name, make))
-    return tuple(found)
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was noted of all parts of a set."""
+        ...
 
 
 class Evaluator:
@@ -170,9 +132,22 @@ class Evaluator:
         ]
 
     @property
+    def indivisible(self) -> dict[str, str]:
+        """Metrics whose parts cannot be measured apart, with the reason."""
+        pairs = zip(self._metrics, self._labelled, strict=True)
+        reasons = {
+            judged.spec.name: str(getattr(by_model[FLOAT], "indivisible", "")) for judged, by_model in pairs
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    @property
     def is_refused(self) -> bool:
         """Whether an output held NaN or Inf, so that there will be no result."""
         return bool(self._nonfinite)
+
+    def refusal(self, seen: int) -> MetricError:
+        """Return the error that names the first sample with NaN or Inf, of so many that were seen."""
+        return self._nonfinite.refusal(seen)
 
     def update(self, batch: Batch, outputs: ModelOutputs) -> None:
         """Count one batch; after the first NaN only those that hold some.
@@ -208,8 +183,8 @@ class Evaluator:
                 "the evaluation data has no sample",
                 hint="set data under [evaluation] in the recipe to a data set that has samples",
             )
-        if self._nonfinite:
-            raise self._nonfinite.refusal(self.samples)
+        if self.is_refused:
+            raise self.refusal(self.samples)
         return tuple(
             Evaluation(self.samples, (*self._label_measurements(model), *compared.measurements(self.samples)))
             for model, compared in zip(self._quantized, self._comparisons, strict=True)
@@ -217,30 +192,67 @@ class Evaluator:
 
     def state(self) -> State:
         """Return what a checkpoint holds of all metrics."""
+        return self.metrics_state() | self.watches_state()
+
+    def metrics_state(self) -> State:
+        """Return what a checkpoint holds, without what the watches have seen."""
         state: State = {}
-        for index, by_model in enumerate(self._labelled):
-            for model, metric in by_model.items():
-                prefix = f"metric{SEPARATOR}{index}{SEPARATOR}{self._models.index(model)}{SEPARATOR}"
-                state |= {prefix + key: array for key, array in metric.state().items()}
-        for index, comparison in enumerate(self._comparisons):
-            prefix = f"pair{SEPARATOR}{index}{SEPARATOR}"
-            state |= {prefix + key: array for key, array in comparison.state().items()}
-        for index, watch in enumerate(self._watches):
-            prefix = f"watch{SEPARATOR}{index}{SEPARATOR}"
+        for prefix, holder in self._holders():
+            state |= {prefix + key: array for key, array in holder.state().items()}
+        return state
+
+    def watches_state(self) -> State:
+        """Return what a checkpoint holds of the watches."""
+        state: State = {}
+        for prefix, watch in self._watched():
             state |= {prefix + key: array for key, array in watch.state().items()}
         return state
 
     def load_state(self, state: State, *, batches: int, samples: int) -> None:
         """Go on from what a checkpoint held after so many batches."""
         self.batches, self.samples = batches, samples
+        for prefix, holder in (*self._holders(), *self._watched()):
+            holder.load_state(below(state, prefix))
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set: others have those before.
+
+        Raises:
+            MetricError: a metric cannot be measured in parts there.
+        """
+        self.samples = sample
+        for _, holder in self._holders():
+            holder.start_at(sample)
+
+    def join(self, parts: Sequence[State], watched: Sequence[State], *, samples: int) -> None:
+        """Go on from what was measured of all parts of a set.
+
+        Args:
+            parts: what ``metrics_state`` gave of each, in the order of the set.
+            watched: what ``watches_state`` gave, in any order.
+            samples: of the whole set.
+
+        Raises:
+            MetricError: the parts do not fit each other.
+            ValueError, ReportError: a state is damaged.
+        """
+        self.batches, self.samples = len(parts), samples
+        for prefix, holder in self._holders() if parts else ():
+            holder.join([below(state, prefix) for state in parts])
+        for prefix, watch in self._watched():
+            watch.join([below(state, prefix) for state in watched])
+
+    def _holders(self) -> Iterator[tuple[str, LabelMetric | Comparisons]]:
+        """Yield what holds numbers, with the beginning of the keys of its state."""
         for index, by_model in enumerate(self._labelled):
             for model, metric in by_model.items():
-                number = self._models.index(model)
-                metric.load_state(_below(state, f"metric{SEPARATOR}{index}{SEPARATOR}{number}{SEPARATOR}"))
+                yield SEPARATOR.join(("metric", str(index), str(self._models.index(model)), "")), metric
         for index, comparison in enumerate(self._comparisons):
-            comparison.load_state(_below(state, f"pair{SEPARATOR}{index}{SEPARATOR}"))
+            yield SEPARATOR.join(("pair", str(index), "")), comparison
+
+    def _watched(self) -> Iterator[tuple[str, Watch]]:
         for index, watch in enumerate(self._watches):
-            watch.load_state(_below(state, f"watch{SEPARATOR}{index}{SEPARATOR}"))
+            yield SEPARATOR.join(("watch", str(index), "")), watch
 
     def _by_model(self, outputs: ModelOutputs, place: Place) -> dict[str, Sequence[Array]]:
         found = {FLOAT: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
@@ -304,7 +316,3 @@ def _feed(
     except MetricError as error:
         at = f", at {place.whole()}"
         raise MetricError(error.message + ("" if at in error.message else at), hint=error.hint) from error
-
-
-def _below(state: State, prefix: str) -> State:
-    return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}

@@ -1,6 +1,6 @@
 """The label-free metrics of every output of a quantized model; which apply is settled on the first batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
@@ -9,7 +9,7 @@ from ptq_cli.report.evaluation.model_outputs import Place
 from ptq_cli.report.evaluation.uncertainty import with_interval
 from ptq_cli.report.metrics.base import PairMetric
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
-from ptq_cli.report.metrics.recorder import State
+from ptq_cli.report.metrics.recorder import State, below
 from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
 
 
@@ -23,6 +23,7 @@ class Comparisons:
     def __init__(self, output_names: Sequence[str]) -> None:
         self._output_names = output_names
         self._by_output: list[dict[str, PairMetric]] = []
+        self._first = 0
 
     def update(
         self, float_outputs: Sequence[Array], quantized_outputs: Sequence[Array], place: Place
@@ -35,6 +36,8 @@ class Comparisons:
         samples = place.batch.size
         if not self._by_output:
             self._by_output = [_applicable(output, samples) for output in float_outputs]
+            for _, metric in self._by_prefix():
+                metric.start_at(self._first)
         for name, metrics, expected, found in zip(
             self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True
         ):
@@ -77,17 +80,45 @@ class Comparisons:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
+        self._by_output = self._known(state)
+        for prefix, metric in self._by_prefix():
+            metric.load_state(below(state, prefix))
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set."""
+        self._first = sample
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was compared in all parts of a set, in their order.
+
+        Raises:
+            MetricError: an output has another layout in one part than in another.
+        """
+        self._by_output = self._known(states[0])
+        kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
+        try:
+            if len(kinds) != 1:
+                raise ValueError("not all have the same metrics")  # noqa: TRY301 - as what the metrics raise
+            for prefix, metric in self._by_prefix():
+                metric.join([below(state, prefix) for state in states])
+        except ValueError as error:
+            raise MetricError(
+                "an output has not the same layout in every batch, so the parts do not fit each other: "
+                f"{error}",
+                hint="evaluate all samples in one process, or with --batch-size 1",
+            ) from error
+
+    def _known(self, state: State) -> list[dict[str, PairMetric]]:
         known = {tuple(path.split("/")[:2]) for path in state}
-        self._by_output = [
+        return [
             {name: metric() for name, metric in PAIR_METRICS.items() if (str(index), name) in known}
             for index in range(len(self._output_names) if state else 0)
         ]
+
+    def _by_prefix(self) -> Iterator[tuple[str, PairMetric]]:
         for index, metrics in enumerate(self._by_output):
             for name, metric in metrics.items():
-                prefix = f"{index}/{name}/"
-                metric.load_state(
-                    {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-                )
+                yield f"{index}/{name}/", metric
 
 
 def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:

@@ -7,7 +7,7 @@ from typing import Protocol
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs
+from ptq_cli.report.evaluation.evaluator import ModelOutputs
 
 Run = Callable[[dict[str, Array]], Sequence[Array]]
 """Inputs by name to outputs in the order of the model's output names."""
@@ -22,22 +22,25 @@ class Runs:
     pytorch: Run | None = None
 
 
-class AfterBatch(Protocol):
-    """What is called after each batch, such as what writes checkpoints."""
+class Fed(Protocol):
+    """What is fed with the outputs of all models, such as an ``Evaluator``."""
 
-    def after_batch(self, evaluator: Evaluator) -> None:
-        """Write a checkpoint if one is due."""
+    samples: int
+    """How many it has been fed with."""
+
+    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
+        """Count one batch."""
         ...
 
 
 def run_evaluator(
-    evaluator: Evaluator,
+    evaluator: Fed,
     runs: Runs,
     batches: Iterable[Batch],
     *,
     total: int | None = None,
     progress: ProgressCallback = silent,
-    checkpoints: AfterBatch | None = None,
+    after_batch: Callable[[], None] | None = None,
 ) -> None:
     """Feed the outputs of all models to an evaluator, one batch at a time; the float model runs once for all.
 
@@ -50,7 +53,7 @@ def run_evaluator(
         batches: what is left of the evaluation set.
         total: number of samples of the whole set, or None if that is not known.
         progress: called after each batch.
-        checkpoints: asked after each batch.
+        after_batch: called after each batch, such as to write a checkpoint.
 
     Raises:
         LabelError: a metric needs labels and a batch has none, or a label is outside the classes.
@@ -58,7 +61,8 @@ def run_evaluator(
 
     Example:
         >>> import numpy as np
-        >>> from ptq_cli.report.evaluation.evaluator import judged_metrics
+        >>> from ptq_cli.report.evaluation.evaluator import Evaluator
+        >>> from ptq_cli.report.evaluation.judged_metrics import judged_metrics
         >>> from ptq_cli.report.metrics.spec import MetricSpec
         >>> evaluator = Evaluator(["y"], judged_metrics([MetricSpec(name="mse", metric="mse")], ["y"]))
         >>> batch = Batch({"x": np.ones(2)}, labels=np.ones(2), names=("a", "b"))
@@ -74,5 +78,5 @@ def run_evaluator(
         )
         evaluator.update(batch, outputs)
         progress(Progress("evaluate", evaluator.samples, total))
-        if checkpoints is not None:
-            checkpoints.after_batch(evaluator)
+        if after_batch is not None:
+            after_batch()

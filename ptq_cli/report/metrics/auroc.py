@@ -1,5 +1,6 @@
 """Area under the ROC curve, one class against the rest."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -82,8 +83,15 @@ class Auroc:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        self._scores.load_state({"rows": state["scores"]})
-        self._labels.load_state({"rows": state["labels"]})
+        self.join([state])
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, which changes no score."""
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the scores and labels of all parts of a set, in their order."""
+        self._scores.join([{"rows": state["scores"]} for state in states])
+        self._labels.join([{"rows": state["labels"]} for state in states])
 
     def _curves(self) -> "list[_Curve]":
         scores, labels = _comparable(self._scores.rows), self._labels.rows

@@ -1,6 +1,6 @@
 """What every metric looks like, and how samples are walked so that batches cannot change a sum."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -127,6 +127,14 @@ class LabelMetric(Protocol):
         """Go on from what a checkpoint held."""
         ...
 
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set: others have those before."""
+        ...
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the states of metrics that have seen a part each, in the order of the set."""
+        ...
+
 
 class PairMetric(Protocol):
     """Compares the quantized model's output with the float model's; needs no labels."""
@@ -157,6 +165,14 @@ class PairMetric(Protocol):
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
+        ...
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set: others have those before."""
+        ...
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the states of metrics that have seen a part each, in the order of the set."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Metrics that the user named: a class or a function from a file or a package. Nothing else is ever run."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,10 @@ from ptq_cli.report.metrics.recorder import Recorded, State
 from ptq_cli.report.metrics.spec import MetricSpec
 
 Make = Callable[[], LabelMetric]
+NO_SHARES = "a class with update and compute does not tell what each sample contributes"
+ONE_PROCESS = (
+    "leave the metric out, evaluate in one process, or name a function that returns one number per sample"
+)
 CLASS_COUNTS = ("num_classes", "num_labels")
 """Arguments of torchmetrics that the output tells, where the recipe does not give them."""
 
@@ -143,6 +147,11 @@ class StreamingClass:
         methods = ("state_dict", "load_state_dict")
         return all(callable(getattr(self._instance, method, None)) for method in methods)
 
+    @property
+    def indivisible(self) -> str:
+        """Why the parts of a set cannot be measured apart."""
+        return NO_SHARES
+
     def update(self, output: Array, labels: Labels) -> None:
         """Hand over one batch.
 
@@ -168,7 +177,7 @@ class StreamingClass:
 
     def resampling(self) -> Resampling:
         """Return why there is none."""
-        return "a class with update and compute does not tell what each sample contributes"
+        return NO_SHARES
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
@@ -177,6 +186,16 @@ class StreamingClass:
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
         self._instance.load_state_dict(dict(state))
+
+    def start_at(self, sample: int) -> None:
+        """Begin with the first sample; others must not come elsewhere, see ``indivisible``."""
+        if sample:
+            raise MetricError(f"{self._name} cannot be measured in parts: {NO_SHARES}", hint=ONE_PROCESS)
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the only part."""
+        (only,) = states
+        self.load_state(only)
 
 
 def _checked(make: Make, spec: MetricSpec) -> Make:

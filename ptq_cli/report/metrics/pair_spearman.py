@@ -1,5 +1,6 @@
 """Rank correlation of the similarity of pairs of embeddings with what people said of them."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -50,6 +51,8 @@ class PairSpearman:
 
     def __init__(self) -> None:
         self._pairs = Recorder()
+        self._before = 0
+        """Pairs of the set before the first one that comes."""
         self._waiting: list[tuple[Array, Labels]] = []
 
     def update(self, output: Array, labels: Labels) -> None:
@@ -63,10 +66,11 @@ class PairSpearman:
             self._waiting.append((output[whole:].copy(), labels[whole:].copy()))
         first, second = labels[:whole:2], labels[1:whole:2]
         if (first != second).any():
-            pair = int(np.argmax(first != second)) + len(self._pairs)
+            index = int(np.argmax(first != second))
+            pair = self._before + len(self._pairs) + index
             raise LabelError(
                 f"samples {2 * pair} and {2 * pair + 1} are a pair, but have the labels "
-                f"{first[pair - len(self._pairs)]} and {second[pair - len(self._pairs)]}",
+                f"{first[index]} and {second[index]}",
                 hint=f"{self.name} reads samples in pairs, and both samples of a pair have the pair's label",
             )
         start = 0
@@ -105,8 +109,27 @@ class PairSpearman:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        self._pairs.load_state({"rows": state["pairs"]})
-        self._waiting = [(state["waiting"], state["waiting_label"])] if "waiting" in state else []
+        self.join([state])
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set.
+
+        Raises:
+            MetricError: it is the second one of a pair.
+        """
+        if sample % 2:
+            raise MetricError(
+                f"{self.name} cannot be measured in parts: samples {sample - 1} and {sample} "
+                "are a pair, and different parts have them",
+                hint="pass an even --batch-size, or evaluate all samples in one process",
+            )
+        self._before = sample // 2
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the pairs of all parts of a set, in their order; a sample may wait in the last one."""
+        self._pairs.join([{"rows": state["pairs"]} for state in states])
+        last = states[-1]
+        self._waiting = [(last["waiting"], last["waiting_label"])] if "waiting" in last else []
 
 
 class _Ranks:

@@ -1,5 +1,6 @@
 """What each sample added to a metric, in the order of the set; it can be saved and continued."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,16 @@ Rows = npt.NDArray[Any]
 
 State = dict[str, Rows]
 """Arrays by name, from which a metric goes on: what a checkpoint holds of it."""
+
+
+def below(state: State, prefix: str) -> State:
+    """Return what a state holds under the keys that begin so, without that beginning.
+
+    Example:
+        >>> below({"0/rows": np.ones(1), "1/rows": np.ones(2)}, "1/")
+        {'rows': array([1., 1.])}
+    """
+    return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
 
 class Recorder:
@@ -50,8 +61,12 @@ class Recorder:
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        rows = state["rows"]
-        self._parts, self._count = ([rows] if len(rows) else []), len(rows)
+        self.join([state])
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the rows of several parts, one after the other."""
+        self._parts = [state["rows"] for state in states if len(state["rows"])]
+        self._count = sum(map(len, self._parts))
 
 
 class Recorded:
@@ -67,3 +82,10 @@ class Recorded:
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
         self._recorder.load_state(state)
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, which changes no row."""
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was recorded of all parts of a set, in their order."""
+        self._recorder.join(states)

@@ -1,7 +1,7 @@
 """Any class of torchmetrics, on ptq's arrays, with an interval where its state is made of sums."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -25,6 +25,9 @@ CHUNK = 8
 MOST_BLOCKS = 256
 BLOCK_MEMORY = 64 << 20
 SEED = 0
+
+MOST_KEPT = 2**14
+"""Numbers in a metric's state that are kept for each update, where the parts of a set are measured apart."""
 
 NO_SUMS = "its state in torchmetrics does not consist of sums over samples"
 TOO_LARGE = "its state in torchmetrics is too large to keep for blocks of samples"
@@ -67,6 +70,8 @@ class TorchMetric:
         self._metric = metric
         self.higher_is_better = _better(name, metric, higher_is_better)
         self._seen = 0
+        self._apart: list[tuple[int, Float64Array]] | None = None
+        """What each update has added, by its chunk, where others have measured what lies before."""
         self._sums: Float64Array | None = None
         sizes = [value.numel() if isinstance(value, torch.Tensor) else 0 for value in self._states().values()]
         is_sum = [reduction is dim_zero_sum for reduction in metric._reductions.values()]
@@ -79,6 +84,18 @@ class TorchMetric:
     def is_resumable(self) -> bool:
         """Whether all that it knows is in its states; one around other metrics has none of its own."""
         return bool(self._states())
+
+    @property
+    def indivisible(self) -> str:
+        """Why the parts of a set cannot be measured apart; an empty text if they can."""
+        if not self.is_resumable:
+            return "it has no state of its own in torchmetrics"
+        if self._sums is not None:
+            is_small = self._blocks and self._sums.shape[1] <= MOST_KEPT
+            return "" if is_small else "its state in torchmetrics is too large to keep for each batch"
+        if all(isinstance(value, list) for value in self._states().values()):
+            return ""
+        return "its state in torchmetrics does not consist of sums or lists over samples"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch.
@@ -99,7 +116,7 @@ class TorchMetric:
                 end = min(len(output), start + CHUNK - self._seen % CHUNK)
                 self._metric.reset()
                 self._metric.update(predictions[start:end], targets[start:end])
-                self._sums[_block(self._seen // CHUNK, self._blocks)] += self._flat()
+                self._add(self._seen // CHUNK, self._flat())
                 self._seen += end - start
                 start = end
 
@@ -127,6 +144,10 @@ class TorchMetric:
     def state(self) -> State:
         """Return what a checkpoint holds."""
         state = {"seen": np.array(self._seen)}
+        if self._apart is not None and self._sums is not None:
+            chunks, added = zip(*self._apart, strict=True) if self._apart else ((), ())
+            rows = np.array(added).reshape(-1, self._sums.shape[1])
+            return state | {"chunks": np.array(chunks, np.int64), "added": rows}
         if self._sums is not None:
             return state | {"sums": self._sums}
         for name, value in self._states().items():
@@ -145,6 +166,33 @@ class TorchMetric:
             parts = [torch.from_numpy(state[key].copy()) for key in keys]
             setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
         self._metric._update_count = 1  # or compute() would warn that nothing was counted
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, and keep what each update adds."""
+        self._seen, self._apart = sample, []
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was kept of all parts of a set, in their order."""
+        self._seen = int(states[-1]["seen"])
+        if self._sums is not None:
+            for state in states:
+                for chunk, added in zip(state["chunks"].tolist(), state["added"], strict=True):
+                    self._add(chunk, added)
+            return
+        parts: dict[str, list[torch.Tensor]] = {name: [] for name in self._states()}
+        for state in states:
+            for name, found in parts.items():
+                keys = [f"{name}.{index}" for index in range(len(state)) if f"{name}.{index}" in state]
+                found += [torch.from_numpy(state[key].copy()) for key in keys]
+        for name, found in parts.items():
+            setattr(self._metric, name, found)
+        self._metric._update_count = 1  # or compute() would warn that nothing was counted
+
+    def _add(self, chunk: int, added: Float64Array) -> None:
+        if self._apart is not None:
+            self._apart.append((chunk, added))
+        elif self._sums is not None:
+            self._sums[_block(chunk, self._blocks)] += added
 
     def _states(self) -> dict[str, Any]:
         return dict(self._metric.metric_state)

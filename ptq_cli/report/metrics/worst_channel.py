@@ -1,6 +1,7 @@
 """Signal to quantization noise ratio of the worst channel of an output."""
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Channel, Unit
 from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.metrics.base import BLOCK, SampleSums
+from ptq_cli.report.metrics.block_sums import BlockSums
 from ptq_cli.report.metrics.recorder import State
 
 MOST_BLOCKS = 256
@@ -56,12 +58,10 @@ class WorstChannelSqnr:
     higher_is_better: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._sums = np.zeros((0, 2, 0))
-        self._axis = 1
-        self._seen = 0
-        self._most = MOST_BLOCKS
-        self._together = 1
-        """Samples in a block."""
+        self._sums = BlockSums(MOST_BLOCKS)
+        self._axis = 0
+        """That of the channels; 0 before the first batch tells."""
+        self._first = 0
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -70,11 +70,11 @@ class WorstChannelSqnr:
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch to the sums of each channel, a few samples at a time."""
-        if not self._seen:
+        if not self._axis:
             last = float_output.ndim - 1
             self._axis = last if float_output.shape[last] < float_output.shape[1] else 1
-            while self._most > 2 and 16 * self._most * float_output.shape[self._axis] > BLOCK_MEMORY:
-                self._most //= 2
+            self._sums = BlockSums(_most_blocks(float_output.shape[self._axis]))
+            self._sums.start_at(self._first)
         together = max(1, BLOCK // max(1, float_output[:1].size))
         for start in range(0, len(float_output), together):
             parts = (output[start : start + together] for output in (float_output, quantized_output))
@@ -84,23 +84,7 @@ class WorstChannelSqnr:
             )
             # Not a product of matrices: the sum along a row must not depend on how many rows there are.
             squares = [np.sum(part * part, axis=2) for part in (exact, exact - noisy)]
-            for sums in np.stack(squares, axis=1):
-                self._add(sums)
-
-    def _add(self, sums: Float64Array) -> None:
-        """Add one sample's [2, channels] to its block."""
-        if self._seen == self._most * self._together:
-            self._sums = self._sums[0::2] + self._sums[1::2]
-            self._together *= 2
-        more = sums.shape[1] - self._sums.shape[2]
-        if more > 0:
-            self._sums = np.pad(self._sums, ((0, 0), (0, 0), (0, more)))
-        block = self._seen // self._together
-        if block == len(self._sums):
-            rows = min(self._most, max(8, 2 * block)) - block
-            self._sums = np.pad(self._sums, ((0, rows), (0, 0), (0, 0)))
-        self._sums[block, :, : sums.shape[1]] += sums
-        self._seen += 1
+            self._sums.add(np.stack(squares, axis=1))
 
     @property
     def channel(self) -> Channel | None:
@@ -113,31 +97,53 @@ class WorstChannelSqnr:
         found = self._ratios()
         if found.size and found.min() < math.inf:
             return float(found.min())
-        signal, noise = self._sums.sum(axis=(0, 2)) if self._seen else (0.0, 0.0)
+        signal, noise = self._sums.blocks().sum(axis=(0, 2))
         return -math.inf if noise > 0 and signal == 0 else math.inf
 
     def resampling(self) -> SampleSums | str:
         """The worst channels' signal and noise in each block; their smallest ratio is the value."""
-        if self._together > 1 and self._most < FEWEST_BLOCKS:
+        blocks, together = self._sums.blocks(), self._sums.samples_per_block
+        if together > 1 and self._sums.most < FEWEST_BLOCKS:
             return "it has too many channels to keep their sums for blocks of samples"
         worst = np.argsort(self._ratios(), kind="stable")[:MOST_RESAMPLED]
-        rows = self._sums[: -(-self._seen // self._together)][:, :, worst]
-        blocks = self._together > 1
-        return SampleSums(rows.reshape(len(rows), -1), _smallest, blocks=blocks)
+        rows = blocks[:, :, worst]
+        return SampleSums(rows.reshape(len(rows), -1), _smallest, blocks=together > 1)
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        counts = np.array([self._axis, self._seen, self._together, self._most])
-        return {"sums": self._sums, "counts": counts}
+        return {**self._sums.state(), "axis": np.array(self._axis)}
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
-        self._sums = state["sums"].copy()
-        self._axis, self._seen, self._together, self._most = (int(count) for count in state["counts"])
+        self.join([state])
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set."""
+        self._first = sample
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was summed of all parts of a set, the first of them first.
+
+        Raises:
+            ValueError: the channels of one are on another axis.
+        """
+        axes = {int(state["axis"]) for state in states}
+        if len(axes) != 1:
+            raise ValueError(f"channels are on axes {sorted(axes)}")
+        (self._axis,) = axes
+        self._sums.join(list(states))
 
     def _ratios(self) -> Float64Array:
         """Return each channel's ratio in dB; inf for one without noise or without values."""
-        return _ratio(*self._sums.sum(axis=0))
+        return _ratio(*self._sums.blocks().sum(axis=0))
+
+
+def _most_blocks(channels: int) -> int:
+    """Return of how many blocks the sums may be kept."""
+    most = MOST_BLOCKS
+    while most > 2 and 16 * most * channels > BLOCK_MEMORY:
+        most //= 2
+    return most
 
 
 def _rows(output: Array, axis: int) -> tuple[int, int]:

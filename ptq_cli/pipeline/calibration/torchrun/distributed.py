@@ -41,6 +41,7 @@ class Group:
         self.shard = Shard(ranks.rank + 1, ranks.world)
         self._talk = talk
         self._group = group
+        self._places = itertools.count()
 
     def after_batch(self, batches: int, samples: int) -> None:
         """Say that a batch is done, and raise what another rank has raised.
@@ -85,18 +86,61 @@ class Group:
             self.wait_for_all(f"merged{place}")
         return unpack(self._broadcast(merged), "the merged calibration")
 
+    def next_place(self) -> str:
+        """Return a name for what comes next, which all ranks do in the same order."""
+        return str(next(self._places))
+
+    def exchange(self, mine: bytes, place: str) -> list[bytes]:
+        """Return what each rank gives, in their order, on every rank.
+
+        Args:
+            mine: what this one gives.
+            place: a name of its own.
+
+        Raises:
+            PtqError: another rank's.
+        """
+        self.wait_for_all(f"measured {place}")
+        if not self.ranks.is_first:
+            self._send(mine, 0)
+        given = [mine, *(self._receive_from(rank) for rank in self._others())]
+        return [self._broadcast(content) for content in self._padded(given)]
+
+    def announce(self, content: bytes, place: str) -> bytes:
+        """Return what the first rank gives, on every rank.
+
+        Args:
+            content: what this one gives; only that of the first rank counts.
+            place: a name of its own.
+
+        Raises:
+            PtqError: another rank's.
+        """
+        self.wait_for_all(f"announced {place}")
+        return self._broadcast(content)
+
+    def _others(self) -> range:
+        """The ranks that this one receives from: the first one all others, the others nobody."""
+        return range(1, self.ranks.world if self.ranks.is_first else 1)
+
+    def _padded(self, given: list[bytes]) -> list[bytes]:
+        return given if self.ranks.is_first else [b""] * self.ranks.world
+
     def _receive(
         self, mine: Counted[Item], unpack: Callable[[bytes, str], Counted[Item]]
     ) -> Iterator[Part[Item]]:
         yield Part("rank 0", mine)
         for rank in range(1, self.ranks.world):
-            with lost_as_error():
-                size = torch.empty(1, dtype=torch.int64)
-                dist.recv(size, rank, self._group)
-                content = torch.empty(int(size), dtype=torch.uint8)
-                dist.recv(content, rank, self._group)
             name = f"rank {rank}"
-            yield Part(name, unpack(content.numpy().tobytes(), name))
+            yield Part(name, unpack(self._receive_from(rank), name))
+
+    def _receive_from(self, rank: int) -> bytes:
+        with lost_as_error():
+            size = torch.empty(1, dtype=torch.int64)
+            dist.recv(size, rank, self._group)
+            content = torch.empty(int(size), dtype=torch.uint8)
+            dist.recv(content, rank, self._group)
+        return content.numpy().tobytes()
 
     def _send(self, content: bytes, rank: int) -> None:
         with lost_as_error():
@@ -159,7 +203,7 @@ def _as_error(raised: Exception | _EndedError) -> Exception:
     if isinstance(raised, Exception):
         return raised
     return RanksError(
-        "torchrun is ending this calibration: another process ended, or it was stopped",
+        "torchrun is ending this command: another process ended, or it was stopped",
         hint="find the process that ended first; the usual cause is too little memory",
     )
 

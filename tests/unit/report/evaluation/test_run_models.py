@@ -10,7 +10,8 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, judged_metrics
+from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator
+from ptq_cli.report.evaluation.judged_metrics import judged_metrics
 from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.score_interval import drop_interval

@@ -1,0 +1,245 @@
+"""The reports of an evaluation: what was measured, with the latency, the gates and the page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ptq_cli.calibdata.images.thumbnails import thumbnail
+from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.models.stored import StoredModel, release
+from ptq_cli.pipeline.evaluation.evaluation_data import Measured
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
+from ptq_cli.pipeline.evaluation.page_evidence import Material
+from ptq_cli.pipeline.evaluation.report_files import report_files
+from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, served_latency
+from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
+from ptq_cli.pipeline.exporting.exported_file import (
+    Pair,
+    amax_summary,
+    as_exported,
+    evaluated_layers,
+    model_summary,
+    plan_of,
+    quantized_metadata,
+    with_ranges_of,
+)
+from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.report.comparison.regression import require_same_model
+from ptq_cli.report.document.report_document import (
+    CalibrationSummary,
+    EvaluationSummary,
+    LayerEntry,
+    ModelSummary,
+    Report,
+)
+from ptq_cli.report.document.times import Times
+from ptq_cli.report.evaluation.changed_classes import ChangeCollector
+from ptq_cli.report.evaluation.evaluator import Evaluation
+from ptq_cli.report.gate.decide_gates import decide
+from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.runtime.engines.engine_registry import measuring_engine
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The result of ``evaluate`` of one quantized model.
+
+    Attributes:
+        report: all of it, with the verdict.
+        run: where ``report.json``, ``report.md``, ``report.html`` and ``junit.xml`` are.
+    """
+
+    report: Report
+    run: RunDirectory
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that is not written yet; ``files`` is the content of each file to write."""
+
+    result: EvaluationResult
+    files: Mapping[Path, bytes]
+
+
+def _rules_of(resolved: Resolved) -> tuple[str, bool]:
+    """Return what tells the rules of one quantized model from those of another."""
+    return resolved.recipe.quantization.target, resolved.target.runtime_operators
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedModel:
+    """A quantized model, and what its file says of it.
+
+    Attributes:
+        pair: it and the float model.
+        origin: its metadata.
+        exported: the recipe and the target that it was exported with.
+        plan: of the float model for that target.
+        layers: where each layer runs.
+    """
+
+    pair: Pair
+    origin: Mapping[str, str]
+    exported: Resolved
+    plan: Plan
+    layers: tuple[LayerEntry, ...]
+
+
+def judged_models(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None = None) -> list[JudgedModel]:
+    """Return the quantized models with what their files say of them.
+
+    Args:
+        resolved: the recipe and the target.
+        pairs: the float model, the same in each, and a quantized one.
+        plan: of the float model for the target, where one was made already; otherwise it is made here.
+
+    Raises:
+        StaleCalibrationError: a model was exported for a target of the user's own that the recipe lacks.
+        PtqError: a model cannot be read.
+    """
+    plans = {} if plan is None else {_rules_of(resolved): plan}
+    found = []
+    for pair in pairs:
+        path = Path(pair.quantized_name)
+        origin = quantized_metadata(pair.quantized_model, path)
+        exported = as_exported(resolved, origin, path)
+        named = _rules_of(exported)
+        if named not in plans:
+            plans[named] = plan_of(pair.float_model, exported.target)
+        layers = evaluated_layers(plans[named], origin, pair.quantized_name)
+        found.append(
+            JudgedModel(pair=pair, origin=origin, exported=exported, plan=plans[named], layers=layers)
+        )
+    return found
+
+
+def evaluated_models(judged: Sequence[JudgedModel]) -> EvaluatedModels:
+    """Return the models of an evaluation, each with the runtime that it is measured with."""
+    engines = {item.pair.quantized_name: measuring_engine(item.exported.target) for item in judged}
+    quantized = {item.pair.quantized_name: item.pair.quantized_model for item in judged}
+    return EvaluatedModels(judged[0].pair.float_model, quantized, engines)
+
+
+def change_collectors(recipe: Recipe, count: int, *, thumbnails: bool) -> list[ChangeCollector]:
+    """Return what notes the samples that change their class, one for each quantized model."""
+    paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
+    return [ChangeCollector(paint) for _ in range(count)]
+
+
+def require_fitting_baseline(
+    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: Measured
+) -> None:
+    """Refuse a baseline of another model, as ``decide`` would, but before all the work.
+
+    Raises:
+        BaselineError: it is of another model.
+    """
+    if found.baseline is None:
+        return
+    for pair in pairs:
+        require_same_model(model_summary(recipe.model.path, run, pair), found.baseline.model)
+
+
+def make_reports(
+    resolved: Resolved,
+    calibration: Calibration,
+    judged: Sequence[JudgedModel],
+    measured: Measured,
+    evaluations: Sequence[Evaluation],
+    changed: Sequence[ChangeCollector],
+    run: RunDirectory,
+    runs: Sequence[RunDirectory],
+    progress: ProgressCallback,
+) -> tuple[Evaluated, ...]:
+    """Measure the latency, decide the gates, and return the files of each report.
+
+    Args:
+        resolved: the recipe, the target and the machine.
+        calibration: that the quantized models were made from.
+        judged: the quantized models.
+        measured: what was measured on which data.
+        evaluations: what came out, of each quantized model.
+        changed: the samples that changed their class, of each quantized model.
+        run: the run directory.
+        runs: where the report of each quantized model goes.
+        progress: is told about the latency.
+
+    Raises:
+        PtqError: the latency is limited and cannot be measured, or a limit does not fit.
+    """
+    recipe, float_model = resolved.recipe, judged[0].pair.float_model
+    files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]
+    times = served_latency(resolved, float_model, files, run, progress)
+    versions, work = evaluated_models(judged).versions, _work(float_model)
+    found = []
+    for item, own, evaluation, timed, collector in zip(
+        judged, runs, evaluations, times, changed, strict=True
+    ):
+        pair, name = item.pair, item.pair.quantized_name
+        own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
+        models = model_summary(recipe.model.path, run, pair)
+        plain = _report(models, item, calibration, measured, evaluation, timed, versions)
+        sizes = (float_model.size, pair.quantized_model.size)
+        warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
+        plain = replace(plain, warnings=warnings, ladder=tuned_ladder(run, pair.quantized_model))
+        report = decide(plain, recipe.gate, measured.baseline)
+        material = partial(_material, item, calibration, tensor_recipe(own_recipe))
+        changes = collector.changes(measured.class_names)
+        contents = report_files(report, own_recipe, material, item.origin, changes, own)
+        found.append(Evaluated(EvaluationResult(report, own), contents))
+    return tuple(found)
+
+
+def _work(float_model: StoredModel) -> Mapping[str, int | None]:
+    graph = float_model.load()
+    counts = multiply_accumulates(graph).counts
+    release(graph)
+    return counts
+
+
+def _report(
+    models: ModelSummary,
+    judged: JudgedModel,
+    calibration: Calibration,
+    measured: Measured,
+    evaluation: Evaluation,
+    times: Times,
+    versions: dict[str, str],
+) -> Report:
+    stored = calibration.provenance
+    return Report(
+        times=times,
+        versions=versions,
+        model=models,
+        target=judged.plan.target,
+        amax=amax_summary(judged.origin, models.quantized_model.name),
+        calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
+        evaluation=EvaluationSummary(
+            relative_location(measured.source, Path.cwd()),
+            evaluation.samples,
+            measured.data_digest,
+            "step" if measured.is_step else "sample",
+        ),
+        metrics=evaluation.measurements,
+        layers=judged.layers,
+        gates=(),
+    )
+
+
+def _material(judged: JudgedModel, calibration: Calibration, recipe: TensorRecipe) -> Material:
+    return Material(
+        float_model=judged.pair.float_model.load(),
+        quantized_model=judged.pair.quantized_model.load(),
+        calibration=calibration,
+        plan=judged.plan,
+        target=judged.exported.target,
+        recipe=recipe,
+    )
