@@ -36,6 +36,13 @@ def read(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in FILES}
 
 
+def read_report(folder: Path) -> str:
+    """The report of the run without its times."""
+    report = json.loads((folder / "ptq-run/report.json").read_text())
+    del report["times"]
+    return json.dumps(report)
+
+
 def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
     """The lines on stderr before torchrun's own account of what failed."""
     lines = outcome.stderr.partition("failed (exitcode")[0].splitlines()
@@ -92,6 +99,8 @@ SCRIPT = """\
 import ptq_cli
 from ptq_cli.cli.main import main
 
+report = ptq_cli.evaluate(eval_data="eval.npz", batch_size=3, latency=False).report
+assert report.evaluation.samples == 20, "every rank is told of all"
 for name in ("first", "second"):
     result = ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=2, run=name)
     assert result.samples == 12, "every rank is told of all"
@@ -118,10 +127,14 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
     assert ptq("calibrate model.onnx --data calib.npz --batch-size 2 --run one").status == 0
     few = "calibrate model.onnx --data calib.npz --batch-size 7 --samples 11 --run few"
     assert ptq(few).status == 0
+    assert ptq("evaluate --eval-data eval.npz --batch-size 3").status == 0
+    report = read_report(folder)
+    (folder / "ptq-run/report.json").write_text("{}")
     (folder / "script.py").write_text(SCRIPT)
     outcome = launch("script.py")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.count("refused") == 3
+    assert read_report(folder) == report
     assert outcome.stdout.count("wrote ptq-run/calibration.safetensors") == 1
     assert said_by_ptq(outcome) == ["next: ptq export --onnx"]
     assert read(folder / "ptq-run")[FILES[0]] == read(folder / "few")[FILES[0]]
@@ -167,7 +180,7 @@ def test_a_rank_that_is_killed_ends_all_and_is_named(folder: Path, launch: Launc
 RANK = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize("command", ["export", "evaluate", "quantize model.onnx --data calib.npz", "inspect"])
+@pytest.mark.parametrize("command", ["export", "quantize model.onnx --data calib.npz", "inspect"])
 def test_other_commands_are_the_work_of_one(
     refuse: Any, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -185,6 +198,7 @@ def test_a_shard_is_the_work_of_one(refuse: Any, monkeypatch: pytest.MonkeyPatch
         "PTQ-USAGE-001",
         "one shard runs as a single process",
     )
+    refuse("evaluate --shard 1/2", "PTQ-USAGE-001", "one shard runs as a single process")
 
 
 def test_contradictory_variables_are_refused(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:

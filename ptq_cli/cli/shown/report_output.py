@@ -52,8 +52,6 @@ def show_shard(result: "EvaluationShardResult", *, as_json: bool) -> int:
         return DONE
     say(f"evaluated {summaries.counted(result.samples, result.unit)} of {result.shard}")
     say(f"wrote {summaries.shown_path(result.file)}")
-    run = shlex.quote(str(result.run.path))
-    tell(
-        f"next, with the other shards: {summaries.next_step(f'ptq merge {run}', result.run).partition(': ')[2]}"
-    )
+    step = summaries.next_step(f"ptq merge {shlex.quote(str(result.run.path))}", result.run)
+    tell(step.replace("next:", "next, with the other shards:", 1))
     return DONE
