@@ -57,7 +57,7 @@ class EvaluationSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredSet:
     """What is measured on which data: all that a report needs of an evaluation set.
 
     Attributes:
@@ -81,7 +81,7 @@ class Measured:
     baseline: Report | None
 
     @classmethod
-    def of(cls, chosen: EvaluationSet) -> "Measured":
+    def of(cls, chosen: EvaluationSet) -> "MeasuredSet":
         """Return what is measured on an evaluation set."""
         return cls(
             source=chosen.dataset.source,
@@ -137,7 +137,9 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     )
 
 
-def noted_evaluation(recipe: Recipe, model: ir.Model, noted: Measured, *, with_labels: bool) -> Measured:
+def noted_evaluation(
+    recipe: Recipe, model: ir.Model, noted: MeasuredSet, *, with_labels: bool
+) -> MeasuredSet:
     """Return what was measured on data that is not at hand, with the metrics and the baseline of the recipe.
 
     Args:

@@ -16,7 +16,7 @@ from ptq_cli.core.schedule import Schedule
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import Tell
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, Measured
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import (
     EvaluationShard,
     ShardFacts,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ShardOrigin:
     """What the file of a part has to say, so that the reports can be made from it alone.
 
     Attributes:
@@ -58,7 +58,7 @@ class Origin:
     thumbnails: bool = False
 
 
-NO_ORIGIN = Origin()
+NO_ORIGIN = ShardOrigin()
 """Of a part that is not stored: the ranks of torchrun hold all of it in memory."""
 
 
@@ -70,7 +70,7 @@ def evaluate_part(
     progress: ProgressCallback,
     watches: Sequence[Watch] = (),
     *,
-    origin: Origin = NO_ORIGIN,
+    origin: ShardOrigin = NO_ORIGIN,
     checkpoint: Path | None = None,
     group: "Group | None" = None,
 ) -> EvaluationShard:
@@ -154,7 +154,7 @@ def evaluate_together(
         NamedShard(name, parse_shard_bytes(content, name))
         for name, content in zip(names, contents, strict=True)
     ]
-    evaluator = joined_shards(shards, Measured.of(evaluation_set), models, watches, resolved.recipe)
+    evaluator = joined_shards(shards, MeasuredSet.of(evaluation_set), models, watches, resolved.recipe)
     return evaluations_of(evaluator, evaluation_set.outputs, part.facts.axes)
 
 
@@ -209,7 +209,7 @@ class _Part:
         return "" if is_same else f"it is for {found.share.describe()}"
 
 
-def _facts(opened: OpenedPass, evaluation_set: EvaluationSet, origin: Origin) -> ShardFacts:
+def _facts(opened: OpenedPass, evaluation_set: EvaluationSet, origin: ShardOrigin) -> ShardFacts:
     return ShardFacts(
         identity=dict(opened.identity),
         recipe=origin.recipe,

@@ -11,7 +11,7 @@ from ptq_cli.core.errors import (
     OverlappingShardsError,
     ReportError,
 )
-from ptq_cli.pipeline.evaluation.evaluation_data import Measured
+from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, EvaluationShard
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluator_maker
 from ptq_cli.recipe.schema import Recipe
@@ -32,7 +32,7 @@ class NamedShard:
 
 def joined_shards(
     shards: Sequence[NamedShard],
-    measured: Measured,
+    measured: MeasuredSet,
     models: EvaluatedModels,
     watches: Sequence[Watch],
     recipe: Recipe,

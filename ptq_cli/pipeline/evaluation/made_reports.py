@@ -9,7 +9,7 @@ from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.pipeline.evaluation.evaluation_data import Measured
+from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.report_files import report_files
@@ -135,7 +135,7 @@ def change_collectors(recipe: Recipe, count: int, *, thumbnails: bool) -> list[C
 
 
 def require_fitting_baseline(
-    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: Measured
+    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet
 ) -> None:
     """Refuse a baseline of another model, as ``decide`` would, but before all the work.
 
@@ -152,7 +152,7 @@ def make_reports(
     resolved: Resolved,
     calibration: Calibration,
     judged: Sequence[JudgedModel],
-    measured: Measured,
+    measured: MeasuredSet,
     evaluations: Sequence[Evaluation],
     changed: Sequence[ChangeCollector],
     run: RunDirectory,
@@ -209,7 +209,7 @@ def _report(
     models: ModelSummary,
     judged: JudgedModel,
     calibration: Calibration,
-    measured: Measured,
+    measured: MeasuredSet,
     evaluation: Evaluation,
     times: Times,
     versions: dict[str, str],

@@ -17,7 +17,7 @@ from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, Measured
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.output_axes import output_axes
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
@@ -165,7 +165,7 @@ def open_pass(
         _pytorch_run(recipe.model) if settings.with_pytorch else None,
     )
     axes = _axes(runs, evaluation_set)
-    measured = Measured.of(evaluation_set)
+    measured = MeasuredSet.of(evaluation_set)
     return OpenedPass(
         runs=_samples_first(runs, axes),
         axes=axes,
@@ -217,7 +217,7 @@ def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
 
 
 def evaluator_maker(
-    models: EvaluatedModels, measured: Measured, watches: Sequence[Watch], *, with_pytorch: bool
+    models: EvaluatedModels, measured: MeasuredSet, watches: Sequence[Watch], *, with_pytorch: bool
 ) -> Callable[[], Evaluator]:
     """Return what makes an evaluator of these models."""
     several = len(models.quantized) > 1
@@ -241,7 +241,7 @@ def pass_identity(
     settings: EvaluationSettings,
     image: ImageSettings,
     models: EvaluatedModels,
-    measured: Measured,
+    measured: MeasuredSet,
     watches: Sequence[Watch],
     folder: Path,
 ) -> Identity:

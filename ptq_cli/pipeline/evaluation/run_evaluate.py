@@ -17,8 +17,8 @@ from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import LoadedRun, load_run
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, Measured, fit_evaluation
-from ptq_cli.pipeline.evaluation.evaluation_part import Origin, evaluate_part, evaluate_together
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_part import ShardOrigin, evaluate_part, evaluate_together
 from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
 from ptq_cli.pipeline.evaluation.made_reports import (
     Evaluated,
@@ -226,13 +226,13 @@ def run_evaluation_shard(
     evaluation_set = _open_set(opened)
     file = run.evaluation_shard(str(part))
     require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
-    resolved, measured = opened.resolved(run), Measured.of(evaluation_set)
+    resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)
     require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
     models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
         discard_evaluation_checkpoint(run.shard_checkpoint(file))
     # What the recipe holds before an export's settings are added: merge adds them again.
-    origin = Origin(
+    origin = ShardOrigin(
         run.path,
         recipe_to_toml(opened.loaded.resolved.recipe, run.path),
         tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
@@ -315,7 +315,7 @@ def make_evaluations(
     Raises:
         PtqError: as ``run_evaluations`` does.
     """
-    recipe, measured = resolved.recipe, Measured.of(evaluation_set)
+    recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
     require_fitting_baseline(recipe, run, pairs, measured)
     judged = judged_models(resolved, pairs, plan)
     changed = change_collectors(recipe, len(pairs), thumbnails=thumbnails)

@@ -8,7 +8,7 @@ from ptq_cli.core.errors import EvaluationFileError, IncompleteEvaluationError, 
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_merge import OF_THE_MACHINE, settings_by_name
-from ptq_cli.pipeline.evaluation.evaluation_data import Measured, noted_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, noted_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, ShardFacts, load_shard
 from ptq_cli.pipeline.evaluation.joined_shards import (
     NamedShard,
@@ -163,10 +163,10 @@ def _model_file(text: str, base: Path, run: RunDirectory) -> Path:
     return own if own.is_file() else base / text
 
 
-def _measured(first: NamedShard, opened: OpenedModels) -> Measured:
+def _measured(first: NamedShard, opened: OpenedModels) -> MeasuredSet:
     """Return what was measured on which data, as a shard says it."""
     facts, recipe = first.shard.facts, opened.loaded.resolved.recipe
-    noted = Measured(
+    noted = MeasuredSet(
         source=str(recipe.evaluation.data),
         data_digest=facts.data_digest,
         class_names=facts.class_names,

@@ -136,7 +136,8 @@ class Evaluator:
         """Metrics whose parts cannot be measured apart, with the reason."""
         pairs = zip(self._metrics, self._labelled, strict=True)
         reasons = {
-            judged.spec.name: str(getattr(by_model[FLOAT], "indivisible", "")) for judged, by_model in pairs
+            judged.spec.name: str(getattr(next(iter(by_model.values())), "indivisible", ""))
+            for judged, by_model in pairs
         }
         return {name: reason for name, reason in reasons.items() if reason}
 
