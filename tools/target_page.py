@@ -4,11 +4,12 @@ import inspect
 import json
 import types
 import typing
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from ptq_cli.core.attribute_texts import attribute_texts
-from ptq_cli.plan.target.rules import ActivationRule, BiasRule, OpRule, Target, WeightRule
+from ptq_cli.plan.target.rules import ActivationRule, BiasRule, BlockRule, OpRule, Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
 from tools.tables import code, table
 
@@ -67,6 +68,14 @@ Operators that only move values (Reshape, MaxPool, Split) use the parameters of 
 `ptq verify` checks any quantized model against the table, including models from other tools. To keep layers
 in float or give them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override).
 If the target cannot do what you ask for, an error names the target and the layer.
+
+## Weights alone
+
+With `--activation-mode float` only weights are quantized ([weight_only.md](weight_only.md)). Weights with a
+scale for each block of inputs are then read by kernels of their own; other sizes are refused, since the
+runtime would restore such a weight to floats at each run:
+
+{blocks}
 
 ## Write a target from scratch
 
@@ -174,6 +183,7 @@ SECTIONS: tuple[tuple[str, type], ...] = (
     ("[weight]", WeightRule),
     ("[bias]", BiasRule),
     ("[op.NAME]", OpRule),
+    ("[op.NAME.blocks]", BlockRule),
 )
 BYTE = 8
 TABLES = ("activation", "weight", "bias", "op", "floats")
@@ -198,8 +208,18 @@ def target_page() -> str:
             )
         )
     targets = table(["target", "activations", "weights", "bias", "description"], rows)
-    introduction = INTRODUCTION.format(targets=targets, example=EXAMPLE, extending=EXTENDING)
+    blocks = table(["target", "operator", "kernel", "bits", "block sizes"], list(_block_rows()))
+    introduction = INTRODUCTION.format(targets=targets, blocks=blocks, example=EXAMPLE, extending=EXTENDING)
     return "\n".join([introduction, *(_section(title, kind) for title, kind in SECTIONS)])
+
+
+def _block_rows() -> Iterator[tuple[str, ...]]:
+    """Yield each operator whose weight a runtime's kernel reads in blocks."""
+    for name in target_names():
+        for operator, rule in load_target(name).op.items():
+            if (blocks := rule.blocks) is not None:
+                bits, sizes = (", ".join(map(str, item)) for item in (blocks.bits, blocks.sizes))
+                yield code(name), operator, blocks.kernel, bits, sizes
 
 
 def _section(title: str, kind: type) -> str:
@@ -217,6 +237,8 @@ def _type(name: str, hint: Any) -> str:
     if isinstance(hint, types.UnionType):
         hint = next(item for item in typing.get_args(hint) if item is not types.NoneType)
     if name in TABLES and hint is not int:  # an operator's weight and bias are input numbers
+        return "table"
+    if hint is BlockRule:
         return "table"
     if hint in (ActivationRule, WeightRule):
         return f"table like [{'activation' if hint is ActivationRule else 'weight'}]"

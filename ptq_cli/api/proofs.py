@@ -63,6 +63,7 @@ def bench(
     runs: int | None = None,
     profile: bool = False,
     runtime: str | Sequence[str] = (),
+    accuracy_level: int | Sequence[int] | None = None,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -80,6 +81,8 @@ def bench(
         profile: also measure how long each operator takes.
         runtime: ``"onnxruntime"``, ``"openvino"`` or both; none for that of the target that the models were
             quantized for.
+        accuracy_level: of ONNX Runtime's kernel for weights in blocks, one or several; None for 4 and 0 if a
+            model has such weights.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called after each turn.
@@ -108,6 +111,7 @@ def bench(
         runs=runs,
         profile=profile,
         runtimes=(runtime,) if isinstance(runtime, str) else tuple(runtime),
+        accuracy_levels=_numbers(accuracy_level),
     )
     return run_bench(request, RunDirectory(Path(run)), paths, options, progress)
 

@@ -20,6 +20,8 @@ OLDEST_IR_VERSION = 4
 """Before it, each initializer had to be an input as well."""
 WRITTEN_OPSET = 13
 """An older model is converted to it: QuantizeLinear got its axis there."""
+QUARTER_BYTE_OPSET = 25
+"""The first in which DequantizeLinear reads INT2 and UINT2."""
 DEFAULT_DOMAIN = "ai.onnx"
 """What a file may call the domain of ONNX's operators; nodes of it have an empty one in onnx_ir."""
 SCAN_OF_ONE_SEQUENCE = 9

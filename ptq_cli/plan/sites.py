@@ -42,6 +42,7 @@ class WeightSite:
             if the node reads floats.
         per_direction: each index of axis 0, a direction, has scales of its own along ``axis``.
         block_axis: axis that blocks divide if nothing else is asked for; None if it follows from ``axis``.
+        block_kernel: the runtime's kernel that reads the blocks; empty if there is none.
     """
 
     tensor: str
@@ -55,6 +56,7 @@ class WeightSite:
     kernel: str = ""
     per_direction: bool = False
     block_axis: int | None = None
+    block_kernel: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

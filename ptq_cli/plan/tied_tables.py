@@ -74,7 +74,7 @@ def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, Weigh
     site = sites.get(node.name)
     if site is None or site.as_pair or site.as_product or site.kernel:
         return False
-    if site.tensor != table.name or site.axis not in (None, 0):
+    if site.tensor != table.name or site.axis not in (None, 1 if site.block_kernel else 0):
         return False
     return sum(value is table for value in node.inputs) == 1
 
@@ -89,7 +89,8 @@ def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> 
         if weight.const_value is None or tuple(weight.const_value.shape.numpy()) != shape:
             continue
         own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
-        if own and not site.as_pair and site.axis in (None, 1) and _same(table, weight):
+        along = 0 if site.block_kernel else 1
+        if own and not site.as_pair and site.axis in (None, along) and _same(table, weight):
             return site
     return None
 

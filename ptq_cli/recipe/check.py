@@ -28,6 +28,9 @@ MOST_THREADS = 1024
 
 MOST_PREFETCH = 1024
 
+MOST_ACCURACY_LEVEL = 4
+"""Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits."""
+
 MOST_SET_ASIDE = 0.9
 """Of the samples; the others are calibrated on."""
 
@@ -134,6 +137,12 @@ RULES: tuple[Rule, ...] = (
         lambda r: r.runtime.threads,
         lambda r: 0 <= r.runtime.threads <= MOST_THREADS,
         f"0 to {MOST_THREADS}",
+    ),
+    (
+        "runtime.accuracy_level",
+        lambda r: r.runtime.accuracy_level,
+        lambda r: r.runtime.accuracy_level is None or 0 <= r.runtime.accuracy_level <= MOST_ACCURACY_LEVEL,
+        f"0 to {MOST_ACCURACY_LEVEL}",
     ),
     (
         "runtime.prefetch",

@@ -43,6 +43,7 @@ class SharedSettings(TypedDict, total=False):
     weight_block_size: int
     weight_axis: int
     weight_dtype: str
+    weight_symmetric: bool
     weight_seed: int
     weight_restarts: int
     activation_mode: str
@@ -98,6 +99,7 @@ class Settings(SharedSettings, total=False):
 
     profile: str
     threads: int
+    accuracy_level: int
 
 
 FLAG_KEYS: dict[str, tuple[str, ...]] = {
@@ -131,6 +133,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "weight_block_size": ("weights.block_size",),
     "weight_axis": ("weights.axis",),
     "weight_dtype": ("weights.dtype",),
+    "weight_symmetric": ("weights.symmetric",),
     "weight_seed": ("weights.seed",),
     "weight_restarts": ("weights.restarts",),
     "activation_mode": ("activations.mode",),
@@ -164,6 +167,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "time_budget": ("tune.time_budget",),
     "device": ("runtime.device",),
     "threads": ("runtime.threads",),
+    "accuracy_level": ("runtime.accuracy_level",),
     "prefetch": ("runtime.prefetch",),
     "max_memory": ("runtime.max_memory",),
     "image_mode": ("image.mode",),

@@ -55,6 +55,8 @@ class ScaledWeights:
             channels; with blocks, the axis that is divided, by default that of the input channels.
         dtype: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or ``"float4e2m1"``.
             The largest value of the type then stands for amax.
+        symmetric: whether zero points are 0. Only blocks that a kernel reads beside float activations may
+            have others.
     """
 
     bits: int = field(default=8, metadata=_whole(2, 8))
@@ -62,6 +64,7 @@ class ScaledWeights:
     block_size: int | None = field(default=None, metadata=_whole(2, 1 << 20))
     axis: int | None = field(default=None, metadata=_whole(-8, 7))
     dtype: str | None = field(default=None, metadata=_one_of(*FLOATS))
+    symmetric: bool = field(default=True, metadata=_rule(lambda _: True, "true or false"))
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,11 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
         raise RecipeValueError(
             f"'{where}.integer' is {family.integer}, but alpha '{family.alpha}' finds the point itself",
             hint=f"leave integer out, or write alpha = '{PLAIN}'",
+        )
+    if isinstance(family, ScaledWeights) and not family.symmetric and family.block_size is None:
+        raise RecipeValueError(
+            f"'{where}.symmetric' is false, and only weights in blocks may have zero points",
+            hint=f"set '{where}.block_size', such as 32, or leave symmetric out",
         )
     if isinstance(family, ScaledWeights) and family.dtype is not None:
         bits = FLOATS[family.dtype].bits

@@ -25,7 +25,8 @@ def describe_weights(family: WeightFamily) -> str:
         return f"{family_name(family)}, {family.dtype}"
     described = f"{family_name(family)}, {family.bits} bits"
     if isinstance(family, ScaledWeights) and family.block_size is not None:
-        return f"{described} in blocks of {family.block_size}"
+        zeros = "" if family.symmetric else " with zero points"
+        return f"{described} in blocks of {family.block_size}{zeros}"
     is_whole = isinstance(family, ScaledWeights) and family.granularity == TENSOR
     return f"{described}, one scale" if is_whole else described
 

@@ -164,6 +164,7 @@ class WeightSettings:
         axis: for ``"scaled"``: axis of the scales, or the axis that is divided into blocks.
         dtype: for ``"scaled"``: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or
             ``"float4e2m1"``.
+        symmetric: for ``"scaled"`` with blocks: ``false`` gives each block a zero point.
         seed: for ``"centers"``: seed of the random numbers that choose the first centers.
         restarts: for ``"centers"``: number of times that k-means starts from new centers.
     """
@@ -178,6 +179,7 @@ class WeightSettings:
     block_size: int | None = None
     axis: int | None = None
     dtype: str | None = None
+    symmetric: bool | None = None
     seed: int | None = None
     restarts: int | None = None
 
@@ -382,12 +384,16 @@ class RuntimeSettings:
             it takes what one batch and its measured tensors need. It limits the host's memory, not a GPU's.
             A recovery keeps half of it, or else 2 GiB, for the tensors between layers, and the rest of them
             in a file in the folder of the output.
+        accuracy_level: accuracy level at which a quantized model with weights in blocks is measured, 0 to 4;
+            ONNX Runtime's default, 4, if not set. It is an option of the session that runs the model, and is
+            not stored in it; see ``docs/weight_only.md``.
     """
 
     device: str = "cpu"
     threads: int = 0
     prefetch: int = 1
     max_memory: str = ""
+    accuracy_level: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,6 +212,8 @@ def _blocked(
         block, blocks = np.zeros(length * kernel, np.int64), 1
     elif site.axis != inputs:
         return "blocks along the output channels are not supported"
+    elif shape[inputs] % site.block_size:
+        return f"blocks of {site.block_size} do not divide its {shape[inputs]} inputs"
     elif plain.groups > 1:
         return "blocks in a convolution with groups are not supported"
     else:

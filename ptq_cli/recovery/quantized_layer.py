@@ -96,6 +96,8 @@ def quantized_layers(
 def _layer(
     twins: TwinGraphs, plan: Plan, node: ir.Node, site: WeightSite, constant: QuantizedConstant, *, free: bool
 ) -> QuantizedLayer | str:
+    if not site.format.signed:
+        return "weights with zero points are left as they were rounded"
     place = _integers(constant)
     if place is None:
         return "a weight that several layers share is left to all of them"

@@ -14,6 +14,7 @@ from ptq_cli.core.own_process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
+from ptq_cli.runtime.block_levels import OPTION
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.narrow_types import LeftOut, left_out
@@ -74,6 +75,7 @@ class Session:
         prepack: bool = False,
         profile: Path | None = None,
         device: Device = HOST,
+        accuracy_level: int | None = None,
     ) -> None:
         """Open a session.
 
@@ -89,6 +91,7 @@ class Session:
             prepack: copy constants outside the graph into the form that kernels like best, too: this takes
                 their memory, for a session that runs often.
             profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
+            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
 
@@ -106,6 +109,8 @@ class Session:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
         options.log_severity_level = SILENT
         options.use_deterministic_compute = not device.is_host
+        if accuracy_level is not None:
+            options.add_session_config_entry(OPTION, str(accuracy_level))
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
             if apart:

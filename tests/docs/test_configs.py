@@ -20,7 +20,7 @@ OF_SAMPLES = {"cifar10_cnn", "spoken_digits_transformer", "w4a8"}
 def test_the_presets_are_those_of_the_checkout() -> None:
     assert CONFIGS / "presets" == PRESETS
     assert {path.stem for path in PRESETS.iterdir()} == set(preset_names())
-    assert len(preset_names()) == 8
+    assert len(preset_names()) == 12
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -103,3 +103,25 @@ def test_a_layer_can_read_integers_among_floats(dense: Path, ptq: Any) -> None:
     quantized = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
     assert len(quantized) == 1
     assert quantized[0].input[0] == "active"
+
+
+def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> None:
+    found = ptq("quantize model.onnx --preset w4_block32 --eval-data data.npz --no-latency")
+    assert (found.status, "measured at accuracy level 4 of MatMulNBits; at level 0:" in found.out) == (
+        0,
+        True,
+    )
+    assert "2 MatMulNBits" in found.out
+    levels = json.loads((dense / "ptq-run/report.json").read_text())["accuracy_levels"]
+    assert [(item["level"], item["reported"]) for item in levels] == [(4, True), (0, False)]
+    assert levels[0]["values"]["sqnr_db"] != levels[1]["values"]["sqnr_db"]
+    assert ptq("evaluate --eval-data data.npz --no-latency --accuracy-level 0").status == 0
+    swapped = json.loads((dense / "ptq-run/report.json").read_text())["accuracy_levels"]
+    assert [(item["level"], item["reported"]) for item in swapped] == [(0, True), (4, False)]
+    assert swapped[0]["values"] == levels[1]["values"]
+    benched = json.loads(ptq("bench --runs 2 --threads 1 --json").out)
+    assert [item["runtime"] for item in benched["scenarios"]] == [
+        "ONNX Runtime at accuracy level 4",
+        "ONNX Runtime at accuracy level 0",
+    ]
+    assert ptq("bench --runs 2 --accuracy-level 5").status == 2

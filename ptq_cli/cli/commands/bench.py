@@ -79,6 +79,16 @@ Examples:
     help="Runtime: onnxruntime or openvino. Can be repeated.  "
     "[default: that of the target that the models were quantized for]",
 )
+@option(
+    RUNNING,
+    "--accuracy-level",
+    "accuracy_levels",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Accuracy level at which weights in blocks are computed: 0 in float, 4 with activations of 8 bits. "
+    "Can be repeated.  [default: 4 and 0 if a model has such weights]",
+)
 @take(INPUT, INPUT_SHAPE, NAMES, IMAGE, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
@@ -89,6 +99,7 @@ def command(
     top: int | None,
     threads: tuple[int, ...],
     runtimes: tuple[str, ...],
+    accuracy_levels: tuple[int, ...],
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -118,7 +129,13 @@ def command(
         raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = BenchOptions(
-        batches=batches, threads=threads, seconds=seconds, runs=runs, profile=profile, runtimes=runtimes
+        batches=batches,
+        threads=threads,
+        seconds=seconds,
+        runs=runs,
+        profile=profile,
+        runtimes=runtimes,
+        accuracy_levels=accuracy_levels,
     )
     with shown_progress() as progress:
         result = run_bench(request, RunDirectory(run), models, asked, progress)

@@ -10,7 +10,16 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD
 from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, SERVE_BATCH, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    ACCURACY_LEVEL,
+    PATH,
+    RECIPES,
+    RUN,
+    SERVE_BATCH,
+    THREADS,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -56,6 +65,7 @@ Exits with status 3 if a limit fails.
     CHECKPOINTS,
     SHARD,
     THREADS,
+    ACCURACY_LEVEL,
     SERVE_BATCH,
     RUN,
     RECIPES,

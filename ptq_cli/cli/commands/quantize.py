@@ -18,7 +18,7 @@ from ptq_cli.cli.options.quantization_options import (
     RECOVER,
     RUNTIME_OPERATORS,
 )
-from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
+from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, OUTPUT, settings_from, take
 
 
 @click.command(
@@ -43,7 +43,7 @@ Exits with status 3 if a limit fails.
     default=None,
     help="Evaluate the quantized model.  [default: if a limit or evaluation data is given]",
 )
-@take(METRIC, GATES, LATENCY, THUMBNAILS, GLOBALS)
+@take(METRIC, GATES, LATENCY, THUMBNAILS, ACCURACY_LEVEL, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,

@@ -10,7 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
@@ -60,7 +60,7 @@ something else than its operators.
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the target that the file was made for]",
 )
-@take(MODEL_ARGUMENT, INPUT, INPUT_SHAPE, NAMES, IMAGE, THREADS, RUN, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, INPUT, INPUT_SHAPE, NAMES, IMAGE, THREADS, ACCURACY_LEVEL, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,

@@ -111,6 +111,12 @@ QUANTIZERS = (
     ),
     option(
         WEIGHTS,
+        "--weight-symmetric/--no-weight-symmetric",
+        default=None,
+        help="Without symmetry, each block has a zero point (scaled with blocks only).  [default: symmetric]",
+    ),
+    option(
+        WEIGHTS,
         "--weight-alpha",
         shell_complete=complete_names(completion.alphas),
         metavar="NAME",

@@ -35,6 +35,14 @@ TARGET = option(
 THREADS = option(
     RUNNING, "--threads", type=int, metavar="N", help="Number of threads; 0 for one per core.  [default: 0]"
 )
+ACCURACY_LEVEL = option(
+    RUNNING,
+    "--accuracy-level",
+    type=int,
+    metavar="N",
+    help="Accuracy level at which weights in blocks are computed: 0 in float, 4 with activations of 8 bits. "
+    "An option of the session, not stored in the file.  [default: ONNX Runtime's, 4]",
+)
 SERVE_BATCH = option(
     RUNNING,
     "--serve-batch",

@@ -26,6 +26,7 @@ from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
     label_table,
+    level_lines,
     no_interval_lines,
     placement_line,
     share_of_float,
@@ -305,6 +306,8 @@ def print_report(report: Report) -> None:
         say(line)
     print_table(class_table(report), right=(1, 2, 3, 4, 5))
     print_table(comparison_table(report), right=(1, 2))
+    for line in level_lines(report):
+        say(line)
     print_table(size_table(report), right=(2,))
     say(placement_line(report))
     print_speed(report.times)

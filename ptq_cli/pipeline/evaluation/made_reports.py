@@ -9,6 +9,7 @@ from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, release
+from ptq_cli.pipeline.evaluation.block_levels_measured import accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material
@@ -33,6 +34,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.comparison.regression import require_same_model
+from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.report_document import (
     CalibrationSummary,
     EvaluationSummary,
@@ -45,7 +47,7 @@ from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.report.gate.decide_gates import decide
 from ptq_cli.report.text.result_warnings import result_warnings
-from ptq_cli.runtime.engines.engine_registry import measuring_engine
+from ptq_cli.runtime.engines.engine_registry import at_level, measuring_engine
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,39 @@ def judged_models(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None =
 
 
 def evaluated_models(judged: Sequence[JudgedModel]) -> EvaluatedModels:
-    """Return the models of an evaluation, each with the runtime that it is measured with."""
-    engines = {item.pair.quantized_name: measuring_engine(item.exported.target) for item in judged}
+    """Return the models of an evaluation, each with the runtime that it is measured with.
+
+    Behind the quantized models come those with weights in blocks again, at their other accuracy level.
+    """
+    level = _level(judged)
+    engines = {
+        item.pair.quantized_name: at_level(measuring_engine(item.exported.target), level) for item in judged
+    }
     quantized = {item.pair.quantized_name: item.pair.quantized_model for item in judged}
-    return EvaluatedModels(judged[0].pair.float_model, quantized, engines)
+    others = other_levels(quantized, engines, level)
+    return EvaluatedModels(
+        judged[0].pair.float_model,
+        {**quantized, **{item.key: quantized[item.name] for item in others}},
+        {**engines, **{item.key: item.engine for item in others}},
+    )
+
+
+def _level(judged: Sequence[JudgedModel]) -> int | None:
+    return judged[0].exported.recipe.runtime.accuracy_level
+
+
+def _levels(
+    judged: Sequence[JudgedModel], evaluations: Sequence[Evaluation]
+) -> dict[str, tuple[AccuracyLevel, ...]]:
+    """Return what each model gives at each accuracy level, by the name of its file."""
+    models = evaluated_models(judged)
+    quantized = {item.pair.quantized_name: item.pair.quantized_model for item in judged}
+    others = other_levels(quantized, models.engines, _level(judged))
+    return accuracy_levels(quantized, others, evaluations, _level(judged))
 
 
 def change_collectors(recipe: Recipe, count: int, *, thumbnails: bool) -> list[ChangeCollector]:
-    """Return what notes the samples that change their class, one for each quantized model."""
+    """Return what notes the samples that change their class, one for each model that is evaluated."""
     paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     return [ChangeCollector(paint) for _ in range(count)]
 
@@ -166,8 +193,8 @@ def make_reports(
         calibration: that the quantized models were made from.
         judged: the quantized models.
         measured: what was measured on which data.
-        evaluations: what came out, of each quantized model.
-        changed: the samples that changed their class, of each quantized model.
+        evaluations: what came out, of each of ``evaluated_models``.
+        changed: the samples that changed their class, of each of them.
         run: the run directory.
         runs: where the report of each quantized model goes.
         progress: is told about the latency.
@@ -179,9 +206,10 @@ def make_reports(
     files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]
     times = served_latency(resolved, float_model, files, run, progress)
     versions, work = evaluated_models(judged).versions, _work(float_model)
+    levels, own_count = _levels(judged, evaluations), len(judged)
     found = []
     for item, own, evaluation, timed, collector in zip(
-        judged, runs, evaluations, times, changed, strict=True
+        judged, runs, evaluations[:own_count], times, changed[:own_count], strict=True
     ):
         pair, name = item.pair, item.pair.quantized_name
         own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
@@ -189,7 +217,8 @@ def make_reports(
         plain = _report(models, item, calibration, measured, evaluation, timed, versions)
         sizes = (float_model.size, pair.quantized_model.size)
         warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
-        plain = replace(plain, warnings=warnings, ladder=tuned_ladder(run, pair.quantized_model))
+        ladder = tuned_ladder(run, pair.quantized_model)
+        plain = replace(plain, warnings=warnings, ladder=ladder, accuracy_levels=levels.get(name, ()))
         report = decide(plain, recipe.gate, measured.baseline)
         material = partial(_material, item, calibration, tensor_recipe(own_recipe))
         changes = collector.changes(measured.class_names)

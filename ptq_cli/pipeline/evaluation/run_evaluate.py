@@ -238,7 +238,7 @@ def run_evaluation_shard(
         tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
         thumbnails,
     )
-    changed = change_collectors(resolved.recipe, len(opened.pairs), thumbnails=thumbnails)
+    changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=thumbnails)
     found = evaluate_part(
         resolved,
         models,
@@ -318,8 +318,8 @@ def make_evaluations(
     recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
     require_fitting_baseline(recipe, run, pairs, measured)
     judged = judged_models(resolved, pairs, plan)
-    changed = change_collectors(recipe, len(pairs), thumbnails=thumbnails)
     models = evaluated_models(judged)
+    changed = change_collectors(recipe, len(models.quantized), thumbnails=thumbnails)
 
     def reports() -> tuple[Evaluated, ...]:
         return make_reports(

@@ -84,7 +84,7 @@ def run_merge_evaluation(
     require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
     judged = judged_models(resolved, opened.pairs)
     models = evaluated_models(judged)
-    changed = change_collectors(resolved.recipe, len(judged), thumbnails=facts.thumbnails)
+    changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=facts.thumbnails)
     settings, image = resolved.recipe.evaluation, resolved.recipe.image
     _require_own(first, pass_identity(settings, image, models, measured, changed, bases[0]), run)
     evaluator = joined_shards(shards, measured, models, changed, resolved.recipe)

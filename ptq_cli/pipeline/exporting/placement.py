@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -11,13 +11,16 @@ import onnx_ir as ir
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FloatFormat
+from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.block_kernels import block_rule, with_tables
 from ptq_cli.pipeline.exporting.half_scales import HalfScaleQuantizer
 from ptq_cli.pipeline.exporting.target_limits import require_alike
 from ptq_cli.pipeline.exporting.tensor_ranges import never_seen
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.pipeline.exporting.unlike_joins import MeasuredRanges, found_unlike
-from ptq_cli.pipeline.exporting.weight_families import weight_quantizer, weight_site
+from ptq_cli.pipeline.exporting.weight_families import site_in_blocks, weight_quantizer, weight_site
+from ptq_cli.plan.block_tables import table_bits
 from ptq_cli.plan.kernel_formats import without_kernels
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
@@ -27,8 +30,8 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth.worthless import worthless_layers
 from ptq_cli.qdq.proof.target_rules import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
-from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, WeightQuantizer
-from ptq_cli.recipe.activation_modes import FLOAT
+from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE, WeightQuantizer
+from ptq_cli.recipe.activation_modes import FLOAT, STATIC
 from ptq_cli.recipe.quantizer_settings import (
     CenterWeights,
     ScaledActivations,
@@ -37,6 +40,9 @@ from ptq_cli.recipe.quantizer_settings import (
 )
 from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
 from ptq_cli.recipe.schema import FLOAT16, FLOAT32, AmaxSettings
+
+OUTPUTS_OF_QUARTERS = 4
+"""MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +150,10 @@ def place(
         plan = planning.plan(excluded, joins) if joins else plan
     settings = settings.of(plan, target_plan)
     plan = with_formats(model, plan, settings.activation_families, target)
-    sites = _weight_sites(model, plan, settings)
+    plan = with_tables(model, plan, settings, target)
+    sites = _weight_sites(model, plan, settings, target)
     require_alike(plan, settings.weight_families, settings.activation_families, model)
-    families = {new: settings.weight_families[site] for site, new in sites.items()}
+    families = {new: _as_stored(settings.weight_families[site], new) for site, new in sites.items()}
     return Placement(
         plan=plan.with_weights(sites, _described(model, families, target)),
         target_plan=target_plan,
@@ -184,10 +191,11 @@ class _Planning:
     def of(
         cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
     ) -> "_Planning":
-        families = settings.weight_families
-        reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in settings.modes.items() if mode == FLOAT}
+        families, modes = settings.weight_families, settings.modes
+        reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in modes.items() if mode == FLOAT}
         for site, family in families.items():
-            reasons[site.node] = _float_reason(family, target) or reasons.get(site.node, "")
+            if modes.get(site.node) != FLOAT:
+                reasons[site.node] = _float_reason(family, target)
         return cls(
             model=model,
             target=target,
@@ -231,13 +239,39 @@ def _unlike(
     )
 
 
-def _weight_sites(model: ir.Model, plan: Plan, settings: TensorSettings) -> dict[WeightSite, WeightSite]:
+def _weight_sites(
+    model: ir.Model, plan: Plan, settings: TensorSettings, target: Target
+) -> dict[WeightSite, WeightSite]:
     """Return the sites of a plan with the formats of their quantizers."""
     constants = model.graph.initializers
-    return {
-        site: weight_site(site, settings.weight_families[site], _shape(constants[site.tensor]))
-        for site in plan.weights
-    }
+    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    found = {}
+    for site in plan.weights:
+        family = settings.weight_families[site]
+        rule = block_rule(family, target, ops[site.node], settings.modes.get(site.node, STATIC))
+        shape = _shape(constants[site.tensor])
+        if rule is None or not isinstance(family, ScaledWeights):
+            found[site] = weight_site(site, family, shape)
+        else:
+            found[site] = site_in_blocks(
+                site, replace(family, bits=_bits(site, family, shape, target)), shape, rule.kernel
+            )
+    return found
+
+
+def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
+    """Return how many bits a weight gets: those that are asked for, if the kernel computes them correctly."""
+    if site.block_axis is not None:
+        return table_bits(family.bits, target)
+    outputs = shape[site.axis] if site.axis is not None else 1
+    return 4 if family.bits <= QUARTER_BYTE and outputs % OUTPUTS_OF_QUARTERS else family.bits
+
+
+def _as_stored(family: WeightFamily, site: WeightSite) -> WeightFamily:
+    """Return a family with the bits that its integers have where a kernel reads them in blocks."""
+    if site.block_kernel and isinstance(family, ScaledWeights):
+        return replace(family, bits=site.format.bits)
+    return family
 
 
 def _described(
@@ -269,7 +303,8 @@ def _oldest_opset(
     known = [FLOAT_OPSETS[item.name] for item in formats if isinstance(item, FloatFormat)]
     # Scales of float16 came with opset 19, and with 21 for TensorRT.
     newer = PACKED_OPSET if packs or blocks or wide or float_type == FLOAT16 else 0
-    return max(target.opset, newer, *known)
+    quarters = any(site.block_kernel and site.format.bits <= QUARTER_BYTE for site in families)
+    return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

@@ -53,8 +53,10 @@ from ptq_cli.qdq.metadata import (
     WEIGHTS,
 )
 from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.clamps_of_blocks import write_clamps_of_blocks
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
+from ptq_cli.qdq.write.table_lookups import write_table_lookups
 from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16
@@ -232,6 +234,8 @@ def make_export(
         model.metadata_props[RECOVERY] = recovery.metadata()
     prove_powers_of_two(model, placement, exposed)
     write_runtime_operators(model, exposed)
+    write_table_lookups(model)
+    write_clamps_of_blocks(model)
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     if placement.float_type == FLOAT16:
         narrow_floats(model)

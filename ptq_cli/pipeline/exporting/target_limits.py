@@ -76,6 +76,12 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
             f"{family.block_size}",
             hint="leave block_size out, or choose another target",
         )
+    if not family.symmetric:
+        raise TargetOverrideError(
+            f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "
+            f"{describe_weights(family)}",
+            hint="keep its activations in float with --activation-mode float, or leave symmetric out",
+        )
     is_other = family.axis is not None and family.axis != site.axis
     if is_other and family.block_size is None:
         has = "one scale for the whole weight" if site.axis is None else f"scales along axis {site.axis}"

@@ -1,6 +1,6 @@
 """Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -8,14 +8,17 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
 from ptq_cli.models.graph_reading import names_around
+from ptq_cli.pipeline.exporting.block_kernels import block_rule, require_blocks, unread_blocks
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
+from ptq_cli.plan.block_tables import table_sites
 from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.activation_modes import STATIC, mode_of
+from ptq_cli.recipe.activation_modes import FLOAT, STATIC, mode_of
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     ScaledActivations,
+    ScaledWeights,
     WeightFamily,
     activation_family,
     overridden,
@@ -137,8 +140,10 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    activations = _activations(model, plan, Rules(target))
-    weights, layers = _weights(model, plan), _layers(model)
+    activations, layers = _activations(model, plan, Rules(target)), _layers(model)
+    modes = _modes(layers, recipe)
+    tables = [site for site in table_sites(model, target) if modes.get(site.node) == FLOAT]
+    weights = _weights(model, (*plan.weights, *tables))
     every = [list(found.values()) for found in (activations, weights, layers)]
     require_matches(recipe.override, *every)
 
@@ -151,7 +156,12 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         source: _activation_family(meant, recipe, target, plan.activations[source])
         for source, meant in activations.items()
     }
-    weight_families = {site: _weight_family(meant, recipe, target, site) for site, meant in weights.items()}
+    weight_families = {site: _weight_family(meant, recipe, target) for site, meant in weights.items()}
+    included = frozenset(name for name, last in _decided(layers, recipe.override) if last.quantize)
+    unread = _unread(model, weight_families, weights, target, recipe, (modes, included))
+    for site, family in weight_families.items():
+        if site.node not in unread:
+            _require(family, site, target, next(iter(weights[site].ops)), modes.get(site.node, STATIC))
     changed = [source for source, found in of_activations.items() if _differ(found, recipe.amax, "method")]
     changed += [
         site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
@@ -169,9 +179,9 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         overridden=tuple(dict.fromkeys(changed)),
         activation_families=activation_families,
         weight_families=weight_families,
-        excluded=_excluded(layers, recipe.override, target),
-        included=frozenset(name for name, last in _decided(layers, recipe.override) if last.quantize),
-        modes=_modes(layers, recipe),
+        excluded={**unread, **_excluded(layers, recipe.override, target)},
+        included=included,
+        modes=modes,
     )
 
 
@@ -187,15 +197,49 @@ def _activation_family(
     return family
 
 
-def _weight_family(meant: Meant, recipe: TensorRecipe, target: Target, site: WeightSite) -> WeightFamily:
+def _weight_family(meant: Meant, recipe: TensorRecipe, target: Target) -> WeightFamily:
     (op_type,) = meant.ops
     settings, rule = recipe.weights, target.weight_rule(op_type)
     for item in recipe.override:
         if means(item, meant):
             settings = overridden(settings, item.weights)
-    family = weight_family(within_bits(settings, rule))
-    require_weight(family, site, target, op_type)
-    return family
+    return weight_family(within_bits(settings, rule))
+
+
+def _unread(
+    model: ir.Model,
+    families: Mapping[WeightSite, WeightFamily],
+    weights: Mapping[WeightSite, Meant],
+    target: Target,
+    recipe: TensorRecipe,
+    layers: tuple[Mapping[str, str], Container[str]],
+) -> dict[str, str]:
+    """Return the layers that stay float because no kernel reads their weight in blocks, with the reason.
+
+    Blocks that an override asks for by the layer's name are stored all the same; ``layers`` are the modes of
+    all, and those that are asked for.
+    """
+    modes, included = layers
+    found = {}
+    for site, family in families.items():
+        (op_type,) = weights[site].ops
+        by_name = any(
+            item.weights is not None and item.weights.block_size is not None and means(item, weights[site])
+            for item in recipe.override
+        )
+        mode, weight = modes.get(site.node, STATIC), model.graph.initializers.get(site.tensor)
+        reason = unread_blocks(family, target, op_type, mode, weight)
+        if reason and not by_name and site.node not in included:
+            found[site.node] = reason
+    return found
+
+
+def _require(family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str) -> None:
+    rule = block_rule(family, target, op_type, mode)
+    if rule is not None and isinstance(family, ScaledWeights):
+        require_blocks(family, site, target, rule)
+    else:
+        require_weight(family, site, target, op_type)
 
 
 def _excluded(
@@ -273,12 +317,11 @@ def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
     return [node, before] if before is not None and clamp_behind(before, rules) is node else [node]
 
 
-def _weights(model: ir.Model, plan: Plan) -> dict[WeightSite, Meant]:
+def _weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSite, Meant]:
     ops = {node.name: node.op_type for node in model.graph.all_nodes()}
     around = names_around(model.graph)
     return {
-        site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],))
-        for site in plan.weights
+        site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],)) for site in sites
     }
 
 

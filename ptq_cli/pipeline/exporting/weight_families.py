@@ -101,6 +101,37 @@ def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
     return replace(site, format=replace(site.format, bits=family.bits))
 
 
+def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
+    """Return the site of a matrix whose blocks a kernel reads; all integers of the format are used.
+
+    Args:
+        site: as the target plans it.
+        family: of the weight.
+        shape: of the weight; the last block may be shorter than the others.
+        kernel: the runtime's.
+
+    Raises:
+        RecipeValueError: the blocks are along another axis than that of the inputs.
+    """
+    axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
+    if family.axis is not None and family.axis % len(shape) != axis:
+        raise RecipeValueError(
+            f"{kernel} reads blocks along axis {axis} of '{site.tensor}', and axis {family.axis} is asked "
+            "for",
+            hint="leave 'weights.axis' out",
+        )
+    return replace(
+        site,
+        format=IntegerFormat(family.bits, signed=family.symmetric),
+        axis=axis,
+        block_size=family.block_size,
+        as_pair=False,
+        as_product=False,
+        kernel="",
+        block_kernel=kernel,
+    )
+
+
 def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
     if axis is None:  # That of the input channels, whose products a kernel adds.
         axis = len(shape) - 2 if site.axis is None else 1 - site.axis

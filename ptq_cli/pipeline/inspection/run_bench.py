@@ -12,6 +12,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.latency.operator_summary import scaled_to
 from ptq_cli.latency.operator_times import NodeTime, node_times
+from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
@@ -20,7 +21,9 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
+from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engines.engine import Engine
+from ptq_cli.runtime.engines.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.turns import require_length
 
@@ -42,6 +45,8 @@ class BenchOptions:
         runs: how many runs of each model to count, instead of ``seconds``.
         profile: measure each operator, too.
         runtimes: names of runtimes; none for that of the targets that the models were quantized for.
+        accuracy_levels: of ONNX Runtime's kernel for weights in blocks, each of these; none for its default
+            and 0 if a model has such weights.
     """
 
     batches: tuple[int, ...] = ()
@@ -50,6 +55,7 @@ class BenchOptions:
     runs: int | None = None
     profile: bool = False
     runtimes: tuple[str, ...] = ()
+    accuracy_levels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +137,7 @@ def run_bench(
         progress(Progress(f"reading {path.name}", 0, None))
     opened = open_models(paths, resolved.recipe.model.inputs, resolved.recipe.data.batch_axis)
     shapes = resolved.recipe.model.input_shape if "input_shape" in request.settings else {}
-    engines = opened.engines(options.runtimes, resolved.target)
+    engines = _at_levels(opened, opened.engines(options.runtimes, resolved.target), options, resolved)
     if options.profile:
         _require_profilers(engines)
     batches, graph = _batches(options.batches, opened.specs, shapes), opened.shaped()
@@ -181,6 +187,28 @@ def _measured(
                 )
                 profiles.append(scaled_to(nodes, MICROSECONDS * model.p50))
         yield BenchScenario(latency=latency, inputs=_inputs_of(scenario.inputs), profiles=tuple(profiles))
+
+
+def _at_levels(
+    opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions, resolved: Resolved
+) -> tuple[Engine, ...]:
+    """Return the runtimes at each accuracy level that is asked for; of models with weights in blocks, at two.
+
+    Raises:
+        RecipeValueError: there is no such level.
+    """
+    recipe, asked = resolved.recipe, tuple(dict.fromkeys(options.accuracy_levels))
+    for level in asked:
+        check_recipe(replace(recipe, runtime=replace(recipe.runtime, accuracy_level=level)))
+    levels: tuple[int, ...] = asked
+    if not asked and any(map(reads_blocks, map(_stored, opened.timed))):
+        levels = (ROUNDED, EXACT)
+    found = [at_level(engine, level) for engine in engines for level in levels]
+    return tuple(dict.fromkeys(found)) if levels else tuple(engines)
+
+
+def _stored(model: Path | StoredModel) -> StoredModel:
+    return model if isinstance(model, StoredModel) else read_model(model)
 
 
 def _require_profilers(engines: Sequence[Engine]) -> None:

@@ -1,6 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +26,17 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accu
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.operators import prove_operators
-from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
+from ptq_cli.qdq.proof.target_faults import Fault, target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import Recipe, RuntimeSettings
 from ptq_cli.report.proof.kernel_differences import compare_kernels
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification
-from ptq_cli.runtime.engines.engine_registry import engine_of, measuring_engine
+from ptq_cli.runtime.engines.engine import Kernel
+from ptq_cli.runtime.engines.engine_registry import at_level, engine_of, measuring_engine
 from ptq_cli.runtime.sizes import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -122,14 +123,27 @@ def run_verify(
         unknown=work.unknown,
         assumed=work.assumed,
         once=work.once,
-        faults=tuple(target_faults(graph, target)),
-        comparison=_compare(graph, samples, target, resolved.machine.threads, progress),
+        faults=(*target_faults(graph, target), *_unread_blocks(graph, target, kernels)),
+        comparison=_compare(graph, samples, target, recipe.runtime, resolved.machine.threads, progress),
         min_integer_share=share,
         data_faults=faults,
         kernel_comparison=_compare_kernels(
             graph, samples, target, options.max_kernel_steps, resolved.machine.threads, progress
         ),
     )
+
+
+def _unread_blocks(graph: ir.Model, target: Target, kernels: Mapping[str, Kernel] | None) -> Iterator[Fault]:
+    """Yield layers whose weight is in blocks that a kernel reads, and that did not get that kernel."""
+    if kernels is None or any(node.op_type == QUANTIZE for node in graph.graph.all_nodes()):
+        return  # Beside integers a weight may be in blocks for the sake of the file alone.
+    for node in graph.graph.all_nodes():
+        described, kernel = in_blocks(node, target), kernels[node.name or ""]
+        wanted = target.op[node.op_type].blocks if described else None
+        if wanted is not None and kernel.name != wanted.kernel:
+            found = kernel.name or "another operator"
+            text = f"{described}, and became {found} where {wanted.kernel} was expected"
+            yield Fault("blocks", f"{node.op_type} '{node.name}': {text}")
 
 
 def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
@@ -229,7 +243,12 @@ def _sizes(samples: _Samples, inputs: Sequence[TensorSpec]) -> dict[str, tuple[i
 
 
 def _compare(
-    graph: ir.Model, samples: _Samples, target: Target, threads: int, progress: ProgressCallback
+    graph: ir.Model,
+    samples: _Samples,
+    target: Target,
+    settings: RuntimeSettings,
+    threads: int,
+    progress: ProgressCallback,
 ) -> OutputComparison | None:
     if not samples.batches:
         return None
@@ -239,7 +258,7 @@ def _compare(
         samples.batches,
         scales,
         threads=threads,
-        engine=measuring_engine(target),
+        engine=at_level(measuring_engine(target), settings.accuracy_level),
         progress=progress,
     )
     return OutputComparison(samples.data, samples.count or count, differences)

@@ -112,6 +112,21 @@ class BiasRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlockRule:
+    """``blocks`` of an operator: the kernel that computes its weight in blocks if it reads floats.
+
+    Attributes:
+        kernel: what the runtime calls it.
+        sizes: how many values of the weight may share a scale.
+        bits: that a weight may have; a weight with fewer is stored with the next larger number.
+    """
+
+    kernel: str
+    sizes: list[int]
+    bits: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpRule:
     """``[op.NAME]``: how a target treats one operator type.
 
@@ -146,6 +161,8 @@ class OpRule:
         largest_filter: by format, how many values a filter of a Conv may have for a kernel.
         result: a format for the operator's result, in place of the target's.
         weights: a format for the operator's weight, in place of the target's.
+        blocks: the runtime's kernel for a weight with a scale for each block of its inputs, if the
+            activations stay in float.
         kernel: ``"DynamicQuantizeLSTM"`` if the runtime has this operator, which computes the weights of an
             LSTM in integers and finds the ranges of its activations at each run.
         kernel_from: how many weights a direction has at least if ``kernel`` is used. Below that it is not
@@ -184,6 +201,7 @@ class OpRule:
     largest_filter: dict[str, int] = field(default_factory=dict)
     result: ActivationRule | None = None
     weights: WeightRule | None = None
+    blocks: BlockRule | None = None
     kernel: str = ""
     kernel_from: int = 0
     note: str = ""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import is_constant
@@ -118,7 +119,7 @@ def _is_integer_form(node: ir.Node, target: Target) -> bool:
 def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
     if kernel.placement == "integer":
         return "integer", ""
-    reason = float_reason(node, target)
+    reason = _blocks_reason(node, target, kernel) or float_reason(node, target)
     if kernel.placement == "gone":
         if all(value is None or _is_stored(value) for value in node.inputs):
             return "part", ONCE
@@ -129,6 +130,31 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
     if reason or not _reads_signed(node, target) or target.runtime != ONNXRUNTIME:
         return "float", reason or OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
     return "float", SIGNED
+
+
+def _blocks_reason(node: ir.Node, target: Target, kernel: Kernel) -> str:
+    rule, described = rule_of(node, target), in_blocks(node, target)
+    if rule is None or rule.blocks is None or not described or kernel.name != rule.blocks.kernel:
+        return ""
+    return f"{described}, which {kernel.name} reads beside float activations"
+
+
+def in_blocks(node: ir.Node, target: Target) -> str:
+    """Return what a layer's weight is stored as, if the target has a kernel for it; or an empty string."""
+    rule = rule_of(node, target)
+    value = input_at(node, rule.weight) if rule is not None and rule.blocks is not None else None
+    dequantize = dequantized_by(value)
+    if rule is None or rule.blocks is None or dequantize is None or stored_integers(dequantize) is None:
+        return ""
+    grid, bits = grid_of(dequantize), dequantize_bits(dequantize)
+    if grid.block_size not in rule.blocks.sizes or bits not in rule.blocks.bits or grid.axis != 0:
+        return ""
+    return f"its weight is {bits} bits in blocks of {grid.block_size}"
+
+
+def dequantize_bits(dequantize: ir.Node) -> int:
+    """Return how many bits the integers of a DequantizeLinear have."""
+    return int(grid_of(dequantize).dtype.bitwidth)
 
 
 def _is_restored(value: ir.Value) -> bool:

@@ -107,7 +107,7 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
     weights = {id(dequantize): dequantize for _, _, dequantize in _weighted(model, target)}
     for node in weights.values():
         grid = grid_of(node)
-        if not _is_zero_point(grid, _centre(grid.dtype)):
+        if not grid.block_size and not _is_zero_point(grid, _centre(grid.dtype)):
             yield f"'{node.name}': the weight's zero point is not {_centre(grid.dtype)}"
     if not target.activation.symmetric:
         return

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantized_by
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
@@ -19,6 +20,7 @@ from ptq_cli.qdq.read.stored_constants import is_constant_pair
 WIDE_OPSET, HALF_SCALE_OPSET = 21, 19
 FLOAT_OPSETS = {"float8e4m3fn": 19, "float4e2m1": 23}
 """The first opset whose QuantizeLinear and DequantizeLinear have a float format."""
+QUARTER = ("int2", "uint2")
 WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
 
 
@@ -35,6 +37,7 @@ def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"'{node.name}' has a scale of float16, which needs opset {HALF_SCALE_OPSET}"
         name = dtype.name.lower()
         needed = WIDE_OPSET if dtype in WIDE else FLOAT_OPSETS.get(name, 0)
+        needed = QUARTER_BYTE_OPSET if name in QUARTER else needed
         if opset < needed:
             yield f"'{node.name}' reads {name}, which needs opset {needed}"
 

@@ -21,6 +21,8 @@ FORMATS = {
     ir.DataType.INT16: INT16,
     ir.DataType.UINT4: IntegerFormat(4, signed=False),
     ir.DataType.INT4: IntegerFormat(4, signed=True),
+    ir.DataType.UINT2: IntegerFormat(2, signed=False),
+    ir.DataType.INT2: IntegerFormat(2, signed=True),
 }
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.amax.weight_ranges import choose_weight_ranges
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
@@ -18,7 +19,8 @@ from ptq_cli.recipe.schema import AmaxSettings
 class BlockQuantizer:
     """Integers spread evenly over the [-amax, amax] of their block.
 
-    The parameters are those of the blocks as rows; the file has their scales in the weight's own order.
+    The parameters are those of the blocks as rows; the file has their scales in the weight's own order. The
+    last block of an axis may be shorter than the others.
 
     Attributes:
         settings: whose ``weight_method`` decides amax.
@@ -29,12 +31,15 @@ class BlockQuantizer:
     packed: bool = False
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return a scale for each block.
+        """Return a scale for each block, and a zero point where the integers are unsigned.
 
         Shapes:
-            weight: any whose axis the blocks divide; scale: (blocks,).
+            weight: any; scale: (blocks,).
         """
-        ranges = choose_weight_ranges(rows_of_blocks(weight, site), PerAxis(0), self.settings, site.format)
+        rows = rows_of_blocks(weight, site)
+        if isinstance(site.format, IntegerFormat) and not site.format.signed:
+            return WeightChoice(_asymmetric(rows, site.format))
+        ranges = choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
         scale = scale_from_amax(ranges.amax, site.format)
         zeros = np.zeros(scale.shape, np.int64)
         return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)), ranges.unsearched)
@@ -56,6 +61,9 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
     Shapes:
         weight: (…, n, …), with n along the site's axis; the result (blocks, block size).
 
+    Edge case:
+        A last block that is shorter is filled with 0, which is in every range.
+
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
         >>> site = WeightSite(
@@ -65,16 +73,18 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
         [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0], [7.0, 8.0]]
     """
     axis, size = _axis_and_size(site)
+    if rest := -weight.shape[axis] % size:
+        weight = np.pad(weight, [(0, rest if index == axis else 0) for index in range(weight.ndim)])
     split = weight.reshape(*weight.shape[:axis], -1, size, *weight.shape[axis + 1 :])
     rows: FloatArray = np.ascontiguousarray(np.moveaxis(split, axis + 1, -1)).reshape(-1, size)
     return rows
 
 
-def scales_in_place(scale: FloatArray, shape: Sequence[int], site: WeightSite) -> FloatArray:
-    """Return the scales of blocks as a DequantizeLinear takes them.
+def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite) -> Array:
+    """Return the scales or zero points of blocks as a DequantizeLinear takes them.
 
     Shapes:
-        scale: (blocks,); the result the weight's, with the site's axis divided by the block size.
+        parameter: (blocks,); the result the weight's, with the site's axis divided by the block size.
 
     Source:
         ONNX DequantizeLinear (opset 21), ``block_size``.
@@ -84,17 +94,29 @@ def scales_in_place(scale: FloatArray, shape: Sequence[int], site: WeightSite) -
         >>> site = WeightSite(
         ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
         ... )
-        >>> scales_in_place(np.float32([1, 2, 3, 4]), (4, 2), site).tolist()
+        >>> in_place_of_blocks(np.float32([1, 2, 3, 4]), (4, 2), site).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
     """
     axis, size = _axis_and_size(site)
-    return scale.reshape([length // size if index == axis else length for index, length in enumerate(shape)])
+    return parameter.reshape(
+        [-(-length // size) if index == axis else length for index, length in enumerate(shape)]
+    )
 
 
 def _from_rows(rows: Array, shape: Sequence[int], site: WeightSite) -> Array:
     axis, size = _axis_and_size(site)
-    split = rows.reshape(*shape[:axis], shape[axis] // size, *shape[axis + 1 :], size)
-    return np.moveaxis(split, -1, axis + 1).reshape(shape)
+    split = rows.reshape(*shape[:axis], -(-shape[axis] // size), *shape[axis + 1 :], size)
+    whole = np.moveaxis(split, -1, axis + 1).reshape(*shape[:axis], -1, *shape[axis + 1 :])
+    return whole[(slice(None),) * axis + (slice(shape[axis]),)]
+
+
+def _asymmetric(rows: FloatArray, format: IntegerFormat) -> QuantParameters:
+    """Return the parameters with which the integers reach from the smallest value of a row to the largest."""
+    low, high = np.minimum(rows.min(axis=1), 0.0), np.maximum(rows.max(axis=1), 0.0)
+    width = (high - low).astype(np.float64)
+    scale = np.where(width > ZERO_AMAX, width / format.qmax, 1.0).astype(np.float32)
+    zeros = np.clip(np.rint(-low / scale), 0, format.qmax).astype(np.int64)
+    return QuantParameters(scale, zeros, format, PerAxis(0))
 
 
 def _axis_and_size(site: WeightSite) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.block_weights import scales_in_place
-from ptq_cli.qdq.write.integer_storage import WeightIntegers
+from ptq_cli.qdq.write.block_weights import in_place_of_blocks
+from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
 from ptq_cli.qdq.write.pair_nodes import (
     add_computed,
     add_initializer,
@@ -71,7 +71,7 @@ class _Store:
         found, stored = parameters.weights.get(site), parameters.stored[site]
         # One reader has nobody to share with, and a digest of a large weight takes its time.
         digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        computed = site.as_pair or site.as_product or stored.table is not None or stored.bits == HALF_BYTE
+        computed = site.as_pair or site.as_product or stored.table is not None or stored.bits <= HALF_BYTE
         # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
         key = (site.tensor, site.axis, digest, site.block_size, site.kernel, node.graph if computed else None)
         if found is not None and (site.kernel or site.as_product):
@@ -86,8 +86,7 @@ class _Store:
         if key not in self._stored:
             constants: dict[str, Array] = {}
             if found is not None and site.block_size is not None:
-                # A zero point would have to be of the integers' type; without one it is 0.
-                constants = {"scale": scales_in_place(found.scale, stored.integers.shape, site)}
+                constants = {"scale": in_place_of_blocks(found.scale, stored.integers.shape, site)}
             elif found is not None:
                 constants = {
                     "scale": found.scale,
@@ -103,12 +102,23 @@ class _Store:
             else:
                 # What is computed in float needs no int8.
                 values = self._integers.add(node, site.tensor, stored, as_int8=site.block_size is None)
-                self._stored[key] = (values, *self._add(site.tensor, constants))
+                zeros = self._zeros_of_blocks(site, stored, found)
+                self._stored[key] = (values, *self._add(site.tensor, constants), *zeros)
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
         else:
             place = (node, site.input_index, site.tensor)
             self._read(*place, self._stored[key], site.axis, site.block_size)
+
+    def _zeros_of_blocks(
+        self, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
+    ) -> tuple[ir.Value, ...]:
+        """Return the zero points of blocks, which have the type of the integers; without them they are 0."""
+        if found is None or site.block_size is None or site.format.signed:
+            return ()
+        zeros = in_place_of_blocks(found.zero_point, stored.integers.shape, site).astype(np.uint8)
+        name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
+        return (add_integers(self._graph, name, zeros, stored.bits),)
 
     def _kernel_weight(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters

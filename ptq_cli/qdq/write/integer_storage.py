@@ -3,6 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
@@ -16,6 +17,14 @@ from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 PACKED_OPSET = 21
 """The first in which Cast reads INT4 and UINT4."""
+
+
+def add_integers(graph: ir.Graph, name: str, array: Array, bits: int) -> ir.Value:
+    """Add a constant of integers of so many bits: two or four in a byte where these are few.
+
+    Requires: no value of the graph has that name; the integers fit.
+    """
+    return add_packed(graph, name, array, bits) if bits <= HALF_BYTE else add_initializer(graph, name, array)
 
 
 class WeightIntegers:
@@ -37,11 +46,11 @@ class WeightIntegers:
         Edge case:
             Of a table of floats it returns the weight's values.
         """
-        add = add_packed if stored.bits == HALF_BYTE else add_initializer
         suffix = "quantized" if stored.table is None else "indices"
-        integers = add(self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), stored.integers)
+        name = self._names.claim(f"{short_name(tensor)}.{suffix}")
+        integers = add_integers(self._graph, name, stored.integers, stored.bits)
         if stored.table is None:
-            if stored.bits != HALF_BYTE or not as_int8:
+            if stored.bits > HALF_BYTE or not as_int8:
                 return integers
             # Integer kernels are for int8. The runtime casts once, as it loads, and finds one.
             return self._put(reader, make_cast(integers, ir.DataType.INT8, self._name(tensor, "Cast")))

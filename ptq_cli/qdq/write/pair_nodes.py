@@ -39,13 +39,19 @@ def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Calla
     return value
 
 
-def add_packed(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
     """Add a constant of 4-bit integers, two in a byte: INT4 where the array is signed, otherwise UINT4.
 
     Requires: no value of the graph has that name; the integers fit.
+
+    Args:
+        graph: takes the constant.
+        name: of it.
+        array: of integers.
+        bits: 2 stores four integers in a byte, as INT2 or UINT2.
     """
     signed = np.issubdtype(array.dtype, np.signedinteger)
-    dtype = ir.DataType.INT4 if signed else ir.DataType.UINT4
+    dtype = ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
     tensor = ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
     graph.register_initializer(value)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.models.fresh_names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.tied_tables import TiedTable
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front
 
 
 def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
@@ -27,17 +27,50 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
     for item in tied:
         weight = nodes[item.site.node].inputs[item.site.input_index]
         dequantize = dequantized_by(weight)
+        if item.site.block_kernel and dequantize is not None:
+            _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
+            continue
         if dequantize is None or not _is_plain(dequantize):
             continue
         integers, scale = dequantize.inputs[:2]
         assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
         if item.turned:
-            integers = _turn(graph, integers, item.table, names)
+            integers = _turn(graph, integers, f"{item.table}.quantized", names)
         for name in item.gathers:
             _take_rows(graph, nodes[name], integers, scale, names)
         table = graph.initializers[item.table]
         if not table.uses():
             del graph.initializers[item.table]
+
+
+def _share_blocks(
+    graph: ir.Graph, item: TiedTable, dequantize: ir.Node, gathers: Sequence[ir.Node], names: FreshNames
+) -> None:
+    """Let Gathers read a layer's weight in blocks, restored as the table has it.
+
+    Edge case:
+        A Gather whose table is stored by itself has nothing to share.
+    """
+    gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
+    if not gathers:
+        return
+    values = [value for value in dequantize.inputs if value is not None]
+    if item.turned:
+        parts = ("quantized", "scale", "zero_point")
+        values = [
+            _turn(graph, value, f"{item.table}.{part}", names)
+            for value, part in zip(values, parts, strict=False)
+        ]
+    size = dequantize.attributes.get_int("block_size", 0)
+    for node in gathers:
+        name = names.claim(f"{node.name}/DequantizeLinear")
+        integers, scale, *zeros = values
+        restored = make_dequantize(integers, scale, zeros[0] if zeros else None, name, 1, size)
+        put_in_front(node, restored)
+        node.replace_input_with(0, restored.outputs[0])
+    table = graph.initializers[item.table]
+    if not table.uses():
+        del graph.initializers[item.table]
 
 
 def _is_plain(dequantize: ir.Node) -> bool:
@@ -49,11 +82,11 @@ def _is_plain(dequantize: ir.Node) -> bool:
     return zeros is not None and zeros.const_value is not None and not zeros.const_value.numpy().any()
 
 
-def _turn(graph: ir.Graph, turned: ir.Value, table: str, names: FreshNames) -> ir.Value:
-    """Store integers as the table has them, and turn them for those that read them turned."""
+def _turn(graph: ir.Graph, turned: ir.Value, name: str, names: FreshNames) -> ir.Value:
+    """Store a matrix turned, under another name, and turn it back for those that read it."""
     assert turned.const_value is not None  # noqa: S101 - it was found plain
-    integers = add_initializer(graph, names.claim(f"{table}.quantized"), turned.const_value.numpy().T)
-    node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{table}/Transpose"))
+    integers = add_initializer(graph, names.claim(name), turned.const_value.numpy().T)
+    node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{name}/Transpose"))
     output = node.outputs[0]
     output.name, output.type, output.shape = f"{node.name}{RESULT}", turned.type, turned.shape
     turned.replace_all_uses_with(output)

@@ -13,7 +13,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recipe.schema import AmaxSettings
 
-BYTE, HALF_BYTE = 8, 4
+BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class StoredWeight:
 
     Attributes:
         integers: signed integers; or unsigned indices into ``table``.
-        bits: 8, or 4 to store two in a byte, as INT4 or UINT4.
+        bits: 8, or 4 to store two in a byte, as INT4 or UINT4, or 2 for four in a byte.
         table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
             values; None if there are no indices.
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
@@ -107,6 +107,8 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
         ... )
         8
     """
+    if site.block_kernel and site.format.bits <= QUARTER_BYTE:
+        return QUARTER_BYTE
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
 
 

@@ -11,11 +11,12 @@ METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 6 with the keys of version 6.
+    """Return the content of a report of format version 1 to 7 with the keys of version 7.
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
     channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
-    null or empty. Before version 5 all were called samples; version 5 knew no ratio. What versions 1 and 2
+    null or empty. Before version 5 all were called samples; version 5 knew no ratio, and
+    version 6 no accuracy level. What versions 1 and 2
     called ``created`` stands in ``times`` now.
 
     Edge case:
@@ -35,7 +36,9 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
         body = _to_4(body)
     if version < 5:
         body = _to_5(body)
-    return _to_6(body) if version < 6 else body
+    if version < 6:
+        body = _to_6(body)
+    return {"accuracy_levels": [], **body} if version < 7 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:

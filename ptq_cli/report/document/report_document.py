@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
 from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.consistency import require_consistent
 from ptq_cli.report.document.earlier_versions import upgrade
 from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
@@ -21,8 +22,8 @@ from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 6
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
+FORMAT_VERSION = 7
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -172,6 +173,8 @@ class Report:
         warnings: what a user should know although no gate says so; what follows from measured times is in
             ``times``.
         ladder: what ``ptq tune`` tried before it chose this model; None if it was not tuned.
+        accuracy_levels: what the model gives at accuracy levels 0 and 4 of the kernel that reads weights in
+            blocks; empty if it has no such weights.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -189,6 +192,7 @@ class Report:
     baseline: BaselineSummary | None = None
     warnings: tuple[ReportWarning, ...] = ()
     ladder: Ladder | None = None
+    accuracy_levels: tuple[AccuracyLevel, ...] = ()
 
     @property
     def all_warnings(self) -> tuple[ReportWarning, ...]:
@@ -256,7 +260,7 @@ def parse_report(content: bytes) -> Report:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 6
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 7
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:

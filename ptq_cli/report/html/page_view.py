@@ -24,7 +24,7 @@ from ptq_cli.report.html.ladder_chart import ladder_chart
 from ptq_cli.report.html.layer_table import LayerTable, layer_table
 from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
 from ptq_cli.report.text.ladder_table import ladder_table
-from ptq_cli.report.text.summary import Row, placement_line, share_of_float, verdict_line
+from ptq_cli.report.text.summary import Row, level_lines, placement_line, share_of_float, verdict_line
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -125,7 +125,7 @@ def make_page(found: PageInput) -> Page:
         verdict=report.verdict,
         verdict_text=verdict_line(report),
         figures=headline(report, evidence),
-        placement=placement_line(report),
+        placement=". ".join([*level_lines(report), placement_line(report)]),
         report=report,
         gates=gate_rows(report),
         paired=paired,

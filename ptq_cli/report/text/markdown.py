@@ -13,6 +13,7 @@ from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
     label_table,
+    level_lines,
     no_interval_lines,
     origin_table,
     placement_line,
@@ -47,6 +48,7 @@ def report_to_markdown(report: Report) -> str:
         if table.rows:
             parts.append(_table(table))
     parts += [escape(line) for line in no_interval_lines(report)]
+    parts += [escape(line, MAX_PARAGRAPH) for line in level_lines(report)]
     for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")
         parts += [f"- {escape(hint, MAX_PARAGRAPH)}" for hint in warning.hints]

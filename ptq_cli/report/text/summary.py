@@ -192,6 +192,29 @@ def placement_line(report: Report) -> str:
     return _placement_text(report.quantized_layers, report.float_layers)
 
 
+def level_lines(report: Report) -> list[str]:
+    """Return a line about the accuracy levels that a model with weights in blocks was measured at, if any.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> levels = [AccuracyLevel(4, True, {"sqnr_db": 30.0}), AccuracyLevel(0, False, {"sqnr_db": 31.25})]
+        >>> level_lines(SimpleNamespace(accuracy_levels=levels, metrics=()))
+        ['measured at accuracy level 4 of MatMulNBits; at level 0: sqnr_db 31.25']
+    """
+    units = {item.name: item.unit for item in report.metrics}
+    said: list[str] = []
+    for item in report.accuracy_levels:
+        if item.reported:
+            said.insert(0, f"measured at accuracy level {item.level} of MatMulNBits")
+            continue
+        values = (
+            f"{name} {format_value(value, units[name]) if name in units else f'{value:g}'}"
+            for name, value in item.values.items()
+        )
+        said.append(f"at level {item.level}: {', '.join(values)}")
+    return ["; ".join(said)] if said else []
+
+
 def placement_table(report: Report) -> Table:
     """Return every layer with what it runs on and why: float layers first, otherwise in the model's order."""
     layers = sorted(report.layers, key=lambda layer: layer.integer)

@@ -2,7 +2,7 @@
 
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.runtime.engines.engine import Engine
-from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
+from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO)}
@@ -38,3 +38,13 @@ def measuring_engine(target: Target) -> Engine:
         'ONNX Runtime'
     """
     return engine_of(target) or ONNX_RUNTIME
+
+
+def at_level(engine: Engine, level: int | None) -> Engine:
+    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
+
+    Example:
+        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
+        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
+    """
+    return OnnxRuntime(level) if level is not None and engine is ONNX_RUNTIME else engine

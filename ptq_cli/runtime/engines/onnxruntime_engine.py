@@ -18,10 +18,25 @@ class OnnxRuntime(Engine):
     Example:
         >>> ONNX_RUNTIME.title
         'ONNX Runtime'
+        >>> OnnxRuntime(accuracy_level=0).title
+        'ONNX Runtime at accuracy level 0'
     """
 
     name = ONNXRUNTIME
     has_profiler = True
+
+    def __init__(self, accuracy_level: int | None = None) -> None:
+        """Make a runtime.
+
+        Args:
+            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
+        """
+        self._level = accuracy_level
+
+    @property
+    def title(self) -> str:
+        """What its makers call it, and the level if one was chosen."""
+        return super().title if self._level is None else f"{super().title} at accuracy level {self._level}"
 
     def require(self) -> None:
         """Do nothing: ptq depends on it."""
@@ -32,7 +47,7 @@ class OnnxRuntime(Engine):
 
     def open(self, model: Model, *, threads: int) -> Session:
         """Return a session."""
-        return Session(model, threads=threads)
+        return Session(model, threads=threads, accuracy_level=self._level)
 
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return the kernel of each node, from the graph that it optimized."""

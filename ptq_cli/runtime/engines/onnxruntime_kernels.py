@@ -16,7 +16,19 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.runtime.engines.engine import Kernel, KernelCounts, Placement
 from ptq_cli.runtime.session import Session
 
-LEAVE_INTEGERS = (*INTEGER_OPERATORS, *QUANTIZING, "Cast", "If", "Loop", "Scan", "Shape", "Size")
+BLOCK_KERNELS = ("MatMulNBits", "GatherBlockQuantized")
+"""They read weights in blocks, and give floats."""
+LEAVE_INTEGERS = (
+    *INTEGER_OPERATORS,
+    *QUANTIZING,
+    *BLOCK_KERNELS,
+    "Cast",
+    "If",
+    "Loop",
+    "Scan",
+    "Shape",
+    "Size",
+)
 """They read integers, and what they give is none of a quantized tensor's."""
 QGEMM_SCALE = 7
 """Its input that holds the scale of the result."""
@@ -29,6 +41,8 @@ INTEGER_TYPES = (
     onnx.TensorProto.INT16,
     onnx.TensorProto.UINT4,
     onnx.TensorProto.INT4,
+    onnx.TensorProto.UINT2,
+    onnx.TensorProto.INT2,
 )
 INTEGER_KERNELS = {
     "Conv": ("QLinearConv", "ConvInteger", "QLinearConv_NHWC"),
@@ -38,6 +52,7 @@ INTEGER_KERNELS = {
     "Mul": ("QLinearMul",),
     "Concat": ("QLinearConcat",),
     "LSTM": ("DynamicQuantizeLSTM",),
+    "MatMulNBits": ("MatMulNBits",),
 }
 FLOAT_KERNELS = {
     "Conv": ("Conv", "FusedConv"),

@@ -1,0 +1,144 @@
+"""Weights in blocks: the file computes what its integers say, and kernels of ONNX Runtime read them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ptq_cli
+from ptq_cli.core.errors import PtqError, RecipeValueError, TargetOverrideError
+
+TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 100, 32
+"""The hidden layer has no whole number of blocks."""
+OWN_ARITHMETIC = 2e-6
+"""Of the largest logit: ONNX Runtime adds the products of blocks in another order."""
+
+
+def language_model(path: Path, *, tied: bool) -> None:
+    """Write a table of embeddings, two layers, and a head with the same table or one of its own."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "embedding": rng.standard_normal((TOKENS, WIDTH)),
+        "up.weight": rng.standard_normal((WIDTH, HIDDEN)) / 8,
+        "down.weight": rng.standard_normal((HIDDEN, WIDTH)) / 10,
+    }
+    if not tied:
+        weights["head.weight"] = rng.standard_normal((WIDTH, TOKENS))
+    nodes = [
+        helper.make_node("Gather", ["embedding", "ids"], ["embedded"], "embed"),
+        helper.make_node("MatMul", ["embedded", "up.weight"], ["hidden"], "up"),
+        helper.make_node("Relu", ["hidden"], ["active"], "relu"),
+        helper.make_node("MatMul", ["active", "down.weight"], ["added"], "down"),
+        helper.make_node("Add", ["added", "embedded"], ["state"], "residual"),
+    ]
+    if tied:
+        nodes.append(helper.make_node("Transpose", ["embedding"], ["head.weight"], "turn", perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["state", "head.weight"], ["logits"], "head"))
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "language_model",
+        [value("ids", TensorProto.INT64, ["n", "length"])],
+        [value("logits", TensorProto.FLOAT, ["n", "length", TOKENS])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def quantized(folder: Path, *, tied: bool = True, **settings: Any) -> Path:
+    language_model(folder / "model.onnx", tied=tied)
+    settings = {"activation_mode": "float", "weight_bits": 4, "weight_block_size": BLOCK, **settings}
+    ptq_cli.quantize(folder / "model.onnx", run=folder / "run", latency=False, **settings)
+    return folder / "run/model.int8.onnx"
+
+
+def session(path: Path, level: str, saved: Path | None = None) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", level)
+    if saved is not None:
+        options.optimized_model_filepath = str(saved)
+    else:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+
+
+def kernels(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+@pytest.mark.parametrize(
+    ("settings", "tied", "lookup"),
+    [
+        ({"runtime_operators": True}, True, "GatherBlockQuantized"),
+        ({"runtime_operators": True, "weight_symmetric": False}, True, "GatherBlockQuantized"),
+        ({"runtime_operators": True, "weight_bits": 2}, False, "GatherBlockQuantized"),
+        ({"weight_bits": 8}, True, "Mul"),
+        ({"weight_bits": 8, "weight_symmetric": False}, False, "Mul"),
+        ({}, False, "Mul"),
+    ],
+    ids=["4", "4-zero-points", "2", "8", "8-zero-points", "4-without-runtime-operators"],
+)
+def test_the_runtime_reads_the_blocks_and_computes_what_the_integers_say(
+    tmp_path: Path, settings: dict[str, Any], tied: bool, lookup: str
+) -> None:
+    path = quantized(tmp_path, tied=tied, **settings)
+    onnx.checker.check_model(path, full_check=False)
+    ids = np.random.default_rng(1).integers(0, TOKENS, (3, 5))
+    expected = session(path, "0").run(None, {"ids": ids})[0]
+    found = session(path, "0", tmp_path / "optimized.onnx").run(None, {"ids": ids})[0]
+    assert np.abs(found - expected).max() <= OWN_ARITHMETIC * np.abs(expected).max()
+    assert kernels(tmp_path / "optimized.onnx").count("MatMulNBits") == 3
+    assert "MatMul" not in kernels(tmp_path / "optimized.onnx")
+    assert kernels(tmp_path / "optimized.onnx").count(lookup) == 1
+    (tmp_path / "optimized.onnx").unlink()
+    rounded = session(path, "4", tmp_path / "optimized.onnx").run(None, {"ids": ids})[0]
+    assert 0 < np.abs(rounded - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
+    path = quantized(tmp_path, runtime_operators=True)
+    stored = [item.name for item in onnx.load(path).graph.initializer if TOKENS in item.dims]
+    assert sorted(stored) == ["embedding.quantized", "embedding.scale"]
+    float_model = tmp_path / "model.onnx"
+    assert path.stat().st_size < 0.3 * float_model.stat().st_size
+
+
+def test_verify_names_the_kernel_of_each_layer(tmp_path: Path) -> None:
+    path = quantized(tmp_path, runtime_operators=True)
+    proof = ptq_cli.verify(path)
+    layers = {item.name: item.kernel for item in proof.operators if item.op in ("MatMul", "Gather")}
+    assert layers == {"up": "MatMulNBits", "down": "MatMulNBits", "head": "MatMulNBits"}
+    assert not proof.faults
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"weight_block_size": 512}, TargetOverrideError, "reads blocks of 16, 32, 64, 128, 256"),
+        ({"weight_block_size": 8}, TargetOverrideError, "would be restored to floats at each run"),
+        ({"weight_bits": 5}, TargetOverrideError, "reads weights of 2, 4, 8 bits"),
+        ({"weight_axis": 1}, RecipeValueError, "reads blocks along axis 0"),
+        (
+            {"activation_mode": "static", "data": "ids.npz", "weight_symmetric": False},
+            TargetOverrideError,
+            "has symmetric weights",
+        ),
+    ],
+)
+def test_what_no_kernel_reads_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    error: type[PtqError],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("ids.npz", ids=np.zeros((4, 5), np.int64))
+    with pytest.raises(error, match=message) as caught:
+        quantized(tmp_path, **settings)
+    assert caught.value.hint
+    assert not (tmp_path / "run").exists()
