@@ -36,7 +36,7 @@ class BoundDataset(Dataset):
         self._dataset = dataset
         self._inputs = tuple(inputs)
         self._names = dict(names)
-        self.notes = tuple(sole_notes(dataset, names))
+        self.notes = (*sole_notes(dataset, names), *dataset.remarks)
 
     def digest(self) -> str:
         """The digest of the data; it does not depend on the model."""
@@ -113,7 +113,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
         >>> [sorted(batch.inputs) for batch in bound.batches(4)]
         [['input']]
     """
-    names = match_names(dataset, [spec.name for spec in inputs])
+    dataset, names = fit_dataset(dataset, inputs)
     label = positional_label(dataset, names)
     dataset = dataset.only([*names.values(), *([label] if label is not None else [])])
     singles = as_singles(dataset, inputs, names)
@@ -134,6 +134,17 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     if singles is not None:
         bound.notes += ("the items of the data have no axis for samples: each is taken as one sample",)
     return bound
+
+
+def fit_dataset(dataset: Dataset, inputs: Sequence[TensorSpec]) -> tuple[Dataset, dict[str, str]]:
+    """Return data as a model takes it, such as texts in windows of its length, and its arrays by the inputs.
+
+    Raises:
+        DataNameError: an input has no array, or an array is not an input.
+        PtqError: the data cannot be made to fit.
+    """
+    names = match_names(dataset, [spec.name for spec in inputs])
+    return dataset.fitted({names[spec.name]: spec for spec in inputs}), names
 
 
 def as_singles(dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> Dataset | None:

@@ -41,8 +41,9 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     if len(wanted) == 1 and wanted[0] not in dataset.specs:
         sole = next(iter(dataset.specs)) if len(dataset.specs) == 1 else wanted[0]
         names = {wanted[0]: sole if dataset.default_input is None else dataset.default_input}
-    if not (dataset.extras_allowed and all(key in dataset.specs for key in names.values())):
-        require_names(dataset.specs, names, f"'{dataset.source}'")
+    needed = {name: key for name, key in names.items() if not dataset.can_make(key)}
+    if not (dataset.extras_allowed and all(key in dataset.specs for key in needed.values())):
+        require_names(dataset.specs, needed, f"'{dataset.source}'")
     return names
 
 

@@ -1,5 +1,6 @@
 """Detect by its content which kind of data the user named, and open it."""
 
+import codecs
 import importlib.util
 import os
 import re
@@ -15,12 +16,15 @@ from ptq_cli.calibdata.dataset.shard_files import expand_ranges, has_range, list
 from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
 from ptq_cli.calibdata.tar.tar_header import BLOCK_BYTES, is_tar_header
+from ptq_cli.calibdata.text.text_dataset import TextDataset
+from ptq_cli.calibdata.text.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
 from ptq_cli.core.files import require_file
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.schema import ImageSettings, TextSettings
 
-KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, or file.py:callable"
+KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
 
+NO_TEXT = TextSettings()
 _NPY_MAGIC = b"\x93NUMPY"
 _PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -30,14 +34,17 @@ _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8", b"RIFF", b"II*\0",
 _ENTRY_POINT = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*", re.DOTALL)
 
 
-def open_dataset(source: str, image: ImageSettings, *, samples: int | None = None) -> Dataset:
+def open_dataset(
+    source: str, image: ImageSettings, text: TextSettings = NO_TEXT, *, samples: int | None = None
+) -> Dataset:
     """Open data of any kind that ptq reads; the content decides which, not the suffix.
 
     Args:
-        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards, Parquet or
-            ``.npz`` files, a pattern of such files (``train-{000..099}.tar``), ``file.py:callable`` or
-            ``package.module:callable``.
+        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards, Parquet,
+            ``.npz`` or text files, a pattern of such files (``train-{000..099}.tar``), a text file,
+            ``file.py:callable`` or ``package.module:callable``.
         image: how images become arrays.
+        text: how texts become tokens.
         samples: use only the first N samples; None for all.
 
     Raises:
@@ -65,11 +72,11 @@ def open_dataset(source: str, image: ImageSettings, *, samples: int | None = Non
         raise EmptyDataError("no data was given", hint=f"name {KINDS}")
     path = Path(source)
     if _is_there(path):
-        return _open_path(source, path, image, samples)
+        return _open_path(source, path, image, text, samples)
     if _ENTRY_POINT.fullmatch(source):
         return CallableDataset(source, samples)
     if has_range(source):
-        return _open_files(source, expand_ranges(source), image, samples)
+        return _open_files(source, expand_ranges(source), image, text, samples)
     raise InputFileError(
         f"data '{source}' does not exist", hint=f"name {KINDS}; relative paths start at the current folder"
     )
@@ -84,10 +91,15 @@ def _is_there(path: Path) -> bool:
         raise InputFileError(f"data '{path}' cannot be read: {reason}", hint="check the path") from error
 
 
-def _open_path(source: str, path: Path, image: ImageSettings, samples: int | None) -> Dataset:
+def _open_path(
+    source: str, path: Path, image: ImageSettings, text: TextSettings, samples: int | None
+) -> Dataset:
     if path.is_dir():
-        if files := list_shards(source):
-            return _open_files(source, files, image, samples)
+        files = list_shards(source)
+        if not files and text.tokenizer is not None:
+            files = list_texts(source)
+        if files:
+            return _open_files(source, files, image, text, samples)
         return ImageDataset(os.fspath(path), image, samples)
     require_file(path, "data")
     if not path.is_file():
@@ -97,10 +109,12 @@ def _open_path(source: str, path: Path, image: ImageSettings, samples: int | Non
         return NpyDataset(source, samples)
     if start.startswith(_ZIP_MAGICS):
         return NpzDataset(source, samples)
-    return _open_files(source, [source], image, samples)
+    return _open_files(source, [source], image, text, samples)
 
 
-def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples: int | None) -> Dataset:
+def _open_files(
+    source: str, files: Sequence[str], image: ImageSettings, text: TextSettings, samples: int | None
+) -> Dataset:
     """Open files of one kind; the first file determines the kind, and each is checked when it is read."""
     require_files(files)
     start = _start_of(files[0])
@@ -112,6 +126,8 @@ def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples
             )
         from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
 
+        if text.tokenizer is not None and _has_text(files[0], text):
+            return TextDataset(source, files, text, samples)
         return ParquetDataset(source, files, image, samples)
     if start.startswith(GZIP_MAGIC) or is_tar_header(start):
         return TarDataset(source, files, image, samples)
@@ -122,7 +138,35 @@ def _open_files(source: str, files: Sequence[str], image: ImageSettings, samples
             f"data '{files[0]}' is one of several files, and is an .npy file, which has no names of inputs",
             hint="save .npz files, or use tar shards or Parquet files",
         )
+    if _is_text(files[0], start, text):
+        if text.tokenizer is None:
+            raise DataFormatError(
+                f"data '{source}' is text, and a model reads tokens",
+                hint="name the model's tokenizer: --tokenizer tokenizer.json",
+            )
+        return TextDataset(source, files, text, samples)
     raise _unknown_format(files[0], start[:8])
+
+
+def _has_text(file: str, text: TextSettings) -> bool:
+    """Tell whether a Parquet file holds texts: a column was named, or there is one that is called text."""
+    from ptq_cli.calibdata.parquet.row_reader import open_part
+
+    return bool(text.columns) or "string" in open_part(file).types.get(DEFAULT_COLUMN, "")
+
+
+def _is_text(file: str, start: bytes, text: TextSettings) -> bool:
+    """Tell whether a file that begins so is text: by its suffix, or with a tokenizer by its content."""
+    if not start or file.lower().endswith(TEXT_SUFFIXES):
+        return bool(start)  # its reader says which line is not text
+    others = (*_IMAGE_MAGICS, *_OTHER_COMPRESSIONS)
+    if text.tokenizer is None or file.endswith(".py") or start.startswith(others) or b"\0" in start:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # a character may be cut at the end
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _start_of(file: str) -> bytes:

@@ -203,6 +203,24 @@ class NonFiniteActivationError(PtqError):
     code = "PTQ-CALIB-001"
 
 
+class TokenizerError(PtqError):
+    """``--tokenizer`` is not a tokenizer, or does not fit the model: its tokens are not in the embedding."""
+
+    code = "PTQ-TEXT-001"
+
+
+class SequenceLengthError(PtqError):
+    """A window is longer than the model takes, or the text is shorter than one window."""
+
+    code = "PTQ-TEXT-002"
+
+
+class CacheInputError(PtqError):
+    """An input that holds a key-value cache has no shape that an empty cache could have."""
+
+    code = "PTQ-TEXT-003"
+
+
 class CalibrationFileError(PtqError):
     """``calibration.safetensors`` is damaged, or of a format version that this ptq does not read."""
 

@@ -18,6 +18,8 @@ class TensorSpec:
         dtype: numpy dtype.
         shape: one entry per axis; None where any size is allowed.
         batch_axis: the axis of the samples; None if the whole tensor belongs to a batch.
+        rows: how many rows the table has that its values are indices of, such as an embedding; None if it is
+            not known to be of indices.
 
     Example:
         >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
@@ -28,6 +30,7 @@ class TensorSpec:
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
     batch_axis: int | None = 0
+    rows: int | None = None
 
     @property
     def samples_axis(self) -> int | None:

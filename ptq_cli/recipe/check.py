@@ -31,6 +31,9 @@ MOST_PREFETCH = 1024
 MOST_ACCURACY_LEVEL = 4
 """Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits."""
 
+MOST_STRIDE = 1 << 20
+MOST_MASKED = 0.9
+
 MOST_SET_ASIDE = 0.9
 """Of the samples; the others are calibrated on."""
 
@@ -89,6 +92,42 @@ RULES: tuple[Rule, ...] = (
         lambda r: r.evaluation.samples,
         lambda r: _at_least_one(r.evaluation.samples),
         "at least 1",
+    ),
+    (
+        "text.window",
+        lambda r: r.text.window,
+        lambda r: r.text.window is None or r.text.window >= 2,
+        "at least 2",
+    ),
+    (
+        "text.stride",
+        lambda r: r.text.stride,
+        lambda r: _at_least_one(r.text.stride) and (r.text.stride or 1) <= (r.text.window or MOST_STRIDE),
+        "at least 1, and at most the window",
+    ),
+    (
+        "text.tail",
+        lambda r: repr(r.text.tail),
+        lambda r: r.text.tail in ("drop", "pad"),
+        "'drop' or 'pad'",
+    ),
+    (
+        "text.pairs",
+        lambda r: repr(r.text.pairs),
+        lambda r: r.text.pairs in ("joined", "apart"),
+        "'joined' or 'apart'",
+    ),
+    (
+        "text.mask_share",
+        lambda r: r.text.mask_share,
+        lambda r: 0 <= r.text.mask_share <= MOST_MASKED,
+        f"0 to {MOST_MASKED}",
+    ),
+    (
+        "text.columns",
+        lambda r: r.text.columns,
+        lambda r: len(r.text.columns) <= 2 and all(r.text.columns),
+        "one column, or two for pairs",
     ),
     (
         "amax.percentile",

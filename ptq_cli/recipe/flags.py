@@ -82,6 +82,15 @@ class SharedSettings(TypedDict, total=False):
     device: str
     prefetch: int
     max_memory: str
+    tokenizer: str
+    text_column: list[str]
+    label_column: str
+    window: int
+    stride: int
+    tail: str
+    pack: bool
+    pairs: str
+    mask_share: float
     image_mode: str
     resize: list[int]
     crop: list[int]
@@ -170,6 +179,15 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "accuracy_level": ("runtime.accuracy_level",),
     "prefetch": ("runtime.prefetch",),
     "max_memory": ("runtime.max_memory",),
+    "tokenizer": ("text.tokenizer",),
+    "text_column": ("text.columns",),
+    "label_column": ("text.label_column",),
+    "window": ("text.window",),
+    "stride": ("text.stride",),
+    "tail": ("text.tail",),
+    "pack": ("text.pack",),
+    "pairs": ("text.pairs",),
+    "mask_share": ("text.mask_share",),
     "image_mode": ("image.mode",),
     "resize": ("image.resize",),
     "crop": ("image.crop",),

@@ -90,12 +90,41 @@ class ImageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """``[text]``: how texts become the tokens that a model reads; see ``docs/text.md``.
+
+    Attributes:
+        tokenizer: the model's ``tokenizer.json``, or a folder that holds it.
+        columns: columns of the texts in JSON lines or Parquet, one, or two for pairs; ``text`` if empty.
+        label_column: column of the labels; ``label`` or ``labels``, if there is one, if not set.
+        window: tokens per sample; if not set, what the model's shapes say, or 128.
+        stride: tokens from the start of one window to that of the next; the window if not set.
+        tail: ``"drop"`` leaves out the rest of the text that is shorter than a window, ``"pad"`` fills it up.
+        pack: whether the texts are joined and cut into windows; otherwise each text is a sample, cut or
+            filled up to the window. If not set, they are joined unless there are labels or pairs, tokens are
+            masked, or the tokenizer puts tokens around each text, as those of encoders do.
+        pairs: ``"joined"`` reads both texts of a pair as one sample, ``"apart"`` as two, one after the other.
+        mask_share: share of the tokens, 0 to 0.9, that are hidden behind the mask token, for ``masked_top1``.
+    """
+
+    tokenizer: Location | None = field(default=None, metadata=LOCATION)
+    columns: list[str] = field(default_factory=list)
+    label_column: str | None = None
+    window: int | None = None
+    stride: int | None = None
+    tail: str = "drop"
+    pack: bool | None = None
+    pairs: str = "joined"
+    mask_share: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
     """``[calibration]``: which data run through the model, and which statistics are collected.
 
     Attributes:
-        data: an npz file or a folder of them, an npy file, a folder of images, tar shards, Parquet files, or
-            ``file.py:callable`` that yields batches.
+        data: an npz file or a folder of them, an npy file, a folder of images, tar shards, Parquet files,
+            texts with a ``tokenizer``, or ``file.py:callable`` that yields batches.
         method: the statistics to collect: ``"histogram"`` or ``"max"``.
         batch_size: samples per batch; it does not change the result.
         samples: number of samples to use, from the first on; all if it is not set.
@@ -408,6 +437,7 @@ class Recipe:
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
+    text: TextSettings = field(default_factory=TextSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     amax: AmaxSettings = field(default_factory=AmaxSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)

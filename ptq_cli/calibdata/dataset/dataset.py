@@ -79,6 +79,28 @@ class Dataset(ABC):
         del axes
         return None
 
+    def can_make(self, name: str) -> bool:
+        """Tell whether ``fitted`` can make an array that ``specs`` does not have."""
+        del name
+        return False
+
+    def fitted(self, inputs: Mapping[str, TensorSpec]) -> "Dataset":
+        """Return the same data as a model takes it, where that decides what is made of it.
+
+        Args:
+            inputs: the model's inputs, by the name that the data has for each.
+
+        Raises:
+            PtqError: the data cannot be made to fit.
+        """
+        del inputs
+        return self
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the data."""
+        return ()
+
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value for all samples, whatever its rank."""
         return not self.specs[name].shape

@@ -8,6 +8,7 @@ from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.errors import DataNameError, LabelError, did_you_mean
+from ptq_cli.core.tensors import TensorSpec
 
 
 class RenamedDataset(Dataset):
@@ -44,6 +45,22 @@ class RenamedDataset(Dataset):
         own = {found: axes[name] for found, name in self._names.items() if name in axes}
         dataset = self._dataset.singles(own)
         return RenamedDataset(dataset, self._names) if dataset is not None else None
+
+    def can_make(self, name: str) -> bool:
+        """Tell whether the source can make an array; such arrays have the names that the model has."""
+        return self._dataset.can_make(name)
+
+    def fitted(self, inputs: Mapping[str, TensorSpec]) -> "RenamedDataset":
+        """Return the same data as a model takes it."""
+        found = {name: own for own, name in self._names.items()}
+        dataset = self._dataset.fitted({found.get(name, name): spec for name, spec in inputs.items()})
+        made = {name: name for name in dataset.specs if name in inputs and name not in self._names}
+        return RenamedDataset(dataset, {**self._names, **made})
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the source."""
+        return self._dataset.remarks
 
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value."""

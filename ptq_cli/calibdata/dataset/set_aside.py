@@ -11,6 +11,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.core.tensors import TensorSpec
 
 BLOCK = 100
 """Units among which the share is exact, so that data that is sorted by class is divided evenly."""
@@ -99,6 +100,19 @@ class DividedDataset(Dataset):
         """Return the same data where each item is one sample, whose arrays get an axis for it."""
         dataset = self._dataset.singles(axes)
         return DividedDataset(dataset, self._division, aside=self._aside) if dataset is not None else None
+
+    def can_make(self, name: str) -> bool:
+        """Tell whether the source can make an array."""
+        return self._dataset.can_make(name)
+
+    def fitted(self, inputs: Mapping[str, TensorSpec]) -> "DividedDataset":
+        """Return the same part of the data as a model takes it."""
+        return DividedDataset(self._dataset.fitted(inputs), self._division, aside=self._aside)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the source."""
+        return self._dataset.remarks
 
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value for all samples."""

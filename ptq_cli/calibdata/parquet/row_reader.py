@@ -100,7 +100,7 @@ def open_part(path: str) -> ParquetPart:
         InputFileError: it cannot be read.
     """
     where = f"data '{escaped_name(path)}'"
-    with _parquet_errors(where), pq.ParquetFile(path) as file:
+    with parquet_errors(where), pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
         total = metadata.num_rows
         groups = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
@@ -131,7 +131,7 @@ def read_group(
     wanted = part.groups[group]
     done = 0
     with contextlib.ExitStack() as stack:
-        with _parquet_errors(part.where):
+        with parquet_errors(part.where):
             file = pq.ParquetFile(part.path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
             stack.enter_context(file)
             _require_sizes(file.metadata.row_group(group), columns, part.where)
@@ -139,7 +139,7 @@ def read_group(
                 batch_size, [group], [column.read for column in columns], use_threads=False
             )
         while True:
-            with _parquet_errors(part.where):
+            with parquet_errors(part.where):
                 values = next(batches, None)
             if values is None:
                 break
@@ -167,7 +167,13 @@ def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn],
 
 
 @contextlib.contextmanager
-def _parquet_errors(where: str) -> Iterator[None]:
+def parquet_errors(where: str) -> Iterator[None]:
+    """Turn what pyarrow raises into errors that name the file.
+
+    Raises:
+        DataFormatError: the file is damaged, or does not fit in memory.
+        InputFileError: it cannot be read.
+    """
     try:
         yield
     except MemoryError as error:  # this includes pyarrow's own

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES, TEXT
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, settings_from, take
 
@@ -89,7 +89,7 @@ Examples:
     help="Accuracy level at which weights in blocks are computed: 0 in float, 4 with activations of 8 bits. "
     "Can be repeated.  [default: 4 and 0 if a model has such weights]",
 )
-@take(INPUT, INPUT_SHAPE, NAMES, IMAGE, RUN, RECIPES, GLOBALS)
+@take(INPUT, INPUT_SHAPE, NAMES, TEXT, IMAGE, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
     batches: tuple[int, ...],

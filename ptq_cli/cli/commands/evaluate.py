@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD
+from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD, TEXT
 from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import (
@@ -62,6 +62,7 @@ Exits with status 3 if a limit fails.
     THUMBNAILS,
     BATCH_SIZE,
     RENAME,
+    TEXT,
     CHECKPOINTS,
     SHARD,
     THREADS,

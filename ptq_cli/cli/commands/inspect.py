@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import FLOAT_TYPE, OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
 from ptq_cli.cli.options.shared_options import RECIPES, TARGET, THREADS, settings_from, take
@@ -43,6 +43,7 @@ Examples:
     MODEL_ARGUMENT,
     MODEL_SOURCE,
     NAMES,
+    TEXT,
     IMAGE,
     QUANTIZERS,
     OVERRIDES,

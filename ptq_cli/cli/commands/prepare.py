@@ -7,7 +7,7 @@ import click
 
 from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
 
@@ -33,7 +33,7 @@ Examples:
     metavar="PATH",
     help="Data to compare the models on.  [default: random inputs]",
 )
-@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import RUNTIME_OPERATORS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
@@ -40,7 +40,7 @@ Examples:
     metavar="PATH",
     help="Data to run the model on.  [default: random inputs]",
 )
-@take(RUNTIME_OPERATORS, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(RUNTIME_OPERATORS, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES
+from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES, TEXT
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, RECIPES, RUN, THREADS, settings_from, take
 
@@ -60,7 +60,7 @@ something else than its operators.
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the target that the file was made for]",
 )
-@take(MODEL_ARGUMENT, INPUT, INPUT_SHAPE, NAMES, IMAGE, THREADS, ACCURACY_LEVEL, RUN, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, INPUT, INPUT_SHAPE, NAMES, TEXT, IMAGE, THREADS, ACCURACY_LEVEL, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,

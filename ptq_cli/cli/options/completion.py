@@ -197,3 +197,13 @@ def layouts() -> tuple[str, ...]:
     from ptq_cli.calibdata.images.checked_settings import LAYOUTS
 
     return LAYOUTS
+
+
+def tails() -> list[str]:
+    """Return what ``--tail`` may be."""
+    return ["drop", "pad"]
+
+
+def pairs() -> list[str]:
+    """Return what ``--pairs`` may be."""
+    return ["joined", "apart"]

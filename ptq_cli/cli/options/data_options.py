@@ -56,6 +56,65 @@ BATCH_AXIS = option(
     help="Axis of the samples of an input or output; none for whole steps. Can be repeated.  [default: 0]",
 )
 NAMES = (RENAME, BATCH_AXIS)
+TEXT = (
+    option(
+        DATA,
+        "--tokenizer",
+        shell_complete=completion.complete_files,
+        metavar="FILE",
+        help="The model's tokenizer.json, for data that is text.",
+    ),
+    option(
+        DATA,
+        "--text-column",
+        multiple=True,
+        metavar="NAME",
+        help="Column of the texts in JSON lines or Parquet; twice for pairs.  [default: text]",
+    ),
+    option(DATA, "--label-column", metavar="NAME", help="Column of the labels of texts.  [default: label]"),
+    option(
+        DATA,
+        "--window",
+        type=int,
+        metavar="N",
+        help="Tokens per sample of text.  [default: the model's, or 128]",
+    ),
+    option(
+        DATA,
+        "--stride",
+        type=int,
+        metavar="N",
+        help="Tokens from the start of a window to that of the next.  [default: the window]",
+    ),
+    option(
+        DATA,
+        "--tail",
+        shell_complete=complete_names(completion.tails),
+        metavar="drop|pad",
+        help="What becomes of a rest of text that is shorter than a window.  [default: drop]",
+    ),
+    option(
+        DATA,
+        "--pack/--no-pack",
+        default=None,
+        help="Join texts and cut them into windows, or take each as a sample.  "
+        "[default: join, except for encoders and with labels]",
+    ),
+    option(
+        DATA,
+        "--pairs",
+        shell_complete=complete_names(completion.pairs),
+        metavar="joined|apart",
+        help="Read both texts of a pair as one sample, or as two.  [default: joined]",
+    ),
+    option(
+        DATA,
+        "--mask-share",
+        type=float,
+        metavar="SHARE",
+        help="Share of the tokens to hide behind the mask token, for masked_top1.  [default: 0]",
+    ),
+)
 IMAGE = (
     option(
         DATA,
@@ -112,7 +171,7 @@ CALIBRATION = (
         "--data",
         shell_complete=completion.complete_files,
         metavar="PATH",
-        help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, or FILE.PY:NAME.",
+        help="Calibration data: .npz, .npy, a folder of images, tar, Parquet, text, or FILE.PY:NAME.",
     ),
     option(DATA, "--samples", type=int, metavar="N", help="Number of calibration samples.  [default: all]"),
     option(
@@ -178,6 +237,7 @@ CALIBRATING = (
     BATCH_SIZE,
     SET_ASIDE,
     *NAMES,
+    *TEXT,
     *IMAGE,
     *MODEL_SOURCE,
     TARGET,

@@ -133,13 +133,11 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         settings["batch_axis"] = parse_batch_axes(settings["batch_axis"])
     if "activation_axis" in settings:
         settings["activation_axis"] = parse_axes(settings["activation_axis"])
-    for name in ("include", "include_op", "exclude", "exclude_op"):
+    for name in ("include", "include_op", "exclude", "exclude_op", "text_column", "metric"):
         if name in settings:
             settings[name] = list(settings[name])
     if "override" in settings:
         settings["override"] = parse_overrides(settings["override"])
-    if "metric" in settings:
-        settings["metric"] = list(settings["metric"])
     if "minimum" in settings:
         settings["min"] = settings.pop("minimum")
     flags = {

@@ -1,7 +1,7 @@
 """ONNX files, external data included."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.external_data import external_files, require_external_data
+from ptq_cli.models.index_tables import rows_of_tables
 from ptq_cli.models.large_constants import large_constants_aside
 from ptq_cli.models.loading.declared_types import (
     clear_declared_shapes,
@@ -160,9 +161,13 @@ def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 
 
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
-    """Return the specs of the graph's inputs that are not initializers, with the axes of their samples."""
+    """Return the specs of the graph's inputs that are not initializers: axes of samples, rows of tables."""
     values = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
-    return with_axes([value_spec(value) for value in values], noted_axes(model))
+    specs = [
+        replace(spec, rows=rows_of_tables(value)) if spec.dtype.kind in "iu" else spec
+        for value, spec in ((value, value_spec(value)) for value in values)
+    ]
+    return with_axes(specs, noted_axes(model))
 
 
 def require_tensor_inputs(model: ir.Model, what: str) -> None:

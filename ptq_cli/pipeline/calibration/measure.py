@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
@@ -135,6 +135,7 @@ def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Seq
     Raises:
         EmptyDataError: none would be left.
     """
+    dataset, _ = fit_dataset(dataset, inputs)
     if not settings.set_aside:
         return dataset
     part = DividedDataset(dataset, Division(settings.set_aside, fixed_batch_size(inputs) or 1))

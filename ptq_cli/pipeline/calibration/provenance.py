@@ -48,6 +48,15 @@ DEPENDS_ON = (
     "image.mean",
     "image.std",
     "image.layout",
+    "text.tokenizer",
+    "text.columns",
+    "text.label_column",
+    "text.window",
+    "text.stride",
+    "text.tail",
+    "text.pack",
+    "text.pairs",
+    "text.mask_share",
     "calibration.data",
     "calibration.method",
     "calibration.samples",
@@ -66,7 +75,7 @@ DEVICE_KIND = "runtime.device"
 """Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
 What is decided from a whole one holds for both, so a later stage may have another setting."""
 
-LOCATIONS = ("model.path", "model.arch", "calibration.data", TARGET)
+LOCATIONS = ("model.path", "model.arch", "text.tokenizer", "calibration.data", TARGET)
 HASH_PREFIX = "sha256 of "
 """Begins the key of a file that the model was made from; the rest is its path from the run directory."""
 
@@ -262,8 +271,13 @@ def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run
     for key, text in settings.items():
         # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
-        # Names are those of the data that is read now, which is another one.
-        if key not in (TARGET, RENAME, RECOVERY) and text != (before := stored.get(key, defaults.get(key))):
+        # Names are those of the data that is read now, which is another one, and so are texts.
+        is_reading = key == RENAME or key.startswith("text.")
+        if (
+            key not in (TARGET, RECOVERY)
+            and not is_reading
+            and text != (before := stored.get(key, defaults.get(key)))
+        ):
             was, now = _shown(key, before, run), _shown(key, text, run)
             raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
 

@@ -317,6 +317,7 @@ def _first_samples(
     dataset: Dataset, names: Sequence[str], axes: Axes, specs: Sequence[TensorSpec]
 ) -> Example:
     keys = match_names(dataset, names)
+    dataset = dataset.fitted({keys[spec.name]: spec for spec in specs})
     label = positional_label(dataset, keys)
     narrowed = dataset.only([*keys.values(), *([label] if label is not None else [])])
     narrowed = as_singles(narrowed, specs, keys) or narrowed

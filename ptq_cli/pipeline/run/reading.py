@@ -7,7 +7,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.renaming import rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe
+from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe, TextSettings
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,13 @@ class Reading:
 
     Attributes:
         image: how images become arrays.
+        text: how texts become tokens.
         rename: the model's input by the name of an array.
         fixed: inputs of the model that are constants; arrays of theirs are not read.
     """
 
     image: ImageSettings = field(default_factory=ImageSettings)
+    text: TextSettings = field(default_factory=TextSettings)
     rename: Mapping[str, str] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
 
@@ -30,7 +32,8 @@ class Reading:
         Raises:
             PtqError: it cannot be opened; see ``open_dataset`` and ``rename_arrays``.
         """
-        return rename_arrays(open_dataset(source, self.image, samples=samples), self.rename, self.fixed)
+        dataset = open_dataset(source, self.image, self.text, samples=samples)
+        return rename_arrays(dataset, self.rename, self.fixed)
 
 
 def reading_of(recipe: Recipe) -> Reading:
@@ -40,7 +43,7 @@ def reading_of(recipe: Recipe) -> Reading:
         >>> reading_of(Recipe()).image.layout
         'NCHW'
     """
-    return Reading(recipe.image, recipe.data.rename, frozenset(recipe.model.inputs))
+    return Reading(recipe.image, recipe.text, recipe.data.rename, frozenset(recipe.model.inputs))
 
 
 def open_data(

@@ -64,8 +64,9 @@ def test_file_whose_name_looks_like_an_entry_point(tmp_path, monkeypatch):
 def test_missing(source):
     with pytest.raises(InputFileError, match=r"^PTQ-FILE-001: data '.*' does not exist") as error:
         open_dataset(source, IMAGE)
-    assert "an .npz, an .npy, .tar shards, .parquet files, a folder of images, or file.py:callable" in (
-        error.value.hint
+    assert (
+        "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
+        in (error.value.hint)
     )
 
 

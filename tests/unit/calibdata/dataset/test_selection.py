@@ -15,8 +15,9 @@ from ptq_cli.calibdata.dataset.rebatch import rebatch
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.schema import ImageSettings, TextSettings
 from tests.unit.calibdata.conftest import npy, tar_bytes
+from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 SELECTIONS = [
     Selection(Shard(1, 3)),
@@ -100,6 +101,7 @@ SOURCES = [
     "t-{0..1}.tar",
     "x.parquet",
     "p-{0..1}.parquet",
+    "story.txt",
 ]
 
 
@@ -127,6 +129,8 @@ def every_source(tmp_path: Path) -> list[str]:
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=5)
     pq.write_table(table[:8], tmp_path / "p-0.parquet", row_group_size=5)
     pq.write_table(table[8:], tmp_path / "p-1.parquet")
+    (tmp_path / "story.txt").write_text(" ".join(WORDS * 5))
+    save_tokenizers(tmp_path)
     return [str(tmp_path / name) for name in SOURCES]
 
 
@@ -134,7 +138,8 @@ def every_source(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
 @pytest.mark.parametrize("selection", SELECTIONS, ids=IDS)
 def test_the_batches_of_a_selection_are_those_of_the_whole(tmp_path, source, batch_size, selection):
-    dataset = open_dataset(every_source(tmp_path)[source], ImageSettings(), samples=21)
+    text = TextSettings(tokenizer=str(tmp_path / "words.json"), window=3)
+    dataset = open_dataset(every_source(tmp_path)[source], ImageSettings(), text, samples=21)
     whole = as_lists(dataset.batches(batch_size))
     assert as_lists(dataset.batches(batch_size, EVERY_BATCH)) == whole
     wanted = [batch for number, batch in enumerate(whole) if number in selection]
