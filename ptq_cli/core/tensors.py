@@ -18,8 +18,6 @@ class TensorSpec:
         dtype: numpy dtype.
         shape: one entry per axis; None where any size is allowed.
         batch_axis: the axis of the samples; None if the whole tensor belongs to a batch.
-        rows: how many rows the table has that its values are indices of, such as an embedding; None if it is
-            not known to be of indices.
 
     Example:
         >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
@@ -30,7 +28,6 @@ class TensorSpec:
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
     batch_axis: int | None = 0
-    rows: int | None = None
 
     @property
     def samples_axis(self) -> int | None:
@@ -57,6 +54,27 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{format_shape(self.shape)}"
+
+
+@dataclass(frozen=True)
+class IndexSpec(TensorSpec):
+    """An input whose values are indices of the rows of a table, such as an embedding.
+
+    Attributes:
+        rows: how many there are; every value must be less.
+    """
+
+    rows: int = 0
+
+
+def rows_of(spec: TensorSpec | None) -> int | None:
+    """Return how many rows the table has that the values of an input are indices of; None if there is none.
+
+    Example:
+        >>> rows_of(IndexSpec("ids", np.dtype("i8"), (None, None), rows=400))
+        400
+    """
+    return spec.rows if isinstance(spec, IndexSpec) else None
 
 
 def sizes_of(

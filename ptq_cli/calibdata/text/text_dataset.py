@@ -28,6 +28,7 @@ from ptq_cli.calibdata.text.token_samples import (
 )
 from ptq_cli.core.errors import SequenceLengthError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.tensors import rows_of as rows_of_table
 from ptq_cli.recipe.schema import TextSettings
 
 
@@ -102,7 +103,7 @@ class TextDataset(Dataset):
         made.count = len(made._samples)
         made.specs = dict(made._layout.specs)
         made._names = tuple(made.specs)
-        require_tokens(made._samples, inputs[IDS].rows if IDS in inputs else None, self._tokenizer.name)
+        require_tokens(made._samples, rows_of_table(inputs.get(IDS)), self._tokenizer.name)
         return made
 
     @property

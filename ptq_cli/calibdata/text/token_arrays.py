@@ -8,7 +8,7 @@ import numpy as np
 
 from ptq_cli.calibdata.text.token_samples import IGNORED, TokenSample
 from ptq_cli.core.errors import CacheInputError, SequenceLengthError, TokenizerError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
 NAMES = (IDS, MASK, POSITIONS, TYPES)
@@ -70,7 +70,7 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
             f"--window is {wanted} tokens, but the model takes sequences of {sizes[0]}",
             hint=f"leave --window out, or pass --window {sizes[0]}",
         )
-    most = inputs[POSITIONS].rows if POSITIONS in inputs else None
+    most = rows_of(inputs.get(POSITIONS))
     if most is not None and wanted is not None and wanted > most:
         raise SequenceLengthError(
             f"--window is {wanted} tokens, but the model has positions for {most}",

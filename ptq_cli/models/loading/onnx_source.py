@@ -1,7 +1,7 @@
 """ONNX files, external data included."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, ModelInputError, first_line
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.external_data import external_files, require_external_data
@@ -163,11 +163,13 @@ def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """Return the specs of the graph's inputs that are not initializers: axes of samples, rows of tables."""
     values = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
-    specs = [
-        replace(spec, rows=rows_of_tables(value)) if spec.dtype.kind in "iu" else spec
-        for value, spec in ((value, value_spec(value)) for value in values)
-    ]
-    return with_axes(specs, noted_axes(model))
+    return with_axes([_indexed(value) for value in values], noted_axes(model))
+
+
+def _indexed(value: ir.Value) -> TensorSpec:
+    spec = value_spec(value)
+    rows = rows_of_tables(value) if spec.dtype.kind in "iu" else None
+    return spec if rows is None else IndexSpec(spec.name, spec.dtype, spec.shape, rows=rows)
 
 
 def require_tensor_inputs(model: ir.Model, what: str) -> None:

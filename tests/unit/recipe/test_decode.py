@@ -23,7 +23,7 @@ UNKNOWN = {
     "section": (
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
-        "the top level has: model, data, image, calibration, amax, weights, activations, override, "
+        "the top level has: model, data, image, text, calibration, amax, weights, activations, override, "
         "quantization, recovery, export, evaluation, metric, gate, tune, runtime",
     ),
     "key": (

@@ -26,7 +26,7 @@ from ptq_cli.core.errors import (
     TokenizerError,
     UsageError,
 )
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import IndexSpec, TensorSpec
 from ptq_cli.recipe.schema import ImageSettings, TextSettings
 from tests.unit.calibdata.text.conftest import WORDS
 
@@ -114,9 +114,7 @@ def test_an_input_decides_the_window_and_the_types(story, words):
     }
     assert second.inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4]]
     assert (
-        bind_inputs(
-            opened(story, words), [IDS, TensorSpec("position_ids", INT64, (None, None), rows=6)]
-        ).count
+        bind_inputs(opened(story, words), [IDS, IndexSpec("position_ids", INT64, (None, None), rows=6)]).count
         == 2
     )
 
@@ -311,7 +309,7 @@ def test_bad_input_says_what_is_wrong(name, tmp_path, words, monkeypatch):
 CACHE = "past_key_values.0.key"
 UNFIT = {
     "vocabulary": (
-        [TensorSpec("input_ids", INT64, (None, None), rows=6)],
+        [IndexSpec("input_ids", INT64, (None, None), rows=6)],
         TokenizerError,
         "has the token 6, and the",
     ),
@@ -321,7 +319,7 @@ UNFIT = {
         "the model takes sequences of 3",
     ),
     "positions": (
-        [IDS, TensorSpec("position_ids", INT64, (None, None), rows=5)],
+        [IDS, IndexSpec("position_ids", INT64, (None, None), rows=5)],
         SequenceLengthError,
         "--window is 7 tokens, but the model has positions for 5",
     ),
