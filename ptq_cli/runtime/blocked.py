@@ -113,9 +113,17 @@ def unblock(blocked: Array, block: int) -> Array:
     Shapes:
         blocked, result: (N, C, H, W).
     """
+    return channel_view(blocked, block).reshape(blocked.shape)
+
+
+def channel_view(blocked: Array, block: int) -> Array:
+    """Return a view of a tensor with two axes of channels: those of blocks, and those in a block.
+
+    Shapes:
+        blocked: (N, C, H, W); the result (N, C / block, block, H, W).
+    """
     samples, channels, height, width = blocked.shape
-    parts = blocked.reshape(samples, channels // block, height, width, block)
-    return parts.transpose(0, 1, 4, 2, 3).reshape(blocked.shape)
+    return blocked.reshape(samples, channels // block, height, width, block).transpose(0, 1, 4, 2, 3)
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -37,12 +37,14 @@ class ForwardPass:
         run: returns them for a batch; from several threads at once where ``Forward.at_once`` is above 1.
         recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
         in_model_order: a tapped tensor, as ``run`` returned it, on the host in the model's shape and order.
+        by_channels: the same without a copy, for whom two axes of channels are as good as one.
     """
 
     taps: tuple[str, ...]
     run: Run
     recycle: Callable[[Sequence[Tensor]], None] = forget
     in_model_order: Callable[[str, Tensor], Array] = as_it_is
+    by_channels: Callable[[str, Tensor], Array] = as_it_is
 
 
 @dataclass(frozen=True)

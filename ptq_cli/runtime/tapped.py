@@ -9,7 +9,7 @@ from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel
-from ptq_cli.runtime.blocked import BlockedTaps, block_of, open_tapped, unblock
+from ptq_cli.runtime.blocked import BlockedTaps, block_of, channel_view, open_tapped, unblock
 from ptq_cli.runtime.buffers import Buffers, Kind
 from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.pieces import Cutter, Signature, begins_with, signature
@@ -86,7 +86,7 @@ class TappedModel:
 
     def one_pass(self) -> ForwardPass:
         """Return the pass that gives the tapped tensors."""
-        return ForwardPass(self._taps, self.run, self._buffers.give, self.in_model_order)
+        return ForwardPass(self._taps, self.run, self._buffers.give, self.in_model_order, self.by_channels)
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the tapped tensors; several threads may call it at once.
@@ -122,6 +122,10 @@ class TappedModel:
     def in_model_order(self, name: str, array: Array) -> Array:
         """Return a tapped tensor in the model's order."""
         return unblock(array, self._blocks[name]) if name in self._blocks else array
+
+    def by_channels(self, name: str, array: Array) -> Array:
+        """Return a tapped tensor as it lies in memory, with two axes for its channels if it is in blocks."""
+        return channel_view(array, self._blocks[name]) if name in self._blocks else array
 
     def _look_at(self, batch: Batch) -> None:
         """Find out with the first samples what may be done, on two threads, as the others wait for it."""

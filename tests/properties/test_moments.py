@@ -80,7 +80,9 @@ def test_sums_are_those_of_python_s_integers(
     seed: int, groups: int, size: int, largest: int, cuts: list[int]
 ) -> None:
     random = np.random.default_rng(seed)
-    rows = random.integers(0, largest + 1, (12, groups * size)).astype(np.uint16)
+    rows = random.integers(0, largest + 1, (12, groups * size)).astype(
+        np.uint8 if largest <= 255 else np.uint16
+    )
     zero = int(random.integers(0, largest + 1))
     sums = InputSums(groups=groups, size=size, zero=zero)
     for a, b in itertools.pairwise([0, *sorted(cuts), 12]):

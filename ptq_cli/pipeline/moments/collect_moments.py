@@ -1,7 +1,7 @@
 """The calibration data are run once more, and the products of what layers read are added up."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -10,7 +10,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.count_batches import (
@@ -29,6 +29,7 @@ from ptq_cli.recovery.moments.tensor_moments import (
     total_bytes,
 )
 from ptq_cli.runtime.device import Device
+from ptq_cli.runtime.forward import Tensor
 from ptq_cli.runtime.machine import Machine
 
 STAGE = "moments"
@@ -117,15 +118,14 @@ class _Work:
         self._collectors = {site.tensor: TensorMomentCollector(site) for site in sites}
         self._locks = {name: threading.Lock() for name in self._collectors}
         self._inputs = [name for name in self._collectors if name in fed]
+        self._images = {site.tensor for site in sites if site.is_of_images}
         self._allow_nonfinite = allow_nonfinite
 
     def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
         """Return what is wrong with the piece's tensors, if anything is."""
         arrays = piece.turn.run(piece.batch.inputs)
-        found = {
-            name: piece.turn.in_model_order(name, array)
-            for name, array in zip(piece.turn.taps, arrays, strict=True)
-        }
+        given = dict(zip(piece.turn.taps, arrays, strict=True))
+        found = {name: self._view(piece, name)(name, array) for name, array in given.items()}
         if piece.first:
             found |= {name: piece.batch.inputs[name] for name in self._inputs}
         error = None
@@ -133,10 +133,15 @@ class _Work:
             with self._locks[name]:
                 finite = self._collectors[name].update(array)
             if not finite and not self._allow_nonfinite and error is None:
-                error = non_finite_error(name, array, piece, is_nested=False)
+                whole = piece.turn.in_model_order(name, given[name]) if name in given else array
+                error = non_finite_error(name, whole, piece, is_nested=False)
         found.clear()
+        given.clear()
         piece.turn.recycle(arrays)
         return error
+
+    def _view(self, piece: Piece, name: str) -> Callable[[str, Tensor], Array]:
+        return piece.turn.by_channels if name in self._images else piece.turn.in_model_order
 
     def statistics(self) -> dict[str, TensorMoments]:
         return {name: collector.statistics() for name, collector in self._collectors.items()}

@@ -1,22 +1,21 @@
 """Sums of products of the integers that a layer reads, exact whichever way the rows are split."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.search.second_moments import Float64s, Int64s
+from ptq_cli.recovery.moments.byte_products import MOST_ROWS, SIGN, ByteRows
+from ptq_cli.recovery.search.second_moments import EXACT, Float64s, Int64s
 
-EXACT_ROWS = 256
-"""Products of two integers of 8 bits and a sign add up to less than 2^24, which float32 holds exactly."""
-SMALL = 255
-PANEL = 512
+PANEL = 256
 """Rows of a matrix that are computed together; what is right of the diagonal is left out."""
-WAITING_ROWS = 1024
-"""Rows that are kept until their products are added: those of one sample alone may be few."""
+WAITING_ROWS, WAITING_BYTES = 1024, 2 << 20
+"""Rows are kept until there are so many, and so many bytes: their products are added up in 32 bits, and the
+less often these are added to sums in 64 bits, the less time it takes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,13 +92,14 @@ class InputSums:
         self._waiting: list[Array] = []
         self._rows = self._waits = 0
         self._sums = np.zeros((groups, size), np.int64)
-        whole = [np.zeros((groups, size, size), np.int64)] if groups > 1 else list(_panels(size))
-        self._products = whole
+        shapes = [(groups, size, size)] if groups > 1 else _panels(size)
+        self._products: list[npt.NDArray[np.signedinteger]] = [np.zeros(shape, np.int32) for shape in shapes]
 
     @staticmethod
     def nbytes(groups: int, size: int) -> int:
-        """Return how much memory the sums take."""
-        return 8 * groups * size * size if groups > 1 else sum(array.nbytes for array in _panels(size))
+        """Return how much memory the sums and the rows that wait take."""
+        values = groups * size * size if groups > 1 else sum(map(math.prod, _panels(size)))
+        return 8 * values + groups * size * _rows_at_once(groups * size)
 
     def add(self, rows: Array) -> None:
         """Add rows of integers.
@@ -107,35 +107,62 @@ class InputSums:
         Shapes:
             rows: (rows, groups * K).
         """
-        self._waiting.append(rows)
-        self._waits += len(rows)
-        if self._waits >= WAITING_ROWS:
-            self._flush()
+        most = _rows_at_once(self._groups * self._size)
+        for start in range(0, len(rows), most):
+            self._waiting.append(rows[start : start + most])
+            self._waits += len(self._waiting[-1])
+            if self._waits >= most:
+                self._flush()
 
     def moments(self) -> InputMoments:
         """Return what was added up so far."""
         self._flush()
         if self._groups > 1:
             low = np.tril_indices(self._size)
-            products = self._products[0][:, low[0], low[1]]
+            products = self._products[0][:, low[0], low[1]].astype(np.int64)
         else:
-            products = np.concatenate([row for panel in self._products for row in _triangle(panel)])[None]
+            products = np.empty((1, self._size * (self._size + 1) // 2), np.int64)
+            np.concatenate([row for panel in self._products for row in _triangle(panel)], out=products[0])
         return InputMoments(rows=self._rows, sums=self._sums.copy(), products=products)
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = np.concatenate(self._waiting).astype(np.int64) - self._zero
+        rows = np.concatenate(self._waiting)
         self._waiting, self._waits = [], 0
         self._rows += len(rows)
-        self._sums += rows.sum(axis=0).reshape(self._groups, self._size)
-        largest = int(np.abs(rows).max(initial=0))
-        at_once = EXACT_ROWS if largest <= SMALL else max(1, 2**53 // max(1, largest) ** 2)
-        kind = np.dtype(np.float32 if largest <= SMALL else np.float64)
-        for start in range(0, len(rows), at_once):
-            self._add_products(rows[start : start + at_once].astype(kind))
+        if rows.itemsize == 1:
+            self._add_bytes(rows)
+        else:
+            self._add_integers(rows.astype(np.int64) - self._zero)
 
-    def _add_products(self, rows: npt.NDArray[Any]) -> None:
+    def _add_bytes(self, rows: Array) -> None:
+        """Add the products of integers of 8 bits, as 32 bits while they hold the sums of all rows so far."""
+        zero = self._zero
+        if rows.dtype == np.int8:
+            rows, zero = rows.view(np.uint8) ^ SIGN, zero + SIGN
+        if self._rows > MOST_ROWS:
+            self._widen()
+        apart = rows.reshape(len(rows), self._groups, self._size).swapaxes(0, 1) if self._groups > 1 else rows
+        own = ByteRows(apart, zero)
+        self._sums += own.sums().reshape(self._groups, self._size)
+        for panel in self._products:
+            height, width = panel.shape[-2:]
+            np.add(panel, own.gram(width - height, width, width), out=panel)
+
+    def _widen(self) -> None:
+        """Give the sums 64 bits."""
+        self._products = [panel.astype(np.int64, copy=False) for panel in self._products]
+
+    def _add_integers(self, rows: Int64s) -> None:
+        """Add the products of larger integers, as many at a time as float64 adds up exactly."""
+        self._widen()
+        self._sums += rows.sum(axis=0).reshape(self._groups, self._size)
+        at_once = max(1, EXACT // max(1, int(np.abs(rows).max(initial=0))) ** 2)
+        for start in range(0, len(rows), at_once):
+            self._add_floats(rows[start : start + at_once].astype(np.float64))
+
+    def _add_floats(self, rows: Float64s) -> None:
         if self._groups > 1:
             apart = np.swapaxes(rows.reshape(len(rows), self._groups, self._size), 0, 1)
             self._products[0] += np.matmul(np.swapaxes(apart, 1, 2), apart).astype(np.int64)
@@ -146,13 +173,16 @@ class InputSums:
             np.add(panel, products.astype(np.int64), out=panel)
 
 
-def _panels(size: int) -> Iterator[Int64s]:
-    """Yield zeros for the rows of a triangle, some at a time, each as far as its last diagonal element."""
-    for start in range(0, size, PANEL):
-        end = min(start + PANEL, size)
-        yield np.zeros((end - start, end), np.int64)
+def _rows_at_once(width: int) -> int:
+    return min(max(WAITING_ROWS, WAITING_BYTES // max(1, width)), MOST_ROWS // 2)
 
 
-def _triangle(panel: Int64s) -> Iterator[Int64s]:
+def _panels(size: int) -> list[tuple[int, int]]:
+    """Return the shapes of the parts of a triangle: some rows, as far as the last one's diagonal element."""
+    starts = range(0, size, PANEL)
+    return [(min(start + PANEL, size) - start, min(start + PANEL, size)) for start in starts]
+
+
+def _triangle(panel: npt.NDArray[np.signedinteger]) -> Iterator[npt.NDArray[np.signedinteger]]:
     first = panel.shape[1] - panel.shape[0] + 1
     return (row[: first + index] for index, row in enumerate(panel))

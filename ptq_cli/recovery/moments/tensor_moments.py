@@ -1,5 +1,6 @@
 """What all the layers that read a tensor want to know of it, collected as the tensor's values come."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -7,10 +8,13 @@ import numpy as np
 
 from ptq_cli.core.arithmetic import QuantParameters, quantize
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.layer_geometry import Window, spread
-from ptq_cli.recovery.layer_rows import gather
+from ptq_cli.recovery.layer_geometry import OUTSIDE, Window, spread
 from ptq_cli.recovery.moments.input_moments import InputMoments, InputSums
 from ptq_cli.recovery.search.second_moments import Int64s
+
+LOOKED_AT, FEWEST_CHANNELS = 64, 4
+"""Values of an image that decide which of its positions are taken: at so many, in so many channels, which
+any block of channels has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,11 @@ class MomentSite:
     readings: tuple[InputReading, ...]
 
     @property
+    def is_of_images(self) -> bool:
+        """Whether all that reads it are convolutions."""
+        return all(item.window is not None for item in self.readings)
+
+    @property
     def grid(self) -> str:
         """The grid, as text; moments are of integers, and say nothing of those of another grid."""
         own = self.parameters
@@ -95,7 +104,7 @@ class TensorMomentCollector:
     """Collects the moments of one tensor.
 
     Which output positions of an image are taken depends on the image alone, so that it does not matter in
-    which batch, and beside which other images, it comes.
+    which batch, and beside which other images, it comes. What is not taken is not looked at.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -120,20 +129,28 @@ class TensorMomentCollector:
         self._tables: dict[tuple[int, tuple[int, ...]], Int64s] = {}
 
     def update(self, array: Array) -> bool:
-        """Add a tensor's values; return False if one of them is NaN or infinite. NaN is read as -inf is.
+        """Add a tensor's values; return False if one that is taken is NaN or infinite.
+
+        NaN is read as -inf is.
 
         Shapes:
-            array: (images, C, …) for convolutions, otherwise (…, K).
+            array: (images, C, …) for convolutions, where several axes may make up C; otherwise (…, K).
         """
-        finite = bool(np.isfinite(array).all())
-        floats = array if finite else np.where(np.isnan(array), -np.inf, array)
-        integers = quantize(floats, self._site.parameters)
+        finite = True
         for index, (reading, sums) in enumerate(zip(self._site.readings, self._sums, strict=True)):
             if reading.window is None:
-                sums.add(np.array(integers.reshape(-1, integers.shape[-1])))
+                integers, fits = self._integers(array.reshape(-1, array.shape[-1]))
+                sums.add(integers)
+                finite = finite and fits
                 continue
-            for image in integers:
-                sums.add(self._window_rows(index, reading, reading.window, image))
+            axes = len(reading.window.kernel)
+            spatial = array.shape[-axes:]
+            flat = array.reshape(*array.shape[:-axes], math.prod(spatial))
+            table = self._table(index, reading.window, spatial)
+            for image in flat:
+                rows, fits = self._window_rows(reading, table, image)
+                sums.add(rows)
+                finite = finite and fits
         return finite
 
     def statistics(self) -> TensorMoments:
@@ -142,18 +159,43 @@ class TensorMomentCollector:
         found = {reading.key: sums.moments() for reading, sums in pairs}
         return TensorMoments(grid=self._site.grid, readings=found)
 
-    def _window_rows(self, index: int, reading: InputReading, window: Window, image: Array) -> Array:
-        key = (index, image.shape[1:])
+    def _integers(self, array: Array) -> tuple[Array, bool]:
+        finite = bool(np.isfinite(array).all())
+        floats = array if finite else np.where(np.isnan(array), -np.inf, array)
+        return np.asarray(quantize(floats, self._site.parameters)), finite
+
+    def _table(self, index: int, window: Window, taken: tuple[int, ...]) -> Int64s:
+        key = (index, taken)
         if key not in self._tables:
-            self._tables[key] = window.positions(image.shape[1:], window.given(image.shape[1:]))
-        table = self._tables[key]
-        # The sum is as good a number as that of the sample, which is not known here.
-        chosen = spread(len(table), reading.each, int(image.sum(dtype=np.int64)))
-        image = np.ascontiguousarray(image)
-        rows = np.empty((len(chosen), len(image) * table.shape[1]), image.dtype)
-        outside = image.dtype.type(int(self._site.parameters.zero_point))
-        gather(image.reshape(len(image), -1), table[chosen], outside, rows)
-        return rows
+            self._tables[key] = window.positions(taken, window.given(taken))
+        return self._tables[key]
+
+    def _window_rows(self, reading: InputReading, table: Int64s, image: Array) -> tuple[Array, bool]:
+        """Return what some output positions of an image read, and whether all of it is finite.
+
+        Shapes:
+            table: (output positions, kernel size); image: (…, S), where the axes before S make up C; the
+            result (rows, C * kernel size).
+        """
+        places = image.shape[-1]
+        chosen = spread(len(table), reading.each, self._number(image))
+        columns = table[chosen].T
+        if columns.size >= places:  # Values that are read more than once are turned into integers once.
+            integers, finite = self._integers(image)
+            picked = integers.reshape(-1, places)[:, columns.ravel()]
+        else:
+            integers, finite = self._integers(image[..., columns.ravel()])
+            picked = integers.reshape(-1, columns.size)
+        outside = columns.ravel() == OUTSIDE
+        if outside.any():
+            picked[:, outside] = int(self._site.parameters.zero_point)
+        return picked.reshape(-1, len(chosen)).T, finite
+
+    def _number(self, image: Array) -> int:
+        """Return a number that depends on an image: that of the sample is not known here."""
+        places = spread(image.shape[-1], LOOKED_AT, 0)
+        channels = image.reshape(-1, *image.shape[-2:])[0]  # Of the first block, if there are some.
+        return int(self._integers(channels[:FEWEST_CHANNELS, places])[0].sum(dtype=np.int64))
 
 
 def total_bytes(sites: Sequence[MomentSite]) -> int:
