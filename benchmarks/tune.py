@@ -1,133 +1,113 @@
-"""How often a budget that ``ptq tune`` calls kept is exceeded: on synthetic models, whose true drop is known.
+"""What ``ptq tune`` promises, and what it brings.
 
-python -m benchmarks.tune            print the table
-python -m benchmarks.tune --write    also write it to benchmarks/RESULTS.md
+python -m benchmarks.tune                    how often a budget that is called kept is exceeded
+python -m benchmarks.tune DIR                what it brings to the networks of a folder
+python -m benchmarks.tune --write            also write the table to benchmarks/RESULTS.md
+python -m benchmarks.tune DIR --only a,b --write    replace the rows of these networks
 
-A trial draws the answers that each candidate loses and gains, on the samples to choose by and on those set
-aside, and climbs as the command does. It is broken if the candidate that is called proven has a larger drop
-than the budget in the whole population.
+Without DIR: on synthetic models, whose true drop is known, and on models of the repository, whose answers to
+all samples are known (``benchmarks/tune_trials.py``). With DIR: networks whose SQNR is below 20 dB with
+defaults are tuned to 6 dB more; ``benchmarks/zoo.py`` says what is in DIR.
 """
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from ptq_cli.pipeline.tuning.climb import Candidate, Climb, Seen
-from ptq_cli.recipe.schema import GateSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.intervals.flips import Flips
+from benchmarks.each_network import measure_apart, merged, table_line
+from benchmarks.tune_trials import sample_lines, synthetic_lines
+from benchmarks.zoo import find_networks
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-TRIALS = 2000
-COMPARED = 512
-FLOAT = 0.9
-RUNGS = ("equalize", "smooth", "ranges", "weighed", "round")
-FLOATS = (("a",), ("a", "b"), ("a", "b", "c"))
-HEADER = ("true drops over the budget", "budget", "set aside", "called kept", "exceeded", "of 100 trials")
-SHAPES = {
-    "all candidates 1.01 times": (1.01,) * 9,
-    "all candidates 1.5 times": (1.5,) * 9,
-    "falling from 4 times to 1.05": tuple(np.linspace(4.0, 1.05, 9).tolist()),
-    "falling from 3 times to 0.2": tuple(np.linspace(3.0, 0.2, 9).tolist()),
-}
-GAINED = 0.5
-"""Answers gained for each that is lost beyond them, as rounding noise does."""
-
-
-@dataclass
-class Population:
-    """Candidates with known shares of answers lost and gained; each measurement draws new samples."""
-
-    drops: Sequence[float]
-    set_aside: int
-    random: np.random.Generator
-    order: dict[Candidate, int] = field(default_factory=dict)
-
-    def compare(self, candidate: Candidate) -> Seen:
-        """Draw the samples to choose by."""
-        self.order.setdefault(candidate, len(self.order))
-        return self._drawn(candidate, COMPARED)
-
-    def prove(self, candidate: Candidate) -> Seen:
-        """Draw the samples set aside."""
-        return self._drawn(candidate, self.set_aside)
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none: the target has no 16 bits."""
-        del candidate
-        return ()
-
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return three sets of layers."""
-        del candidate
-        return FLOATS
-
-    def keep(self, candidate: Candidate) -> None:
-        """Write nothing."""
-
-    def drop(self, candidate: Candidate) -> float:
-        """Return the true drop of a candidate."""
-        return self.drops[self.order[candidate]]
-
-    def _drawn(self, candidate: Candidate, samples: int) -> Seen:
-        drop = self.drop(candidate)
-        shares = [drop * (1 + GAINED), drop * GAINED, 1 - drop * (1 + 2 * GAINED)]
-        lost, gained, _ = self.random.multinomial(samples, shares).tolist()
-        top1 = Measurement(
-            name="top1",
-            unit="share",
-            needs_labels=True,
-            higher_is_better=True,
-            float_value=FLOAT,
-            quantized_value=FLOAT - (lost - gained) / samples,
-            flips=Flips.counted(samples, lost, gained),
-        )
-        noise = Measurement(
-            name="sqnr_db",
-            unit="decibel",
-            needs_labels=False,
-            higher_is_better=True,
-            quantized_value=20.0 + self.order[candidate],
-        )
-        return Seen(samples, (top1, noise))
-
-
-def trial(seed: int, drops: Sequence[float], budget: float, set_aside: int) -> tuple[bool, bool]:
-    """Return whether a climb called the budget kept, and whether that is wrong."""
-    subject = Population(drops, set_aside, np.random.default_rng(seed))
-    climb = Climb(
-        subject=subject,
-        gate=GateSettings(max_drop={"top1": budget}),
-        is_over=lambda: False,
-        tell=lambda _step: None,
-    )
-    climb.up(RUNGS)
-    best = climb.steps[climb.chosen]
-    exceeded = subject.drop(Candidate(best.rungs, best.in_float)) > budget
-    return climb.met, climb.met and exceeded
+LONGEST_NETWORK = 3600
+"""Seconds after which a network is given up."""
+NAMED = 4
+"""Layers that a row names."""
+GAIN = 6.0
+COLUMNS = (
+    "network",
+    "before",
+    "after",
+    "gain",
+    "rungs",
+    "in 16 bits",
+    "in float",
+    "integer work",
+    "file",
+    "s",
+)
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Count budgets that are called kept and are exceeded.")
+    parser = argparse.ArgumentParser(description="Measure what ptq tune promises and brings.")
+    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?")
+    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser.add_argument("--samples", type=int, default=48, help="to tune and to evaluate with, at most")
+    parser.add_argument("--rungs", default="all", help="of recovery, as --recover takes them")
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
-    lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
-    for name, factors in SHAPES.items():
-        for budget, set_aside in ((0.01, 512), (0.01, 4000), (0.02, 1000)):
-            drops = [budget * factor for factor in factors]
-            found = [trial(seed, drops, budget, set_aside) for seed in range(TRIALS)]
-            kept, wrong = (sum(values) / TRIALS for values in zip(*found, strict=True))
-            cells = (name, f"{100 * budget:g} points", f"{set_aside:,}", f"{kept:.1%}", f"{wrong:.1%}")
-            lines.append(f"| {' | '.join(cells)} | {100 - 100 * wrong:.1f} kept |")
-    text = "\n".join(lines)
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "tuning", text)
+    if arguments.folder is not None:
+        folders = find_networks(arguments.folder, arguments.only.split(",") if arguments.only else None)
+        lines = list(_networks(folders, arguments.samples, arguments.rungs))
+        if arguments.write:
+            write_part(
+                RESULTS,
+                "tune_networks",
+                "\n".join(merged(lines, RESULTS.read_text("utf-8"), "tune_networks")),
+            )
+        return
+    for part, table in (("tuning", synthetic_lines()), ("tune_samples", sample_lines())):
+        text = "\n".join(table)
+        print(text)
+        if arguments.write:
+            write_part(RESULTS, part, text)
+
+
+def _networks(folders: Sequence[Path], samples: int, rungs: str) -> Iterator[str]:
+    yield table_line(*COLUMNS)
+    yield f"|{'---|' * len(COLUMNS)}"
+    for folder in folders:
+        options = {"samples": samples, "gain": GAIN, "rungs": rungs}
+        line = network_line(folder.name, measure_apart("tune_network", folder, options, LONGEST_NETWORK))
+        print(line, file=sys.stderr, flush=True)
+        yield line
+
+
+def network_line(network: str, found: Mapping[str, Any] | str) -> str:
+    """Return the line of a network: a ``TunedRow``, or why there is none.
+
+    Example:
+        >>> network_line("a", "took more than 3600 s").startswith("| a | took more than 3600 s |")
+        True
+    """
+    if isinstance(found, str):
+        return table_line(network, found, columns=len(COLUMNS))
+    gain = found["after"] - found["before"]
+    return table_line(
+        network,
+        f"{found['before']:.1f} dB",
+        f"{found['after']:.1f} dB{'' if found['met'] else ', not proven'}" if found["seconds"] else "",
+        f"{gain:.1f} dB" if found["seconds"] else "",
+        ", ".join(found["rungs"]),
+        _names(found["in_16_bits"]),
+        _names(found["in_float"]),
+        " to ".join(
+            "" if found[key] is None else f"{found[key]:.1%}" for key in ("work_before", "work_after")
+        ),
+        f"{found['size_before']:.1%} to {found['size_after']:.1%}",
+        f"{found['seconds']:.0f}" if found["seconds"] else "",
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)}: {', '.join(f'`{name}`' for name in names[:NAMED])}{more}"
 
 
 if __name__ == "__main__":

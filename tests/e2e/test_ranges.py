@@ -11,6 +11,7 @@ import ptq_cli
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.models.stored import serialize
+from ptq_cli.pipeline.exporting import ranges_by_effect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
@@ -62,6 +63,14 @@ def test_rounding_follows_the_chosen_ranges(quantize):
     assert metadata(both, RECOVERY)[0]["sqnr_db"][0] == pytest.approx(both.ranges.after, abs=0.1)
     again = quantize("again", percentile=90.0, weight_bits=4, recover=["round", "ranges"])
     assert again.output.read_bytes() == both.output.read_bytes()
+
+
+def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
+    monkeypatch.setattr(ranges_by_effect, "MOST_TENSORS", 1)
+    ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
+    assert (ranges.tensors, ranges.samples) == (1, 4)
+    assert ranges.kept
+    assert len(ranges.methods) > 1, "one method for all is better than another one for a single tensor"
 
 
 def test_threads_change_nothing(quantize):

@@ -27,6 +27,8 @@ from ptq_cli.runtime.machine import Machine
 STAGE = "ranges"
 MEASURED_ON, TOGETHER = 16, 4
 """Samples that candidates are measured on, and how many run together."""
+MOST_TENSORS = 64
+"""Of more, those are measured whose candidates differ most, on as many samples as run together."""
 PERCENTILES = (99.999, 99.99, 99.9)
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
@@ -103,14 +105,17 @@ def choose_ranges(
         PtqError: the data cannot be read.
     """
     samples, _, decided_by = recovery_samples(data)
-    measured_on = few(samples.fit)
     model, plan = build(placement)
     twins = TwinGraphs(float_model.load(), model)
     tried = {source: _candidates(plan, source, placement, calibration) for source in plan.sources}
+    grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
+    measured = most_unlike(grids, MOST_TENSORS)
+    many = sum(len(found) > 1 for found in grids.values()) > len(measured)
+    measured_on = few(samples.fit, TOGETHER if many else MEASURED_ON)
     costs = range_costs(
         twins,
         plan,
-        {source: [parameters for _, parameters in found] for source, found in tried.items()},
+        measured,
         measured_on,
         threads=machine.threads,
         done=lambda done, total: progress(Progress(STAGE, done, total)),
@@ -139,8 +144,33 @@ def choose_ranges(
     return (changed if kept else placement), result
 
 
-def few(pieces: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+def most_unlike(
+    grids: Mapping[str, Sequence[QuantParameters]], most: int
+) -> dict[str, Sequence[QuantParameters]]:
+    """Return the tensors with a choice, at most so many: those whose candidates have the most unlike scales.
+
+    Example:
+        >>> from ptq_cli.core.formats import BY_NAME
+        >>> grid = lambda scale: QuantParameters(scale, 0, BY_NAME["uint8"])
+        >>> found = {"a": [grid(1.0)], "b": [grid(1.0), grid(2.0)], "c": [grid(1.0), grid(9.0)]}
+        >>> list(most_unlike(found, 5)), list(most_unlike(found, 1))
+        (['b', 'c'], ['c'])
+    """
+    ratios = {
+        source: max(scales) / min(scales)
+        for source, found in grids.items()
+        if len(scales := [float(grid.scale) for grid in found]) > 1
+    }
+    chosen = set(sorted(ratios, key=lambda source: (-ratios[source], source))[:most])
+    return {source: found for source, found in grids.items() if source in chosen}
+
+
+def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
+
+    Args:
+        pieces: the samples.
+        most: how many to return, about.
 
     Edge case:
         A piece that cannot be divided is taken as it is.
@@ -157,7 +187,7 @@ def few(pieces: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         for start in range(0, size, TOGETHER) if divides else (0,):
             part = slice(start, start + TOGETHER)
             found.append({name: array[part] if divides else array for name, array in piece.items()})
-            if sum(map(_size, found)) >= MEASURED_ON:
+            if sum(map(_size, found)) >= most:
                 return found
     return found
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
-from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
+from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError, did_you_mean
 from ptq_cli.recipe.schema import GateSettings, Limit, Recipe
 from ptq_cli.report.document.ladder import BudgetCheck
 from ptq_cli.report.document.measurement import Measurement
@@ -162,8 +162,11 @@ def budget_checks(
 
     Raises:
         TuneError: a metric has no interval, so that nothing can be promised of it.
+        GateError: a metric was not measured.
     """
     by_name = {item.name: item for item in measurements}
+    for name in (*gate.max_drop, *gate.min):
+        require_measured(name, list(by_name))
     quantile, ratio = quantile_of(level), (expected or samples) / samples
     found = [
         BudgetCheck(
@@ -188,6 +191,36 @@ def budget_checks(
         for name, limit in gate.min.items()
     ]
     return tuple(found)
+
+
+def require_measured(name: str, measured: Sequence[str]) -> None:
+    """Refuse a budget on what this model and these data do not have.
+
+    Raises:
+        GateError: none was measured.
+
+    Example:
+        >>> require_measured("sqnr_db", ["sqnr_db", "cosine"])
+    """
+    if name not in measured:
+        raise GateError(
+            f"{BUDGET_FLAG} {name}: it was not measured{did_you_mean(name, list(measured))}",
+            hint=f"set a budget on one of {', '.join(measured)}",
+        )
+
+
+def of_first_output(gate: GateSettings, first: str) -> GateSettings:
+    """Return the budgets with comparisons of the first output under their names without brackets.
+
+    Example:
+        >>> of_first_output(GateSettings(min={"sqnr_db[a]": 30.0, "sqnr_db[b]": 20.0}), "a").min
+        {'sqnr_db': 30.0, 'sqnr_db[b]': 20.0}
+    """
+    minima = {}
+    for name, least in gate.min.items():
+        metric, output = split_output(name)
+        minima[metric if output == first else name] = least
+    return replace(gate, min=minima)
 
 
 def _largest_drop(item: Measurement, quantile: float, ratio: float) -> float:

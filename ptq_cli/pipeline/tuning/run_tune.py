@@ -26,7 +26,12 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.budget_checks import budget_gate, decision_recipe, require_reachable
+from ptq_cli.pipeline.tuning.budget_checks import (
+    budget_gate,
+    decision_recipe,
+    of_first_output,
+    require_reachable,
+)
 from ptq_cli.pipeline.tuning.candidate_calibrations import CandidateCalibrations
 from ptq_cli.pipeline.tuning.candidate_models import CandidateModels, first_samples
 from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb, TimeIsOverError
@@ -184,7 +189,7 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     Example:
         >>> from ptq_cli.recipe.schema import Recipe, RecoverySettings
         >>> rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
-        (('round',), Candidate(rungs=(), in_float=()))
+        (('round',), Candidate(rungs=(), in_float=(), in_16_bits=()))
         >>> rungs_to_climb(Recipe())[1].rungs
         ('auto',)
     """
@@ -216,6 +221,7 @@ def _open(
     )
     subject = open_subject(resolved, progress, run.float_model, dataset)
     model, part = subject.model.model, subject.dataset
+    gate = of_first_output(gate, model.graph.outputs[0].name or "")
     if not isinstance(part, DividedDataset):
         raise TypeError("a share is set aside")
     tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))

@@ -1,6 +1,7 @@
 """Budgets: what is refused before any work, and how far bounds reach."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -107,6 +108,16 @@ def test_a_bootstrap_is_widened_for_a_smaller_level_and_narrowed_for_more_sample
     assert bound(0.025) == pytest.approx(29.0)
     assert bound(0.0125) == pytest.approx(30 - 2.2414 / 1.96, abs=1e-3)
     assert bound(0.025, 400) == pytest.approx(29.5)
+
+
+def test_a_budget_on_what_was_not_measured_is_an_error():
+    gate = GateSettings(min={"sqnr_db[scors]": 20.0})
+    item = Measurement(
+        name="sqnr_db[scores]", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=9.0
+    )
+    with pytest.raises(GateError, match=re.escape("--budget sqnr_db[scors]: it was not measured")) as caught:
+        budget_checks(gate, [item], 20, 0.05)
+    assert "sqnr_db[scores]" in caught.value.message
 
 
 def test_what_has_no_interval_can_not_be_promised():

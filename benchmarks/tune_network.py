@@ -1,0 +1,126 @@
+"""One network of a zoo, quantized with defaults and tuned to a budget above that: a process of its own.
+
+python -m benchmarks.tune_network FOLDER SCRATCH --samples 48 --gain 6 --rungs equalize,round
+
+It prints a line of JSON: a ``TunedRow`` of the table.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from benchmarks.zoo_network import Judge, quantize_with_ptq
+from ptq_cli.models.stored import read_model
+
+MARGIN = 1.5
+"""How much more is asked of the samples set aside than is wanted on the evaluation data, in dB."""
+LOWEST = 20.0
+"""Networks that have this SQNR with defaults need no tuning here, in dB."""
+PROVING = 21
+"""Samples to set aside at least: ``ptq tune`` asks for 20."""
+MISSED = 3
+"""Exit status of a budget that is missed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedRow:
+    """The result for a network.
+
+    Attributes:
+        before, after: SQNR of the worst output on the evaluation data, in dB; both are of the default if that
+            is good enough.
+        size_before, size_after: of the files, as shares of the float file's.
+        work_before, work_after: shares of the multiply-accumulates in integers; None if they cannot be
+            counted.
+        rungs, in_float, in_16_bits: of the candidate that was chosen.
+        met: the budget was shown to be kept.
+        seconds: that the tuning took.
+    """
+
+    before: float
+    after: float
+    size_before: float
+    size_after: float
+    work_before: float | None
+    work_after: float | None
+    rungs: list[str]
+    in_float: list[str]
+    in_16_bits: list[str]
+    met: bool
+    seconds: float
+
+
+def main() -> None:
+    """Parse the arguments, quantize, tune, and print the row."""
+    parser = argparse.ArgumentParser(description="Tune one network, and measure what that brings.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--samples", type=int, required=True)
+    parser.add_argument("--gain", type=float, required=True)
+    parser.add_argument("--rungs", required=True)
+    onnxruntime.set_default_logger_severity(3)  # Its optimizer warns of much in old files.
+    print(json.dumps(asdict(measure(**vars(parser.parse_args())))), flush=True)
+
+
+def measure(folder: Path, scratch: Path, samples: int, gain: float, rungs: str) -> TunedRow:
+    """Quantize a network with defaults, and tune it if it needs that.
+
+    Args:
+        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
+        scratch: an empty folder for the files.
+        samples: how many to calibrate, to tune and to evaluate with, at most.
+        gain: what is wanted above the default, in dB.
+        rungs: of ``--recover``.
+    """
+    judge = Judge(folder, samples)
+    default = judge.compare(quantize_with_ptq(folder, scratch, samples)[0], "")
+    if default.sqnr_db >= LOWEST:
+        tuned, seconds = default, 0.0
+        best: dict[str, list[str]] = {"rungs": [], "in_float": [], "in_16_bits": []}
+        met = True
+    else:
+        begin = time.perf_counter()
+        _tune(folder, scratch, samples, default.sqnr_db + gain + MARGIN, rungs)
+        seconds = time.perf_counter() - begin
+        ladder = json.loads((scratch / "tuned" / "tune.json").read_text("utf-8"))
+        best, met = ladder["steps"][ladder["chosen"]], ladder["met"]
+        tuned = judge.compare(scratch / "tuned" / "model.int8.onnx", "")
+    return TunedRow(
+        before=default.sqnr_db,
+        after=tuned.sqnr_db,
+        size_before=default.size,
+        size_after=tuned.size,
+        work_before=default.integer_share,
+        work_after=tuned.integer_share,
+        rungs=best["rungs"],
+        in_float=best["in_float"],
+        in_16_bits=best["in_16_bits"],
+        met=met,
+        seconds=seconds,
+    )
+
+
+def _tune(folder: Path, scratch: Path, samples: int, wanted: float, rungs: str) -> None:
+    """Tune every output to the same SQNR; a budget that is missed leaves the best, too."""
+    outputs = read_model(folder / "model.onnx").load().graph.outputs
+    names = [f"sqnr_db[{value.name}]" for value in outputs] if len(outputs) > 1 else ["sqnr_db"]
+    with np.load(folder / "calib.npz") as arrays:
+        count = min(samples, *(len(array) for array in arrays.values()))
+    words = ["tune", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(count)]
+    words += [word for name in names for word in ("--budget", f"{name}={wanted:.3f}")]
+    words += ["--set-aside", f"{min(0.9, max(0.5, PROVING / count)):.3f}", "--recover", rungs]
+    command = [sys.executable, "-m", "ptq_cli", *words, "--run", "tuned"]
+    done = subprocess.run(command, cwd=scratch, check=False, capture_output=True, text=True)
+    if done.returncode not in (0, MISSED):
+        raise RuntimeError(done.stderr.strip())
+
+
+if __name__ == "__main__":
+    main()
