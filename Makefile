@@ -1,4 +1,4 @@
-# make demo   set up and run the main job on both sample models
+# make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
 PYTHON ?= python3
 VENV := .venv
