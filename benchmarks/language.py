@@ -34,14 +34,15 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLE = ROOT / "sample_models" / "shakespeare_language_model"
 SAMPLES, SECONDS, PROMPT = 48, 10.0, 128
+NEAREST, ROUND = ("--recover", "none"), ("--recover", "round")
 FORMS = {
-    "int8, to nearest": ("--recover", "none"),
-    "int8, `--recover round`": ("--recover", "round"),
-    "`w4_block32`, to nearest": ("--preset", "w4_block32", "--recover", "none"),
-    "`w4_block32`, `--recover round`": ("--preset", "w4_block32", "--recover", "round"),
-    "`w4_block128`, to nearest": ("--preset", "w4_block128", "--recover", "none"),
-    "`w4_block128`, `--recover round`": ("--preset", "w4_block128", "--recover", "round"),
-    "`dynamic_int8`": ("--preset", "dynamic_int8", "--recover", "none"),
+    "int8, to nearest": NEAREST,
+    "int8, `--recover round`": ROUND,
+    "`w8_block32`, to nearest": ("--preset", "w8_block32", *NEAREST),
+    "`w4_block32`, to nearest": ("--preset", "w4_block32", *NEAREST),
+    "`w4_block32`, `--recover round`": ("--preset", "w4_block32", *ROUND),
+    "`w4_block128`, to nearest": ("--preset", "w4_block128", *NEAREST),
+    "`w4_block128`, `--recover round`": ("--preset", "w4_block128", *ROUND),
 }
 THEIRS = "`quantize_dynamic`"
 METRICS = ("perplexity", "next_token_agreement")
