@@ -135,7 +135,7 @@ class TextDataset(Dataset):
         return digest.hexdigest()
 
     def _cut(self, window: int) -> list[TokenSample]:
-        settings, rows = self._settings, text_rows(self._files, self._columns)
+        settings, rows = self._settings, text_rows(self._files, self._columns, keep_blank=self.packs)
         if self.packs:
             stride = settings.stride or window
             if stride > window:

@@ -106,11 +106,16 @@ def _names_in(file: str, kind: str) -> list[str]:
     return list(first[1])
 
 
-def text_rows(files: Sequence[str], columns: TextColumns) -> Iterator[TextRow]:
+def text_rows(files: Sequence[str], columns: TextColumns, *, keep_blank: bool = False) -> Iterator[TextRow]:
     """Yield the texts of files in their order; a line or a batch of rows is in memory at a time.
 
+    Args:
+        files: text files, JSON lines or Parquet.
+        columns: those of the texts and of the label.
+        keep_blank: whether blank lines of a text file are kept, as line breaks before the text that follows.
+
     Edge case:
-        Blank lines of a text file are left out.
+        Blank lines before the first text and after the last one of a file are left out.
 
     Raises:
         PtqError: a file is damaged, is not text, or a value is of another kind than its column's.
@@ -119,13 +124,22 @@ def text_rows(files: Sequence[str], columns: TextColumns) -> Iterator[TextRow]:
         kind = kind_of(file)
         name = escaped_name(Path(file).name)
         if kind == "lines":
-            for number, line in _lines(file):
-                if line.strip():
-                    yield TextRow((line.rstrip("\n"),), None, f"{name}[{number}]")
+            yield from _line_rows(file, name, keep_blank=keep_blank)
             continue
         rows = _json_rows(file) if kind == "json" else _parquet_rows(file, columns)
         for number, row in rows:
             yield _row(row, columns, f"{name}[{number}]")
+
+
+def _line_rows(file: str, name: str, *, keep_blank: bool) -> Iterator[TextRow]:
+    breaks = ""
+    has_begun = False
+    for number, line in _lines(file):
+        if line.strip():
+            yield TextRow((breaks + line.rstrip("\n"),), None, f"{name}[{number}]")
+            breaks, has_begun = "", True
+        elif keep_blank and has_begun:
+            breaks += "\n"
 
 
 def _row(row: Mapping[str, Any], columns: TextColumns, name: str) -> TextRow:

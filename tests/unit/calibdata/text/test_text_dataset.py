@@ -13,6 +13,7 @@ from ptq_cli.calibdata.dataset.renaming import rename_arrays
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.text import token_samples
+from ptq_cli.calibdata.text.text_rows import TextColumns, text_rows
 from ptq_cli.core.errors import (
     CacheInputError,
     DataFormatError,
@@ -76,6 +77,14 @@ def test_text_is_cut_into_windows_and_the_rest_is_dropped(story, words):
     assert padded.inputs["input_ids"][3].tolist() == [12, 13, 0, 0]
     assert padded.inputs["attention_mask"][3].tolist() == [1, 1, 0, 0]
     assert padded.labels[3].tolist() == [13, -100, -100, -100]
+
+
+@pytest.mark.parametrize(("keep_blank", "texts"), [(True, ["a", "\n\nb", "c"]), (False, ["a", "b", "c"])])
+def test_blank_lines_belong_to_a_stream_of_text_alone(tmp_path, keep_blank, texts):
+    path = tmp_path / "poem.txt"
+    path.write_text("\n\na\n\n \nb\nc\n\n")
+    rows = text_rows([str(path)], TextColumns((), None), keep_blank=keep_blank)
+    assert [row.texts[0] for row in rows] == texts
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad"])
