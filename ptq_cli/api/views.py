@@ -73,6 +73,7 @@ def analyze(
     sensitivity: bool = True,
     skip_layers: Sequence[str] = (),
     rank_by: Order = "sqnr",
+    model_explorer: PathLike | None = None,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> AnalysisResult:
@@ -87,6 +88,8 @@ def analyze(
         sensitivity: False for the tensors only, which takes two forward passes.
         skip_layers: patterns of the layers whose sensitivity not to measure.
         rank_by: ``"sqnr"`` of the output, or ``"metric"``.
+        model_explorer: a file for Model Explorer's overlay of the SQNR; those of kernels, bits and times are
+            written beside it.
         progress: is called after each piece of a batch.
         settings: ``eval_data`` (or ``data``; without it, the data of the run's last evaluation),
             ``eval_samples`` (or ``samples``; 256 without one), ``metric`` and others.
@@ -97,7 +100,8 @@ def analyze(
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
     question = Question(layers, sensitivity, rank_by, skip_layers)
-    return run_analyze(request, RunDirectory(Path(run)), path, question, progress)
+    overlay = Path(model_explorer) if model_explorer is not None else None
+    return run_analyze(request, RunDirectory(Path(run)), path, question, progress, overlay=overlay)
 
 
 def compare(before: PathLike, after: PathLike) -> ReportChanges:

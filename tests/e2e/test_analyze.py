@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from ptq_cli.report.analysis.analysis_document import read_analysis
@@ -64,7 +65,6 @@ def test_json_alone(folder: Path, ptq: Ptq) -> None:
 
 
 def test_hostile_names_do_not_steer_the_terminal(folder: Path, ptq: Ptq) -> None:
-    import onnx
 
     model = onnx.load("model.onnx")
     model.graph.node[0].name = "\x1b[2J<script>alert(1)</script>"
@@ -112,6 +112,7 @@ import pathlib
 import time
 
 import numpy as np
+import onnx
 
 
 def batches():
@@ -142,3 +143,48 @@ def test_interrupted_it_leaves_what_was_there(folder: Path, ptq: Ptq) -> None:
     assert "Traceback" not in said
     assert (folder / "ptq-run" / "analysis.json").read_bytes() == before
     assert not list(folder.rglob("*.tmp"))
+
+
+OVERLAYS = {
+    "sqnr.json": "SQNR (dB)",
+    "sqnr.kernel.json": "kernel",
+    "sqnr.bits.json": "bits",
+    "sqnr.time.json": "time (µs)",
+}
+
+
+def test_overlays_for_model_explorer(folder: Path, ptq: Ptq) -> None:
+    outcome = ptq("analyze --eval-data eval.npz --no-sensitivity --model-explorer sqnr.json")
+    assert outcome.out.splitlines()[-1] == f"wrote {', '.join(OVERLAYS)} for Model Explorer"
+    graph = onnx.load(folder / "ptq-run" / "model.int8.onnx").graph
+    nodes = {node.name for node in graph.node}
+    found = {}
+    for file, name in OVERLAYS.items():
+        ((key, overlay),) = json.loads((folder / file).read_text(encoding="utf-8")).items()
+        assert (key, overlay["name"]) == (graph.name, name)
+        assert overlay["results"] and set(overlay["results"]) <= nodes
+        assert set(overlay) <= {"results", "name", "gradient"}
+        found[name] = {node: result["value"] for node, result in overlay["results"].items()}
+    analysis = read_analysis(folder / "ptq-run" / "analysis.json")
+    conv = next(layer for layer in analysis.layers if layer.name == "conv")
+    assert found["SQNR (dB)"]["conv"] == pytest.approx(conv.sqnr_accumulated_db, abs=0.01)
+    assert (found["kernel"]["conv"], found["bits"]["conv"]) == ("integer", 8)
+    assert found["time (µs)"]["conv"] > 0
+
+
+def test_model_explorer_reads_the_overlays(folder: Path, ptq: Ptq) -> None:
+    builder = pytest.importorskip("model_explorer.node_data_builder")
+    ptq("analyze --eval-data eval.npz --no-sensitivity --model-explorer sqnr.json")
+    for file in OVERLAYS:
+        ((graph, overlay),) = json.loads((folder / file).read_text(encoding="utf-8")).items()
+        data = builder.GraphNodeData(
+            results={node: builder.NodeDataResult(**result) for node, result in overlay["results"].items()},
+            name=overlay["name"],
+            gradient=[builder.GradientItem(**item) for item in overlay.get("gradient", [])],
+        )
+        again = json.loads(builder.ModelNodeData({graph: data}).to_json_string())[graph]
+        assert {key: again[key] for key in overlay} == overlay
+
+
+def test_an_overlay_takes_the_place_of_no_input(folder: Path, refuse: Refuse) -> None:
+    refuse("analyze --eval-data eval.npz --model-explorer eval.npz", "PTQ-USAGE-001", "eval.npz")

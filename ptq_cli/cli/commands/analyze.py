@@ -22,6 +22,7 @@ Examples:
   ptq analyze --layers 'stages.3.*' --samples 1000 --metric top1
   ptq analyze --skip-layers '*/attention/*' --top 20
   ptq analyze --no-sensitivity
+  ptq analyze --model-explorer sqnr.json
 """,
 )
 @click.argument("quantized_model", required=False, type=PATH)
@@ -79,6 +80,13 @@ Examples:
     metavar="N",
     help="Number of rows to show.",
 )
+@option(
+    OWN,
+    "--model-explorer",
+    type=PATH,
+    metavar="FILE",
+    help="Also write overlays for Model Explorer: SQNR to FILE; kernels, bits and times beside it.",
+)
 @take(BATCH_SIZE, RENAME, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     quantized_model: Path | None,
@@ -91,6 +99,7 @@ def command(
     rank_by: str,
     tensors: bool,
     top: int,
+    model_explorer: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -120,7 +129,9 @@ def command(
     question = Question(layers, not no_sensitivity, "metric" if rank_by == "metric" else "sqnr", skip_layers)
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
-        result = run_analyze(request, RunDirectory(run), quantized_model, question, progress)
+        result = run_analyze(
+            request, RunDirectory(run), quantized_model, question, progress, overlay=model_explorer
+        )
     if as_json:
         print_json(json.loads(analysis_to_json(result.analysis)))
     else:
@@ -128,3 +139,5 @@ def command(
             result.analysis, run, top, tensors=tensors, is_last=result.is_last_evaluation, unit=result.unit
         )
         say(" and ".join([f"wrote {shown_path(result.run.analysis)}", *result.also]))
+        if result.overlays:
+            say(f"wrote {', '.join(shown_path(path) for path in result.overlays)} for Model Explorer")

@@ -8,7 +8,7 @@ from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.files import write_together
+from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.graph_reading import nested_graphs
@@ -28,8 +28,9 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
 )
 from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of, yardstick_of
+from ptq_cli.pipeline.inspection.overlay_files import overlay_files
 from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -71,6 +72,7 @@ class AnalysisResult:
         analysis: all of it.
         run: where ``analysis.json`` is.
         also: other files that were written there: ``report.html``, where there is a report of this model.
+        overlays: files for Model Explorer.
         is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
             were given.
         unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
@@ -79,6 +81,7 @@ class AnalysisResult:
     analysis: Analysis
     run: RunDirectory
     also: tuple[str, ...] = ()
+    overlays: tuple[Path, ...] = ()
     is_last_evaluation: bool = False
     unit: str = "sample"
 
@@ -89,6 +92,8 @@ def run_analyze(
     quantized_model: Path | None = None,
     question: Question | None = None,
     progress: ProgressCallback = silent,
+    *,
+    overlay: Path | None = None,
 ) -> AnalysisResult:
     """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
 
@@ -99,6 +104,8 @@ def run_analyze(
         quantized_model: the model to look at, or None for the one in the run directory.
         question: what is wanted; None for all.
         progress: is called after each piece of a batch.
+        overlay: a file for Model Explorer's overlay of the SQNR; those of kernels, bits and times are written
+            beside it.
 
     Raises:
         MissingStageError: nothing was calibrated or exported.
@@ -110,6 +117,8 @@ def run_analyze(
     """
     question = question or Question()
     opened = _open(request, run, quantized_model)
+    if overlay is not None:
+        require_free_outputs([overlay], input_files(opened.resolved.recipe))
     progress(Progress("reading both models", 0, None))
     layers = evaluated_layers(
         plan_of(opened.pair.float_model, opened.resolved.target), opened.origin, opened.pair.quantized_name
@@ -131,13 +140,26 @@ def run_analyze(
     )
     analysis = _assembled(opened, run, question, subject, measured, layers)
     page = page_with(analysis, run)
-    write_together({run.analysis: analysis_to_json(analysis).encode(), **page})
+    shown = _overlays(overlay, analysis, opened) if overlay is not None else {}
+    write_together({run.analysis: analysis_to_json(analysis).encode(), **page, **shown})
     return AnalysisResult(
         analysis=analysis,
         run=run,
         also=tuple(path.name for path in page),
+        overlays=tuple(shown),
         is_last_evaluation=opened.is_last_evaluation,
         unit="step" if is_step(opened.inputs) else "sample",
+    )
+
+
+def _overlays(file: Path, analysis: Analysis, opened: "_Opened") -> dict[Path, Content]:
+    return overlay_files(
+        file,
+        analysis,
+        opened.pair.quantized_model.load(),
+        opened.resolved.target,
+        opened.dataset,
+        threads=opened.resolved.machine.threads,
     )
 
 
