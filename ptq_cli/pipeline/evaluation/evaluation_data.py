@@ -13,6 +13,7 @@ from ptq_cli.core.errors import GateError, UsageError, did_you_mean
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.evaluation.batch_limit import fitting_batch
 from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples, noted_output_axes
 from ptq_cli.pipeline.evaluation.run_gate import read_baseline
 from ptq_cli.recipe.schema import GateSettings, Recipe
@@ -116,7 +117,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     inputs = input_specs(model)
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
-    batch_size = fixed_batch or recipe.evaluation.batch_size
+    batch_size = fixed_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
     check_limits(recipe.gate)
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     if not specs and has_classes(bound, batch_size):
