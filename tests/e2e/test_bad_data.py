@@ -95,10 +95,10 @@ CASES: dict[str, Bad] = {
         hint="npz",
     ),
     "no data in the format": Bad(
-        arrange=write("bad.txt", b"1,2,3\n"),
-        name="bad.txt",
+        arrange=write("bad.csv", b"1,2,3\n"),
+        name="bad.csv",
         code="PTQ-DATA-001",
-        says=("'bad.txt' has an unknown format",),
+        says=("'bad.csv' has an unknown format",),
         hint="numpy.savez",
     ),
     "a Python file without a callable": Bad(

@@ -34,20 +34,8 @@ TARGET = "quantization.target"
 RECOVERY = "recovery.rungs"
 """Of these, the rungs that change the float model."""
 RENAME = "data.rename"
-DEPENDS_ON = (
-    "model.path",
-    "model.arch",
-    "model.inputs",
-    "model.input_shape",
+READING = (
     RENAME,
-    "data.batch_axis",
-    "image.mode",
-    "image.resize",
-    "image.crop",
-    "image.scale",
-    "image.mean",
-    "image.std",
-    "image.layout",
     "text.tokenizer",
     "text.columns",
     "text.label_column",
@@ -57,6 +45,22 @@ DEPENDS_ON = (
     "text.pack",
     "text.pairs",
     "text.mask_share",
+)
+"""How data is read; an evaluation may read other data in another way."""
+DEPENDS_ON = (
+    "model.path",
+    "model.arch",
+    "model.inputs",
+    "model.input_shape",
+    *READING,
+    "data.batch_axis",
+    "image.mode",
+    "image.resize",
+    "image.crop",
+    "image.scale",
+    "image.mean",
+    "image.std",
+    "image.layout",
     "calibration.data",
     "calibration.method",
     "calibration.samples",
@@ -272,10 +276,9 @@ def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run
         # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
         # Names are those of the data that is read now, which is another one, and so are texts.
-        is_reading = key == RENAME or key.startswith("text.")
         if (
             key not in (TARGET, RECOVERY)
-            and not is_reading
+            and key not in READING
             and text != (before := stored.get(key, defaults.get(key)))
         ):
             was, now = _shown(key, before, run), _shown(key, text, run)

@@ -15,8 +15,8 @@ from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
     LOCATIONS,
+    READING,
     RECOVERY,
-    RENAME,
     TARGET,
     flags_to_store,
     load_run,
@@ -75,7 +75,7 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
     return calibration
 
 
-@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, RENAME, RECOVERY)])
+@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, *READING, RECOVERY)])
 def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
     store(finished, **{key: "'../other.bin'"})
     with pytest.raises(StaleCalibrationError) as caught:
@@ -97,6 +97,8 @@ def fields(table: object) -> list[dataclasses.Field[object]]:
 
 FREE = {
     "rename": {"y": "x"},
+    "window": 64,
+    "tokenizer": "other.json",
     "batch_size": 3,
     "threads": 1,
     "amax": "max",
