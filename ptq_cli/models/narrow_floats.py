@@ -15,6 +15,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.preparing.fold_lazily import LAZY, lazy_tensor
+from ptq_cli.models.two_levels import is_dynamic_quantize, is_in_two_levels
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 LARGEST = float(np.finfo(np.float16).max)
@@ -155,14 +156,18 @@ class _Narrowing:
         return node
 
     def _takes_half(self, node: ir.Node, index: int) -> bool:
-        if node in self._casts:
-            return True
+        if node in self._casts or is_dynamic_quantize(node):
+            return node in self._casts or index == 0  # Its scale is float32.
         schema = self._schema(node)
-        return schema is not None and HALF_TENSOR in _formal(schema.inputs, index).types
+        if schema is None or is_in_two_levels(node):
+            return False
+        return HALF_TENSOR in _formal(schema.inputs, index).types
 
     def _gives_half(self, node: ir.Node, index: int) -> bool:
         schema = self._schema(node)
-        if schema is None or HALF_TENSOR not in _formal(schema.outputs, index).types:
+        if schema is None or is_in_two_levels(node):
+            return False
+        if HALF_TENSOR not in _formal(schema.outputs, index).types:
             return False
         # Of its type alone the attribute decides, or a float32 input that shares the type.
         wide = [

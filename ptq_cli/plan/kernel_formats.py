@@ -4,11 +4,14 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.two_levels import BLOCK
 from ptq_cli.plan.neighbours import Rules
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target
 
+MATRIX = 2
 CHANNELS_FIRST = ("Conv", "ConvTranspose")
 
 
@@ -36,9 +39,22 @@ def without_kernels(
         weight = input_at(node, rule.weight)
         stored = weight.const_value if weight is not None else None
         shape = tuple(stored.shape.numpy()) if stored is not None else ()
-        if asked and (reason := kernel_refusal(node.op_type, rule, target, asked, shape)):
+        if asked and (
+            reason := kernel_refusal(node.op_type, rule, target, asked, shape)
+            or _blocks_refusal(node, asked, shape)
+        ):
             found[node.name or ""] = reason
     return found
+
+
+def _blocks_refusal(node: ir.Node, format: str, shape: tuple[int, ...]) -> str:
+    """Return why a product cannot have factors in blocks of 4-bit floats, or an empty string."""
+    if format != FLOAT4_E2M1.name:
+        return ""
+    if len(shape) != MATRIX or bool(node.attributes.get_int("transA", 0)):
+        return f"{format} is for products of an activation with a constant matrix"
+    inputs = shape[node.attributes.get_int("transB", 0)]
+    return f"it has {inputs} inputs, which blocks of {BLOCK} do not divide" if inputs % BLOCK else ""
 
 
 def kernel_refusal(op_type: str, rule: OpRule, target: Target, format: str, shape: tuple[int, ...]) -> str:

@@ -7,6 +7,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.models.two_levels import is_dynamic_quantize
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
@@ -167,6 +168,8 @@ Counter = Callable[[ir.Node, _Sizes], int]
 
 
 def _count(node: ir.Node, sizes: _Sizes) -> int:
+    if is_dynamic_quantize(node):
+        return 0
     if node.domain not in ONNX_DOMAINS:
         raise _UnknownError(f"what {node.op_type} of domain '{node.domain}' computes is not known")
     counter = COUNTERS.get(node.op_type)

@@ -18,6 +18,7 @@ DEFAULT_QUANTIZER = "scaled"
 POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
 CHANNEL, TENSOR = "channel", "tensor"
+FOUR_BITS = 4
 MOST_OCTAVES = 60
 """Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
 
@@ -240,6 +241,12 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
             raise RecipeValueError(
                 f"'{where}.bits' is {settings.bits}, but '{where}.dtype' is '{family.dtype}', with {bits}",
                 hint="leave bits out",
+            )
+        if family.block_size is not None:
+            raise RecipeValueError(
+                f"'{where}.block_size' is {family.block_size}, but a {family.dtype} tensor "
+                f"{'always has blocks of 16' if bits == FOUR_BITS else 'has no blocks'}",
+                hint="leave block_size out",
             )
         return replace(family, bits=bits)
     return family

@@ -15,6 +15,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
 from ptq_cli.runtime.block_levels import OPTION
+from ptq_cli.runtime.decoded_floats import decoded, has_four_bits
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.narrow_types import LeftOut, left_out
@@ -129,6 +130,8 @@ class Session:
             if isinstance(model, StoredModel)
             else model
         )
+        if not isinstance(source, str) and has_four_bits(source):
+            source = decoded(source)
         leave = LeftOut() if isinstance(source, str) else left_out(source)
         if leave.everything:
             options.graph_optimization_level = levels.ORT_DISABLE_ALL

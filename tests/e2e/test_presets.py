@@ -18,7 +18,7 @@ LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
     "dorefa_w4a8": 14.0,
     "codebook_w4": 14.0,
 }
-FOR_TENSORRT = ("int8", "fp8")
+FOR_TENSORRT = ("int8", "fp8", "nvfp4")
 """``test_tensorrt.py`` has these."""
 LARGEST = {"w4": 0.24, "w8": 0.36}
 """Share of the float file."""

@@ -11,6 +11,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, serialized
 
@@ -126,3 +129,100 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
 )
 def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
     refuse(f"quantize model.onnx --data calib.npz --all-layers {words}", code, says, hint=hint)
+
+
+DENSE = """(float[N,8,32] x) => (float[N,8,24] y) <float[32,64] w, float[64] b, float[64,40] v, float[40,24] u> {
+  a = MatMul(x, w) h = Add(a, b) r = Relu(h) c = MatMul(r, v) y = MatMul(c, u) }"""
+
+
+@pytest.fixture
+def dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(serialized(build(DENSE)))
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((16, 8, 32)).astype(np.float32))
+    return tmp_path
+
+
+def test_nvfp4_is_written_as_modelopt_does(dense: Path, ptq: Any) -> None:
+    words = "quantize model.onnx --data x.npz --preset nvfp4 --eval-data x.npz --min sqnr_db=10 --json"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome
+    model = ir.load("ptq-run/model.int8.onnx")
+    assert model.opset_imports[""] == 23 and model.opset_imports["trt"] == 1
+    nodes = {node.name: node for node in model.graph}
+    for name in "ac":
+        cast, turned = (value.producer() for value in nodes[name].inputs)
+        data, weight = cast.inputs[0].producer(), turned.inputs[0].producer().inputs[0].producer()
+        types = (cast.op_type, turned.op_type, turned.inputs[0].producer().op_type)
+        assert types == ("Cast", "Cast", "Transpose")
+        for pair in (data, weight):
+            assert pair.op_type == "DequantizeLinear"
+            assert (pair.attributes["axis"].value, pair.attributes["block_size"].value) == (-1, 16)
+        assert weight.inputs[0].const_value.dtype == ir.DataType.FLOAT4E2M1
+        scales = weight.inputs[1].producer()
+        assert scales.inputs[0].const_value.dtype == E4M3 and scales.inputs[1].const_value.dtype == SINGLE
+        dynamic = data.inputs[0].producer()
+        assert (dynamic.domain, dynamic.op_type) == ("trt", "TRT_FP4DynamicQuantize")
+        assert dynamic.inputs[1] is data.inputs[1].producer().inputs[1]
+    assert nodes["y"].inputs[1].const_value.dtype == HALF, "40 inputs are not a multiple of 16"
+    largest = np.abs(np.load("x.npz")["x"]).max()
+    assert nodes["x/TRT_FP4DynamicQuantize"].inputs[1].const_value.numpy() == pytest.approx(largest / 2688)
+    verified = ptq("verify --json")
+    assert verified.status == 0, verified
+    placed = {item["name"]: item["placement"] for item in json.loads(verified.out)["operators"]}
+    assert (placed["a"], placed["c"], placed["y"]) == ("integer", "integer", "float")
+
+
+def test_what_looks_at_integers_refuses_floats(dense: Path, ptq: Any) -> None:
+    assert ptq("quantize model.onnx --data x.npz --preset nvfp4").status == 0
+    outcome = ptq("analyze --eval-data x.npz")
+    assert (outcome.status, "has none to look at" in outcome.err) == (2, True)
+
+
+def _as_blocks_of_8(model: ir.Model) -> None:
+    _four_bit(model).attributes["block_size"] = ir.AttrInt64("block_size", 8)
+
+
+def _along_the_outputs(model: ir.Model) -> None:
+    _four_bit(model).attributes["axis"] = ir.AttrInt64("axis", 0)
+
+
+def _with_plain_scales(model: ir.Model) -> None:
+    scales = ir.val("plain", dtype=SINGLE, const_value=ir.tensor(np.ones((64, 2), np.float32), name="plain"))
+    model.graph.register_initializer(scales)
+    _four_bit(model).replace_input_with(1, scales)
+
+
+def _of_another_type(model: ir.Model) -> None:
+    _dynamic(model).attributes["scale_type"] = ir.AttrInt64("scale_type", 1)
+
+
+def _with_a_float_factor(model: ir.Model) -> None:
+    node = next(node for node in model.graph if node.name == "a")
+    value = ir.val("plain", dtype=HALF, const_value=ir.tensor(np.ones((32, 64), np.float16), name="plain"))
+    model.graph.register_initializer(value)
+    node.replace_input_with(1, value)
+
+
+def _four_bit(model: ir.Model) -> ir.Node:
+    return next(node for node in model.graph if node.name == "w/DequantizeLinear")
+
+
+def _dynamic(model: ir.Model) -> ir.Node:
+    return next(node for node in model.graph if node.name == "x/TRT_FP4DynamicQuantize")
+
+
+def test_each_broken_rule_of_nvfp4_is_named(dense: Path, ptq: Any) -> None:
+    assert ptq("quantize model.onnx --data x.npz --preset nvfp4").status == 0
+    target = load_target("tensorrt")
+    assert not list(target_faults(open_quantized(Path("ptq-run/model.int8.onnx")), target))
+    for change, says in (
+        (_as_blocks_of_8, "has blocks of 8, but the target expects 16"),
+        (_along_the_outputs, "has blocks along axis 0, but the target expects the last one"),
+        (_with_plain_scales, "are not float8e4m3fn behind a DequantizeLinear"),
+        (_of_another_type, "has scale_type 1, but the target expects 17"),
+        (_with_a_float_factor, "one factor of MatMul 'a' is float4e2m1, and the other is not"),
+    ):
+        model = open_quantized(Path("ptq-run/model.int8.onnx"))
+        change(model)
+        assert any(says in fault.text for fault in target_faults(model, target)), says

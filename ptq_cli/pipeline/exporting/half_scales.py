@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters
-from ptq_cli.core.formats import FloatFormat
+from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat
 from ptq_cli.models.narrow_floats import to_half
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, WeightQuantizer
@@ -29,6 +29,8 @@ def with_half_scale(parameters: QuantParameters) -> QuantParameters:
         >>> float(with_half_scale(replace(tiny, format=FLOAT8_E4M3FN)).scale)
         6.103515625e-05
     """
+    if parameters.format == FLOAT4_E2M1:
+        return parameters  # Its scales are E4M3 and one float32.
     scale = np.asarray(to_half(parameters.scale).astype(np.float32))
     if isinstance(parameters.format, FloatFormat):
         scale = np.maximum(scale, SMALLEST_NORMAL)

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from ptq_cli.amax.grids import bits_before_point
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FLOATS, IntegerFormat
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
+from ptq_cli.models.two_levels import BLOCK
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.block_weights import BlockQuantizer
+from ptq_cli.qdq.write.two_level_blocks import TwoLevelQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
     BYTE,
     HALF_BYTE,
@@ -50,10 +52,8 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
         packed: the target unpacks 4-bit integers.
     """
     match family:
-        case ScaledWeights(block_size=int()):
-            return BlockQuantizer(settings, packed)
         case ScaledWeights():
-            return ScaledQuantizer(settings, packed)
+            return _scaled_quantizer(family, settings, packed=packed)
         case FixedPointWeights():
             return FixedPointQuantizer(family, settings, packed)
         case StepWeights():
@@ -62,6 +62,14 @@ def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bo
             return DorefaQuantizer(family, settings, packed)
         case CenterWeights():
             return CenterWeightQuantizer(family, packed)
+
+
+def _scaled_quantizer(family: ScaledWeights, settings: AmaxSettings, *, packed: bool) -> WeightQuantizer:
+    if family.dtype == FLOAT4_E2M1.name:
+        return TwoLevelQuantizer(settings)
+    if family.block_size is not None:
+        return BlockQuantizer(settings, packed)
+    return ScaledQuantizer(settings, packed)
 
 
 def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
@@ -86,6 +94,8 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
 
 def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
     found = _formatted(site, family)
+    if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
+        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
     if family.block_size is not None:
         return _in_blocks(found, family.block_size, family.axis, shape)
     if family.granularity == TENSOR:

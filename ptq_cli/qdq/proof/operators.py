@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.models.two_levels import carries_four_bits, multiplies_four_bits
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.neighbours import rule_of
@@ -68,7 +69,7 @@ def prove_operators(
     return tuple(
         _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
         for node in model.graph.all_nodes()
-        if not is_pair_node(node) and not is_unpacking(node)
+        if not is_pair_node(node) and not is_unpacking(node) and not carries_four_bits(node)
     )
 
 
@@ -97,6 +98,8 @@ def _by_rules(node: ir.Node, target: Target) -> Placed:
         return "integer", ""
     if is_merged_bias(node, target):
         return "part", _before(node)
+    if multiplies_four_bits(node):
+        return "integer", ""
     if reason := float_reason(node, target):
         return "float", reason
     rule = rule_of(node, target)

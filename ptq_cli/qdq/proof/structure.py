@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.two_levels import is_dynamic_quantize
 from ptq_cli.plan.already_quantized import has_parameters_of
 from ptq_cli.qdq.read.clamped_sums import is_clamped_sum
 from ptq_cli.qdq.read.stored_constants import is_unpacked
@@ -49,6 +50,8 @@ def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[s
 def _is_integer(source: ir.Value, takes_integers: TakesIntegers) -> bool:
     producer = source.producer()
     if producer is not None and (producer.op_type == QUANTIZE or takes_integers(producer)):
+        return True
+    if is_dynamic_quantize(producer):
         return True
     return is_unpacked(source) or source.is_graph_input()
 

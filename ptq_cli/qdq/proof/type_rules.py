@@ -10,12 +10,14 @@ from ptq_cli.models.pair_operators import dequantized_by, quantized_by
 from ptq_cli.plan.kernel_formats import kernel_refusal
 from ptq_cli.plan.neighbours import Rules, moved_inputs, moved_outputs
 from ptq_cli.plan.target.rules import OpRule, Target
+from ptq_cli.qdq.proof.two_level_rules import two_level_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import stored_integers
 
 
 def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield operators that multiply floats of few bits by another type, or have no kernel for their type."""
+    yield from two_level_faults(model)
     rules = Rules(target)
     for node in model.graph.all_nodes():
         rule = rules.of(node)

@@ -214,7 +214,7 @@ def _passed(node: ir.Node) -> list[ir.Value]:
     scalars = [value for value in node.inputs[1:] if value is not None]
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         values = [node.inputs[0], node.outputs[0]]
-        if any(value.shape is None or value.shape.numpy() not in ((), (1,)) for value in scalars):
+        if any(value.shape is None or list(value.shape) not in ([], [1]) for value in scalars):
             return []
     else:
         values = [*(value for value in node.inputs if not _is_number(value)), *node.outputs]

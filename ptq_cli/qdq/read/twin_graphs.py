@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
+from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
@@ -94,8 +95,10 @@ class TwinGraphs:
 
         Raises:
             InvalidOnnxError: a pair of the quantized one has no scale of its own.
+            UnsupportedFormatError: the quantized one has floats of few bits, which have no integers.
         """
         self.float_model, self.quantized_model = float_model, quantized_model
+        _require_integers(quantized_model)
         own = {node.name for node in float_model.graph.all_nodes()}
         self._order = {node: index for index, node in enumerate(quantized_model.graph.all_nodes())}
         self.inserted = frozenset(node for node in self._order if node.name not in own)
@@ -161,6 +164,16 @@ class TwinGraphs:
                         value=value,
                         sources=tuple(dict.fromkeys(_sources_of(value))),
                     )
+
+
+def _require_integers(model: ir.Model) -> None:
+    for node in model.graph.all_nodes():
+        name = grid_of(node).dtype.name.lower() if node.op_type == DEQUANTIZE else ""
+        if name in FLOATS:
+            raise UnsupportedFormatError(
+                f"'{node.name}' restores {name}, and what looks at integers has none to look at",
+                hint="leave out --recover weighed and round; ptq evaluate and ptq verify know these floats",
+            )
 
 
 def _sources_of(value: ir.Value) -> Iterator[ir.Node]:

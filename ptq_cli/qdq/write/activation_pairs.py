@@ -6,10 +6,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 
 Constants = tuple[ir.Value, ir.Value]
 """Scale and zero point."""
@@ -34,9 +36,29 @@ def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str
     # Sites that share parameters share the constants too, so that a reader of the file sees that.
     shared: dict[str, Constants] = {}
     for site in plan.activations.values():
+        if site.format == FLOAT4_E2M1:
+            _insert_blocks(model.graph, values[site.tensor], parameters[site.tensor], integer, names)
+            continue
         if site.source not in shared:
             shared[site.source] = _constants(model.graph, site, parameters[site.tensor], names)
         _insert_pair(model.graph, values[site.tensor], shared[site.source], integer, names)
+
+
+def _insert_blocks(
+    graph: ir.Graph, value: ir.Value, parameters: QuantParameters, integer: set[str], names: FreshNames
+) -> None:
+    """Let integer readers of a value read 4-bit floats in blocks, which are made at each run."""
+    readers = [(node, index) for node, index in value.uses() if node.name in integer]
+    scale = np.asarray(parameters.scale / np.float32(FLOAT8_E4M3FN.largest), np.float32)
+    constant = add_initializer(graph, names.claim(f"{short_name(value.name or '')}.scale"), scale)
+    nodes = dynamic_pair(graph, value, constant, names)
+    producer, own = value.producer(), _graph_of(value)
+    if producer is None:
+        own.insert_before(next(iter(own)), nodes)
+    else:
+        own.insert_after(producer, nodes)
+    for node, index in readers:
+        node.replace_input_with(index, nodes[-1].outputs[0])
 
 
 def _constants(

@@ -29,6 +29,7 @@ from ptq_cli.qdq.write.recurrent_weights import (
     read_by_kernel,
 )
 from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
+from ptq_cli.qdq.write.two_level_blocks import add_two_levels
 from ptq_cli.qdq.write.weight_decisions import constant
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
@@ -71,17 +72,16 @@ class _Store:
         found, stored = parameters.weights.get(site), parameters.stored[site]
         # One reader has nobody to share with, and a digest of a large weight takes its time.
         digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        computed = site.as_pair or site.as_product or stored.table is not None or stored.bits <= HALF_BYTE
+        computed = (
+            stored.tensor_scale is not None
+            or site.as_pair
+            or site.as_product
+            or stored.table is not None
+            or stored.bits <= HALF_BYTE
+        )
         # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
         key = (site.tensor, site.axis, digest, site.block_size, site.kernel, node.graph if computed else None)
-        if found is not None and (site.kernel or site.as_product):
-            if key not in self._stored:
-                add = self._kernel_weight if site.kernel else self._product
-                self._stored[key] = add(node, site, stored, found)
-            if site.kernel:
-                read_by_kernel(node, site, self._stored[key])
-            else:
-                node.replace_input_with(site.input_index, self._stored[key][0])
+        if found is not None and self._has_own_form(key, node, site, stored, found):
             return
         if key not in self._stored:
             constants: dict[str, Array] = {}
@@ -119,6 +119,32 @@ class _Store:
         zeros = in_place_of_blocks(found.zero_point, stored.integers.shape, site).astype(np.uint8)
         name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
         return (add_integers(self._graph, name, zeros, stored.bits),)
+
+    def _has_own_form(
+        self,
+        key: tuple[object, ...],
+        node: ir.Node,
+        site: WeightSite,
+        stored: StoredWeight,
+        found: QuantParameters,
+    ) -> bool:
+        """Store a weight that has no DequantizeLinear with a scale per channel; return whether it is one."""
+        if stored.tensor_scale is not None:
+            if key not in self._stored:
+                made = add_two_levels(self._graph, self._names, node, site, stored, found.scale)
+                self._stored[key] = (made,)
+            node.replace_input_with(site.input_index, self._stored[key][0])
+            return True
+        if not site.kernel and not site.as_product:
+            return False
+        if key not in self._stored:
+            add = self._kernel_weight if site.kernel else self._product
+            self._stored[key] = add(node, site, stored, found)
+        if site.kernel:
+            read_by_kernel(node, site, self._stored[key])
+        else:
+            node.replace_input_with(site.input_index, self._stored[key][0])
+        return True
 
     def _kernel_weight(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters

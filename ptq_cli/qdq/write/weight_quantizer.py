@@ -26,6 +26,7 @@ class StoredWeight:
         table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
             values; None if there are no indices.
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
+        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats; otherwise None.
 
     Shapes:
         integers: the weight's; table: (n,); offsets broadcast to the weight.
@@ -35,6 +36,7 @@ class StoredWeight:
     bits: int = BYTE
     table: Array | None = None
     offsets: Array | None = None
+    tensor_scale: np.float32 | None = None
 
     def values(self) -> Array:
         """Return the integers that a DequantizeLinear reads."""

@@ -91,7 +91,7 @@ BROKEN = {
     ),
     "uint8": (
         [(pair("", "x", "s, z"), pair("", "x", "s, u"))],
-        "'q' is uint8, but the target expects int8 or float8e4m3fn",
+        "'q' is uint8, but the target expects int8 or float8e4m3fn or float4e2m1",
     ),
     "scale of channels": (
         [(pair("", "x", "s, z"), pair("", "x", "sa, za"))],
@@ -99,7 +99,7 @@ BROKEN = {
     ),
     "uint8 weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, u8"))],
-        "'w1d' is uint8, but the target expects int8 or float8e4m3fn for a weight",
+        "'w1d' is uint8, but the target expects int8 or float8e4m3fn or float4e2m1 for a weight",
     ),
     "zero point of a weight": (
         [(weight(1, 0, "k8, z8"), weight(1, 0, "k8, o8"))],
