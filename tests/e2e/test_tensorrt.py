@@ -131,7 +131,8 @@ def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, 
     refuse(f"quantize model.onnx --data calib.npz --all-layers {words}", code, says, hint=hint)
 
 
-DENSE = """(float[N,8,32] x) => (float[N,8,24] y) <float[32,64] w, float[64] b, float[64,40] v, float[40,24] u> {
+DENSE = """(float[N,8,32] x) => (float[N,8,24] y)
+<float[32,64] w, float[64] b, float[64,40] v, float[40,24] u> {
   a = MatMul(x, w) h = Add(a, b) r = Relu(h) c = MatMul(r, v) y = MatMul(c, u) }"""
 
 
