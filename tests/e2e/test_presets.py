@@ -18,8 +18,10 @@ LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
     "dorefa_w4a8": 14.0,
     "codebook_w4": 14.0,
 }
-FOR_TENSORRT = ("int8", "fp8", "nvfp4")
+FOR_TENSORRT = ("int8", "fp8", "int4_awq", "nvfp4")
 """``test_tensorrt.py`` has these."""
+IN_BLOCKS = ("w2_block32", "w4_block32", "w4_block128", "w8_block32")
+"""``test_weight_only.py`` has these."""
 LARGEST = {"w4": 0.24, "w8": 0.36}
 """Share of the float file."""
 
@@ -33,7 +35,7 @@ def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.Mo
 
 def exported_and_evaluated(ptq: Any, flags: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Return each preset's export and metrics; the float model runs once for all of them."""
-    assert {*LEAST, *FOR_TENSORRT} == set(preset_names())
+    assert {*LEAST, *FOR_TENSORRT, *IN_BLOCKS} == set(preset_names())
     exports: dict[str, dict[str, Any]] = {}
     for preset in LEAST:
         outcome = ptq(f"export --run presets --preset {preset} --output {preset}.onnx --json")

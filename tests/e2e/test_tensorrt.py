@@ -180,6 +180,36 @@ def test_what_looks_at_integers_refuses_floats(dense: Path, ptq: Any) -> None:
     assert (outcome.status, "has none to look at" in outcome.err) == (2, True)
 
 
+LANGUAGE = """(float[N,8,128] x) => (float[N,8,24] y)
+<float[128] g, float[128] s, float[128,64] w, float[64,48] v, float[48,24] u> {
+  n = LayerNormalization(x, g, s) a = MatMul(n, w) r = Relu(a) c = MatMul(r, v) y = MatMul(c, u) }"""
+
+
+def test_int4_awq_is_written_as_modelopt_does(tmp_path: Path, ptq: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(serialized(build(LANGUAGE)))
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((64, 8, 128)).astype(np.float32))
+    words = "quantize model.onnx --data x.npz --preset int4_awq --eval-data x.npz --min sqnr_db=15 --json"
+    outcome = ptq(words)
+    assert outcome.status == 0, outcome
+    model = typed("ptq-run/model.int8.onnx")
+    assert model.opset_imports[""] == 21
+    nodes = {node.name: node for node in model.graph}
+    pair = dequantized_by(nodes["a"].inputs[1])
+    assert pair is not None and len(pair.inputs) == 2, "no zero point"
+    assert (pair.attributes["axis"].value, pair.attributes["block_size"].value) == (0, 128)
+    values, scales = (value.const_value for value in pair.inputs)
+    assert (values.dtype, scales.dtype, scales.shape) == (ir.DataType.INT4, HALF, (1, 64))
+    assert [dequantized_by(nodes[name].inputs[1]) for name in "cy"] == [None, None]
+    assert "QuantizeLinear" not in {node.op_type for node in model.graph}
+    assert json.loads(ptq("verify --json").out)["faults"] == []
+    layers = {
+        item["name"]: item
+        for item in json.loads(ptq("inspect model.onnx --preset int4_awq --json").out)["layers"]
+    }
+    assert "48 inputs, which blocks of 128 do not divide" in layers["y"]["reason"]
+
+
 def _as_blocks_of_8(model: ir.Model) -> None:
     _four_bit(model).attributes["block_size"] = ir.AttrInt64("block_size", 8)
 

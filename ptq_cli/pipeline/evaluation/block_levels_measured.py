@@ -10,7 +10,7 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engines.engine import Engine
-from ptq_cli.runtime.engines.engine_registry import at_level
+from ptq_cli.runtime.engines.engine_registry import AS_WRITTEN, at_level
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 
 
@@ -48,7 +48,7 @@ def other_levels(
     return tuple(
         OtherLevel(name, other, at_level(ONNX_RUNTIME, other))
         for name, model in models.items()
-        if engines[name].name == ONNXRUNTIME and reads_blocks(model)
+        if engines[name].name == ONNXRUNTIME and engines[name] is not AS_WRITTEN and reads_blocks(model)
         for other in (ROUNDED, EXACT)
         if other != reported
     )

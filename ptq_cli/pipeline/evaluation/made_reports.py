@@ -46,7 +46,7 @@ from ptq_cli.report.document.times import Times
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.report.gate.decide_gates import decide
-from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
 from ptq_cli.runtime.engines.engine_registry import at_level, measuring_engine
 
 
@@ -217,6 +217,7 @@ def make_reports(
         plain = _report(models, item, calibration, measured, evaluation, timed, versions)
         sizes = (float_model.size, pair.quantized_model.size)
         warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
+        warnings += arithmetic_warnings(pair.quantized_model.content)
         ladder = tuned_ladder(run, pair.quantized_model)
         plain = replace(plain, warnings=warnings, ladder=ladder, accuracy_levels=levels.get(name, ()))
         report = decide(plain, recipe.gate, measured.baseline)

@@ -9,7 +9,7 @@ from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.models.graph_reading import rank_of
 from ptq_cli.plan.block_tables import table_bits, table_sites
 from ptq_cli.plan.sites import Plan, WeightSite
-from ptq_cli.plan.target.rules import BlockRule, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target
 from ptq_cli.plan.tied_tables import tied_tables
 from ptq_cli.recipe.activation_modes import FLOAT, STATIC
 from ptq_cli.recipe.quantizer_settings import ScaledWeights, WeightFamily
@@ -66,9 +66,30 @@ def unread_blocks(
             "make the file smaller, and --include asks for that"
         )
     rank = rank_of(weight) if weight is not None else None
-    return (
-        "" if rank in (None, MATRIX) else f"its weight has {rank} axes, and kernels for blocks read matrices"
-    )
+    if rank not in (None, MATRIX):
+        return f"its weight has {rank} axes, and kernels for blocks read matrices"
+    return ""
+
+
+def shorter_block(
+    family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str, shape: tuple[int, ...]
+) -> str:
+    """Return why a runtime cannot read blocks that do not divide the inputs, which ONNX Runtime can.
+
+    Args:
+        family: of the weight.
+        site: of the weight, as the target plans it.
+        target: whose rules hold.
+        op_type: of the layer.
+        mode: what is done with the layer's activations.
+        shape: of the weight.
+    """
+    rule = block_rule(family, target, op_type, mode)
+    size = family.block_size if isinstance(family, ScaledWeights) else None
+    if rule is None or size is None or target.runtime == ONNXRUNTIME or site.axis is None:
+        return ""
+    inputs = shape[1 - site.axis]
+    return f"it has {inputs} inputs, which blocks of {size} do not divide" if inputs % size else ""
 
 
 def has_block_kernels(target: Target) -> bool:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
 from ptq_cli.models.graph_reading import names_around
-from ptq_cli.pipeline.exporting.block_kernels import block_rule, require_blocks, unread_blocks
+from ptq_cli.pipeline.exporting.block_kernels import block_rule, require_blocks, shorter_block, unread_blocks
 from ptq_cli.pipeline.exporting.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.block_tables import table_sites
 from ptq_cli.plan.neighbours import Rules, clamp_behind
@@ -228,7 +228,10 @@ def _unread(
             for item in recipe.override
         )
         mode, weight = modes.get(site.node, STATIC), model.graph.initializers.get(site.tensor)
+        stored = weight.const_value if weight is not None else None
+        shape = tuple(stored.shape.numpy()) if stored is not None else ()
         reason = unread_blocks(family, target, op_type, mode, weight)
+        reason = reason or shorter_block(family, site, target, op_type, mode, shape)
         if reason and not by_name and site.node not in included:
             found[site.node] = reason
     return found

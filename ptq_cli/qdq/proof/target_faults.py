@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbours import rule_of
-from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule
 from ptq_cli.plan.target.target_file import OpRule, Target
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_rules import (
@@ -96,11 +97,18 @@ def _formats(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"'{node.name}' has several scales, but the target expects one scale for an activation"
     if target.runtime == ONNXRUNTIME:
         return  # It has kernels for unsigned weights, too.
-    for node, _, dequantize in _weighted(model, target):
+    for node, op, dequantize in _weighted(model, target):
+        if op.blocks is not None and _is_read_in_blocks(grid_of(dequantize), op.blocks):
+            continue
         rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
         wanted = list(dict.fromkeys((rule.format, *rule.formats)))
         if found not in wanted and not (rule.packed and found in ("int4", "uint4")):
             yield f"'{dequantize.name}' is {found}, but the target expects {' or '.join(wanted)} for a weight"
+
+
+def _is_read_in_blocks(grid: Grid, blocks: BlockRule) -> bool:
+    formats = [IntegerFormat(bits, signed=True).name for bits in blocks.bits]
+    return grid.block_size in blocks.sizes and grid.dtype.name.lower() in formats
 
 
 def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:

@@ -109,8 +109,8 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
         ... )
         8
     """
-    if site.block_kernel and site.format.bits <= QUARTER_BYTE:
-        return QUARTER_BYTE
+    if site.block_kernel and site.format.bits <= HALF_BYTE:
+        return QUARTER_BYTE if site.format.bits <= QUARTER_BYTE else HALF_BYTE
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-WarningCode = Literal["larger_than_float", "few_integers", "low_sqnr", "slower_than_float"]
+WarningCode = Literal["larger_than_float", "few_integers", "low_sqnr", "slower_than_float", "other_operators"]
 
 
 @dataclass(frozen=True)
@@ -11,8 +11,8 @@ class ReportWarning:
     """What a user should know although nothing failed.
 
     Attributes:
-        code: which of the warnings: ``larger_than_float``, ``few_integers``, ``low_sqnr`` or
-            ``slower_than_float``.
+        code: which of the warnings: ``larger_than_float``, ``few_integers``, ``low_sqnr``,
+            ``slower_than_float`` or ``other_operators``.
         message: what was found, with the reasons.
         hints: what to try, most promising first.
     """

@@ -8,6 +8,7 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.summary import format_value, share_of_float
+from ptq_cli.runtime.decoded_floats import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""
@@ -44,6 +45,21 @@ def result_warnings(
 float')
     """
     return tuple(_warnings(sizes, layers, work, metrics))
+
+
+def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
+    """Return a warning if a serialized model is measured in other operators than it holds.
+
+    Example:
+        >>> arithmetic_warnings(b"")
+        ()
+    """
+    if not has_four_bits(content):
+        return ()
+    message = (
+        "ONNX Runtime has no float4e2m1: equivalent operators were measured, which give the same numbers"
+    )
+    return (ReportWarning("other_operators", message, ("docs/tensorrt.md says what was checked",)),)
 
 
 def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:

@@ -1,6 +1,7 @@
 """The runtimes by name. A new one is a file, a line here, and its name in ``plan.target.rules``."""
 
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
@@ -29,15 +30,22 @@ def require_runtime(target: Target) -> None:
         engine.require()
 
 
+AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT)
+"""ONNX Runtime for files of other runtimes."""
+
+
 def measuring_engine(target: Target) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
+
+    Edge case:
+        ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
         >>> measuring_engine(load_target("tensorrt")).title
         'ONNX Runtime'
     """
-    return engine_of(target) or ONNX_RUNTIME
+    return engine_of(target) or AS_WRITTEN
 
 
 def at_level(engine: Engine, level: int | None) -> Engine:

@@ -154,6 +154,11 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
         "codebook_w4": CenterWeights(16),
         "int8": ScaledWeights(8),
         "fp8": ScaledWeights(8, dtype="float8e4m3fn"),
+        "w2_block32": ScaledWeights(2, block_size=32),
+        "w4_block32": ScaledWeights(4, block_size=32),
+        "w4_block128": ScaledWeights(4, block_size=128),
+        "w8_block32": ScaledWeights(8, block_size=32),
+        "int4_awq": ScaledWeights(4, block_size=128),
         "nvfp4": ScaledWeights(4, dtype="float4e2m1"),
     }
     assert found["int8_ort_cpu"] == Recipe()
