@@ -1,4 +1,4 @@
-"""The sample models with each preset for TensorRT: accuracy on ONNX Runtime, SQNR, file size; no engine is built.
+"""Accuracy and size of the sample models with each preset for TensorRT, on ONNX Runtime: no engine is built.
 
 python -m benchmarks.tensorrt
 """

@@ -115,7 +115,7 @@ def named_target(settings: QuantizationSettings) -> Target:
         raise RecipeValueError(
             f"float_type is {settings.float_type}, and the target '{target.name}' computes what is not "
             f"quantized in {' or '.join(target.float_types)}",
-            hint=f"pass --float-type {target.float_types[0]}, or choose a target that has it, such as tensorrt",
+            hint=f"pass --float-type {target.float_types[0]}, or choose a target such as tensorrt",
         )
     if settings.runtime_operators is None:
         return target
