@@ -205,7 +205,9 @@ class Candidates:
 
     def _answers(self, path: Path) -> Answers:
         session = Session(path, threads=1)
-        outputs = np.concatenate([session.run(feed)[0] for feed in self._feeds]).astype(np.float64)
+        only = session.inputs[0].name  # Images have no name of their own.
+        feeds = ({name or only: array for name, array in feed.items()} for feed in self._feeds)
+        outputs = np.concatenate([session.run(feed)[0] for feed in feeds]).astype(np.float64)
         return Answers(np.argmax(outputs, axis=-1) == self._labels, outputs)
 
     def _float_layers(self, run: Path) -> Sequence[tuple[str, ...]]:

@@ -98,6 +98,8 @@ def _layer(
 ) -> QuantizedLayer | str:
     if not site.format.signed:
         return "weights with zero points are left as they were rounded"
+    if not constant.sources:
+        return "an operator of the runtime reads its integers, and has scales of its own"
     place = _integers(constant)
     if place is None:
         return "a weight that several layers share is left to all of them"
