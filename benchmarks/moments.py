@@ -15,12 +15,24 @@ import numpy as np
 import ptq_cli
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import peak_bytes
+from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.moments.collect_moments import STAGE
 from ptq_cli.runtime.session import Session
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-IMAGES, BATCH = 64, 8
+SETS, BATCH = (64, 256), 8
+FORWARD = 64
+"""Images of the forward passes, before and after: each image takes as long as any other."""
 LIMIT = 2_000_000_000
+HEADER = (
+    "images",
+    "forward pass",
+    "the pass for moments alone",
+    "with set-up and file",
+    "peak of memory",
+    "file",
+)
 
 
 def main() -> None:
@@ -37,31 +49,44 @@ def main() -> None:
 
 def table(scratch: Path) -> list[str]:
     """Return the lines of the table."""
-    model, data, run = scratch / "model.onnx", scratch / "calib.npz", scratch / "run"
+    model = scratch / "model.onnx"
     write_resnet50(model)
-    write_images(data, IMAGES)
+    lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
+    return lines + [f"| {' | '.join(row(scratch, model, images))} |" for images in SETS]
+
+
+def row(scratch: Path, model: Path, count: int) -> list[str]:
+    """Measure a set of so many images."""
+    data, run = scratch / f"calib{count}.npz", scratch / f"run{count}"
+    write_images(data, count)
     ptq_cli.calibrate(str(model), data=str(data), run=run, threads=1, batch_size=BATCH)
     images = np.load(data)["image"]
     session = Session(run / "model.float.onnx", threads=1)
+    marks: list[float] = []
 
     def forward() -> None:
-        for start in range(0, IMAGES, BATCH):
+        for start in range(0, FORWARD, BATCH):
             session.run({"image": images[start : start + BATCH]})
+
+    def mark(step: Progress) -> None:
+        if step.stage == STAGE and not step.note:
+            marks.append(time.process_time())
 
     forward()
     once = _spent(forward)
-    moments = _spent(lambda: ptq_cli.collect_moments(run=run, threads=1, batch_size=BATCH))
-    again = _spent(forward)
+    whole = _spent(lambda: ptq_cli.collect_moments(run=run, threads=1, batch_size=BATCH, progress=mark))
+    one = (once + _spent(forward)) / 2 * count / FORWARD
     command = ["calibrate", "--moments", "--run", str(run), "--threads", "1", "--max-memory", str(LIMIT)]
     peak = peak_bytes(command, scratch)
-    passes = moments / ((once + again) / 2)
+    alone = marks[-1] - marks[0]
     size = (run / "moments.safetensors").stat().st_size
     return [
-        f"| ResNet-50's shape, {IMAGES} images, one thread | |",
-        "| --- | --- |",
-        f"| processor time of `ptq calibrate --moments`, in forward passes (at most 2) | {passes:.2f} |",
-        f"| size of `moments.safetensors` | {size / 1e6:.0f} MB |",
-        f"| peak of memory with `--max-memory {LIMIT / 1e6:.0f}MB` | {peak / 1e6:.0f} MB |",
+        str(count),
+        f"{one:.1f} s",
+        f"{alone:.1f} s, {alone / one:.2f} forward passes",
+        f"{whole:.1f} s, {whole / one:.2f}",
+        f"{peak / 1e6:.0f} MB",
+        f"{size / 1e6:.0f} MB",
     ]
 
 

@@ -12,7 +12,7 @@ from ptq_cli.recovery.quantized_layer import QuantizedLayer
 ROWS = 4096
 """Of a convolution with few inputs."""
 ROWS_PER_INPUT = 4
-"""Of one with many: twice as many changed the error of the outputs by 0.3 dB on average, up and down."""
+"""Of one with many. Twice as many gained 0.2 dB on average of two networks with 8, 4 and 3 bits."""
 
 
 def reading_of(layer: QuantizedLayer, samples: int) -> InputReading:

@@ -1,0 +1,70 @@
+"""Products of bytes are exact with the kernels for signed bytes, and where a processor's kernels saturate."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import UINT8
+from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.moments import byte_products
+from ptq_cli.recovery.moments.byte_products import MOST_ROWS, ByteRows
+from ptq_cli.recovery.moments.input_moments import InputSums
+from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite, TensorMomentCollector
+from ptq_cli.runtime.blocked import channel_view
+
+
+@pytest.fixture(autouse=True)
+def tried_again() -> Iterator[None]:
+    byte_products.is_signed_exact.cache_clear()
+    yield
+    byte_products.is_signed_exact.cache_clear()
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_products_of_the_largest_bytes_are_exact(signed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_products, "is_signed_exact", lambda: signed)
+    rows = np.random.default_rng(0).integers(0, 256, (500, 3, 20), dtype=np.uint8)
+    rows[:, 0, :5], rows[:, 1, 5:9] = 255, 0
+    own, exact = ByteRows(rows.swapaxes(0, 1), 7), rows.astype(np.int64) - 7
+    assert (
+        own.gram(5, 20, 18).tolist() == np.einsum("rgi,rgj->gij", exact[:, :, 5:], exact[..., :18]).tolist()
+    )
+    assert own.sums().tolist() == exact.sum(axis=0).tolist()
+
+
+def test_kernels_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplied = byte_products._multiplied
+
+    def saturating(left, right, zero, *, signed):
+        found = multiplied(left, right, zero, signed=signed)
+        return np.minimum(found, 32767 * 32) if signed else found
+
+    monkeypatch.setattr(byte_products, "_multiplied", saturating)
+    assert not byte_products.is_signed_exact()
+
+
+def test_more_rows_than_32_bits_hold() -> None:
+    sums = InputSums(groups=1, size=1, zero=0)
+    sums.add(np.full((2 * MOST_ROWS, 1), 255, np.uint8))
+    assert sums.moments().products.tolist() == [[2 * MOST_ROWS * 255**2]]
+
+
+@pytest.mark.parametrize("each", [3, 40])
+def test_blocks_of_channels_have_the_moments_of_the_tensor(each: int) -> None:
+    plain = np.random.default_rng(1).normal(2.0, 3.0, (5, 32, 6, 7)).astype(np.float32)
+    blocked = np.ascontiguousarray(plain.reshape(5, 2, 16, 6, 7).transpose(0, 1, 3, 4, 2)).reshape(
+        plain.shape
+    )
+    window = Window(kernel=(2, 3), strides=(1, 1), dilations=(1, 1), begins=(1, 1), ends=(0, 1), upper=True)
+    grid = QuantParameters(np.float32(0.04).reshape(()), np.int64(90).reshape(()), UINT8)
+    reading = InputReading(groups=1, size=192, window=window, each=each)
+    found = []
+    for array in (plain, channel_view(blocked, 16)):
+        collector = TensorMomentCollector(MomentSite(tensor="x", parameters=grid, readings=(reading,)))
+        assert collector.update(array)
+        found.append(collector.statistics().readings[reading.key])
+    assert found[0].rows == 5 * min(each, 42)
+    assert np.array_equal(found[0].products, found[1].products)
+    assert np.array_equal(found[0].sums, found[1].sums)
