@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.core.errors import RanksError
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks
 
-SHARED = ("calibrate", "evaluate")
+SHARED = ("calibrate", "evaluate", "tune")
 """Commands whose work is divided among the processes."""
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.e2e.conftest import make_arrays
 
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3")
@@ -36,9 +39,9 @@ def read(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in FILES}
 
 
-def read_report(folder: Path) -> str:
-    """The report of the run without its times."""
-    report = json.loads((folder / "ptq-run/report.json").read_text())
+def read_report(run: Path) -> str:
+    """The report of a run without its times."""
+    report = json.loads((run / "report.json").read_text())
     del report["times"]
     return json.dumps(report)
 
@@ -99,6 +102,18 @@ SCRIPT = """\
 import ptq_cli
 from ptq_cli.cli.main import main
 
+tuned = ptq_cli.tune(
+    "model.onnx",
+    data="many.npz",
+    budget={"sqnr_db": 120.0},
+    recover=["ranges"],
+    eval_data="eval.npz",
+    evaluate=True,
+    latency=False,
+    run="tuned",
+)
+assert (tuned.ladder.met, tuned.bytes) == (False, tuned.output.stat().st_size)
+assert tuned.evaluation.report.evaluation.samples == 20
 report = ptq_cli.evaluate(eval_data="eval.npz", batch_size=3, latency=False).report
 assert report.evaluation.samples == 20, "every rank is told of all"
 for name in ("first", "second"):
@@ -128,13 +143,20 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
     few = "calibrate model.onnx --data calib.npz --batch-size 7 --samples 11 --run few"
     assert ptq(few).status == 0
     assert ptq("evaluate --eval-data eval.npz --batch-size 3").status == 0
-    report = read_report(folder)
+    report = read_report(folder / "ptq-run")
     (folder / "ptq-run/report.json").write_text("{}")
+    np.savez(folder / "many.npz", **make_arrays(90, seed=5))
+    tune = "tune model.onnx --data many.npz --budget sqnr_db=120 --recover ranges --eval-data eval.npz"
+    assert ptq(f"{tune} --run one-tuned").status == 3
     (folder / "script.py").write_text(SCRIPT)
     outcome = launch("script.py")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.count("refused") == 3
-    assert read_report(folder) == report
+    assert read_report(folder / "ptq-run") == report
+    assert read_report(folder / "tuned") == read_report(folder / "one-tuned")
+    for name in (*FILES, "tune.json", "model.int8.onnx"):
+        assert (folder / "tuned" / name).read_bytes() == (folder / "one-tuned" / name).read_bytes(), name
+    assert not (folder / "tuned/tune.partial.json").exists()
     assert outcome.stdout.count("wrote ptq-run/calibration.safetensors") == 1
     assert said_by_ptq(outcome) == ["next: ptq export --onnx"]
     assert read(folder / "ptq-run")[FILES[0]] == read(folder / "few")[FILES[0]]

@@ -171,7 +171,7 @@ def test_time_that_is_over_later(tune, monkeypatch):
         return export(*arguments, **keywords)
 
     monkeypatch.setattr(candidate_models, "make_export", slow)
-    monkeypatch.setattr("ptq_cli.pipeline.tuning.run_tune.time.monotonic", lambda: float(len(late) > 1))
+    monkeypatch.setattr("ptq_cli.pipeline.tuning.time_budget.time.monotonic", lambda: float(len(late) > 1))
     result = tune(budget={"sqnr_db": 200.0}, time_budget="0.5")
     assert (result.ladder.stopped, names(result), result.ladder.met) == (NO_MORE_TIME, ["default"], False)
     assert result.output.is_file()

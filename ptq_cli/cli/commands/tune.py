@@ -21,6 +21,7 @@ Examples:
   ptq tune model.pt --budget top1=1%
   ptq tune model.pt --budget sqnr_db=30 --time-budget 10m
   ptq tune model.pt --budget top1=0.01 --budget top1_agreement=0.97 --prefer latency
+  torchrun --nproc-per-node=4 -m ptq_cli -- tune model.onnx --budget sqnr_db=30
 
 Exits with status 3 if the budget is not kept; the best candidate is written all the same.
 """,
@@ -61,6 +62,9 @@ def command(
 
     The best candidate so far is always in the run directory, with a recipe from which ptq quantize makes the
     same file: Ctrl-C keeps it, and the same command continues.
+
+    Under torchrun several processes share the samples of each measurement; the result is the same, byte for
+    byte. They continue nothing.
     """
     import json
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.selection import WHOLE, Selection, Shard, parse_shard
@@ -42,6 +43,9 @@ from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import CalibrationSettings, Recipe
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration.torchrun.distributed import Group
 
 NO_DATA = ""
 """Stands for the digest of the data where no activation has to be measured, and none were given."""
@@ -156,17 +160,12 @@ def _run_on_ranks(
     with joined(ranks) as group:
         resolved = resolve(request)
         require_outputs(run, input_files(resolved.recipe))
-        mine = replace(resolved, machine=_of_rank(resolved.machine, ranks))
+        mine = replace(resolved, machine=machine_of_rank(resolved.machine, ranks))
         require_device(mine.machine.device)
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
         subject, changed = rescaled(open_subject(mine, progress, run.float_model), mine, progress)
-        begun = provenance_of(subject, request, mine, run, group.shard)
-        settings = resolved.recipe.calibration
-        part = measure_part(subject, settings, mine.machine, begun, progress, after_batch=group.after_batch)
-        merged = group.merge(part, calibration_bytes, parse_calibration)
-        require_samples_seen(merged.provenance)
-        calibrated = assemble(subject, merged, resolved.recipe, run, changed)
+        calibrated = calibrate_together(subject, request, mine, run, progress, group, changed)
         if ranks.is_first:
             write_together(calibrated.files)
             discard_checkpoint(run.checkpoint)
@@ -174,7 +173,44 @@ def _run_on_ranks(
     return calibrated.result
 
 
-def _of_rank(machine: Machine, ranks: Ranks) -> Machine:
+def calibrate_together(
+    subject: CalibrationSubject,
+    request: Request,
+    resolved: Resolved,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    group: "Group",
+    changed: tuple[Rescaling, ...] = (),
+) -> Calibrated:
+    """Run the calibration set through the model, each process of a group a share; nothing is written.
+
+    Args:
+        subject: the model and the data.
+        request: all settings.
+        resolved: what they mean, with this process's part of the machine.
+        run: the run directory.
+        progress: is called after each batch.
+        group: the processes.
+        changed: what was done to the channels of the model.
+
+    Raises:
+        PtqError: as ``make_calibration`` does, also that of another process.
+    """
+    begun = provenance_of(subject, request, resolved, run, group.shard)
+    part = measure_part(
+        subject,
+        resolved.recipe.calibration,
+        resolved.machine,
+        begun,
+        progress,
+        after_batch=group.after_batch,
+    )
+    merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
+    require_samples_seen(merged.provenance)
+    return assemble(subject, merged, resolved.recipe, run, changed)
+
+
+def machine_of_rank(machine: Machine, ranks: Ranks) -> Machine:
     """Return the rank's own part of the machine: its threads, and a GPU."""
     device = machine.device.for_rank(ranks.local_rank)
     return replace(machine, device=device, threads=ranks.threads(machine.threads))

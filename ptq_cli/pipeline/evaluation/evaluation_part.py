@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +135,7 @@ def evaluate_together(
     Returns what ``evaluate_pass`` returns, on every process. There are no checkpoints.
 
     Args:
-        resolved: the recipe, and the whole machine, whose threads are divided among the processes on it.
+        resolved: the recipe, and this process's part of the machine.
         models: what runs.
         evaluation_set: the data and metrics.
         progress: is called after each batch.
@@ -145,9 +145,7 @@ def evaluate_together(
     Raises:
         PtqError: as ``evaluate_part`` does, also that of another process.
     """
-    threads = group.ranks.threads(resolved.machine.threads)
-    mine = replace(resolved, machine=replace(resolved.machine, threads=threads))
-    part = evaluate_part(mine, models, evaluation_set, group.shard, progress, watches, group=group)
+    part = evaluate_part(resolved, models, evaluation_set, group.shard, progress, watches, group=group)
     contents = group.exchange(shard_bytes(part), group.next_place())
     names = [f"rank {rank}" for rank in range(len(contents))]
     shards = [

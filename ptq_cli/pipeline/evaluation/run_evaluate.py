@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import LoadedRun, load_run
+from ptq_cli.pipeline.calibration.run_calibrate import machine_of_rank
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
@@ -329,7 +330,8 @@ def make_evaluations(
     if group is None:
         evaluations = evaluate_pass(resolved, models, evaluation_set, run, progress, changed)
         return reports()
-    evaluations = evaluate_together(resolved, models, evaluation_set, progress, group, changed)
+    mine = replace(resolved, machine=machine_of_rank(resolved.machine, group.ranks))
+    evaluations = evaluate_together(mine, models, evaluation_set, progress, group, changed)
     made = reports() if group.ranks.is_first else ()
     contents = [report_to_json(item.result.report) for item in made]
     told = json.loads(group.announce(json.dumps(contents).encode(), "reports"))

@@ -5,16 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.selection import WHOLE
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, load_calibration
+from ptq_cli.collectors.artifact.calibration_file import (
+    Calibration,
+    Provenance,
+    calibration_bytes,
+    load_calibration,
+    parse_calibration,
+)
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
-from ptq_cli.pipeline.calibration.run_calibrate import make_calibration, provenance_of
+from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, make_calibration, provenance_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE, REWRITING
 from ptq_cli.recipe.schema import RecoverySettings
 
@@ -46,6 +53,7 @@ class CandidateCalibrations:
         subject: CalibrationSubject,
         run: RunDirectory,
         progress: ProgressCallback,
+        party: Party,
     ) -> None:
         """Begin with nothing.
 
@@ -55,9 +63,10 @@ class CandidateCalibrations:
             subject: the float model without rewrites, the samples and the plan.
             run: whose calibration is taken where it fits.
             progress: is told about each calibration.
+            party: the processes that calibrate together.
         """
         self._request, self._resolved, self._subject = request, resolved, subject
-        self._run, self._progress = run, progress
+        self._run, self._progress, self._party = run, progress, party
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}
 
     def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
@@ -77,23 +86,29 @@ class CandidateCalibrations:
     def _calibrated(self, request: Request, resolved: Resolved) -> CandidateCalibration:
         subject, changed = rescaled(self._subject, resolved, self._progress)
         begun = provenance_of(subject, request, resolved, self._run, WHOLE)
-        earlier = self._earlier(begun)
+        stored = self._party.told(lambda: self._earlier(begun))
+        earlier = parse_calibration(stored, str(self._run.calibration)) if stored else None
         if earlier is not None:
             return CandidateCalibration(
                 subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
             )
-        found = make_calibration(subject, request, resolved, self._run, self._progress, changed=changed)
+        if self._party.group is not None:
+            found = calibrate_together(
+                subject, request, resolved, self._run, self._progress, self._party.group, changed
+            )
+        else:
+            found = make_calibration(subject, request, resolved, self._run, self._progress, changed=changed)
         return CandidateCalibration(
             subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
         )
 
-    def _earlier(self, begun: Provenance) -> Calibration | None:
+    def _earlier(self, begun: Provenance) -> bytes:
         """Return the calibration of the run directory, if it is the very one that would be made."""
         if not (self._run.calibration.is_file() and self._run.float_model.is_file()):
-            return None
+            return b""
         try:
             found = load_calibration(self._run.calibration)
         except PtqError:  # It is made again.
-            return None
+            return b""
         same = replace(begun, samples=found.provenance.samples, share=None)
-        return found if found.provenance == same else None
+        return calibration_bytes(found) if found.provenance == same else b""

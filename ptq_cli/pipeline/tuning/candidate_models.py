@@ -1,7 +1,7 @@
 """Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
@@ -10,6 +10,7 @@ from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.evaluation.evaluation_part import evaluate_together
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, make_export
@@ -20,6 +21,7 @@ from ptq_cli.pipeline.tuning.candidate_calibrations import (
     CandidateCalibrations,
 )
 from ptq_cli.pipeline.tuning.climb import Candidate, Seen
+from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.pipeline.tuning.layer_noise import LEVELS, layer_noise
 from ptq_cli.pipeline.tuning.layer_ranking import layer_costs, layers_by_level
 from ptq_cli.pipeline.tuning.sixteen_bits import activations_of, wide_format
@@ -29,6 +31,7 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.recovery_rungs import NONE
 from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, RecoverySettings
+from ptq_cli.report.evaluation.evaluator import Evaluation
 
 RANKED_ON = 64
 """Samples that layers are ranked on."""
@@ -49,6 +52,7 @@ class CandidateModels:
         output: where the best candidate is written.
         checkpoint: what was measured.
         progress: is told about all of it.
+        party: the processes that measure together.
     """
 
     resolved: Resolved
@@ -61,6 +65,7 @@ class CandidateModels:
     output: Path
     checkpoint: TuneCheckpoint
     progress: ProgressCallback
+    party: Party = field(default_factory=Party)
 
     def __post_init__(self) -> None:
         self._made: dict[str, Exported] = {}
@@ -85,7 +90,7 @@ class CandidateModels:
         resolved = self.resolved
         if not wide_format(resolved.target, resolved.recipe.activations):
             return ()
-        plan, base = self._export(candidate).result.plan, self.calibrations.of(candidate.rungs)
+        plan, base = self.export(candidate).result.plan, self.calibrations.of(candidate.rungs)
         graph = base.float_model.load()
         found = [activations_of(graph, plan, layers) for layers in self.float_layers(candidate)]
         return tuple(dict.fromkeys(tensors for tensors in found if tensors))
@@ -93,7 +98,7 @@ class CandidateModels:
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy."""
         if candidate.key not in self.checkpoint.float_layers:
-            exported, base = self._export(candidate), self.calibrations.of(candidate.rungs)
+            exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
             twins = TwinGraphs(base.float_model.load(), with_types(without_padding(exported.model.load())))
             inputs, plan = base.subject.model.inputs, exported.result.plan
             noise = layer_noise(
@@ -116,28 +121,36 @@ class CandidateModels:
         written = self.checkpoint.written.get(candidate.key)
         if written is not None and self.output.is_file() and sha256_file(self.output) == written:
             return
-        exported, base = self._export(candidate), self.calibrations.of(candidate.rungs)
+        exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
         digest = exported.model.sha256
         files = base.files if base is not self._written else {}
-        write_together({**files, **exported.files})
+        if self.party.is_first:
+            write_together({**files, **exported.files})
         self._written = base
-        if exported.model.data:  # They have moved to their place.
+        if exported.model.data and self.party.is_first:  # They have moved to their place.
             self._made[candidate.key] = replace(exported, model=read_model(self.output))
         self.checkpoint.written[candidate.key] = digest
         self.checkpoint.save()
 
     def _measured(self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, Seen]) -> Seen:
         if candidate.key not in known:
-            model = self._export(candidate).model
+            model = self.export(candidate).model
             models = EvaluatedModels(self.float_model, {self.output.name: model})
-            discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
-            (found,) = evaluate_pass(self.deciding, models, chosen, self.run, self.progress)
-            discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+            (found,) = self._evaluated(models, chosen)
             known[candidate.key] = Seen(found.samples, found.measurements)
             self.checkpoint.save()
         return known[candidate.key]
 
-    def _export(self, candidate: Candidate) -> Exported:
+    def _evaluated(self, models: EvaluatedModels, chosen: EvaluationSet) -> tuple[Evaluation, ...]:
+        if self.party.group is not None:
+            return evaluate_together(self.deciding, models, chosen, self.progress, self.party.group)
+        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+        found = evaluate_pass(self.deciding, models, chosen, self.run, self.progress)
+        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+        return found
+
+    def export(self, candidate: Candidate) -> Exported:
+        """Return a candidate as a file; the last one is remembered."""
         if candidate.key not in self._made:
             for made in self._made.values():  # Only the last is needed again.
                 made.model.discard()

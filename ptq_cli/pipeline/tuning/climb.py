@@ -101,6 +101,7 @@ class Climb:
         is_over: whether no time is left.
         tell: is told about each candidate.
         stop: is called when the climb is over, so that a last look may take its time.
+        alone: whether an interrupt ends the climb with the best so far; one of several processes cannot.
         steps: the candidates so far.
         chosen: index of the best one.
         met: the budget is kept.
@@ -112,6 +113,7 @@ class Climb:
     is_over: Callable[[], bool]
     tell: Callable[[LadderStep], None]
     stop: Callable[[], None] = lambda: None
+    alone: bool = True
     steps: list[LadderStep] = field(default_factory=list)
     chosen: int = 0
     met: bool = False
@@ -136,7 +138,7 @@ class Climb:
             self._up(rungs, base or Candidate())
             self._last_look()
         except KeyboardInterrupt:
-            if not self.steps:
+            if not (self.steps and self.alone):
                 raise
             self.stopped = INTERRUPTED
             return
@@ -151,6 +153,8 @@ class Climb:
             if not self.met and not self.steps[self.chosen].proof:
                 self._look(last=True)
         except KeyboardInterrupt:
+            if not self.alone:
+                raise
             self.stopped = INTERRUPTED
 
     def _up(self, rungs: Sequence[str], base: Candidate) -> None:

@@ -1,52 +1,39 @@
 """``tune``: the cheapest model that provably keeps a budget."""
 
-import time
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset
 from ptq_cli.core.durations import parse_duration
-from ptq_cli.core.errors import TimeBudgetError
-from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
-from ptq_cli.pipeline.calibration.provenance import settings_of
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
-from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
+from ptq_cli.pipeline.evaluation.run_evaluate import joined_ranks, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
-from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.run.reading import open_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.budget_checks import (
-    budget_gate,
-    decision_recipe,
-    of_first_output,
-    require_reachable,
-)
+from ptq_cli.pipeline.tuning.budget_checks import decision_recipe
 from ptq_cli.pipeline.tuning.candidate_calibrations import CandidateCalibrations
-from ptq_cli.pipeline.tuning.candidate_models import CandidateModels, first_samples
-from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb, TimeIsOverError
+from ptq_cli.pipeline.tuning.candidate_models import CandidateModels
+from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb
+from ptq_cli.pipeline.tuning.climbing_party import Party
+from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
 from ptq_cli.pipeline.tuning.sixteen_bits import why_not_wide
-from ptq_cli.pipeline.tuning.tune_checkpoint import continued_tuning, discard_tuning
-from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.pipeline.tuning.time_budget import BudgetClock
+from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning, discard_tuning
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY, EvaluationSettings, GateSettings, Recipe
+from ptq_cli.recipe.schema import LATENCY, Recipe
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
-from ptq_cli.runtime.cuda import require_device
 
 STAGE = "tune"
-DEFAULT_SET_ASIDE = 0.5
-COMPARED_ON = 512
-"""Samples that candidates are compared on, at most; more cost time, and prove nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,64 +61,6 @@ class TuneResult:
         return self.ladder.stopped == INTERRUPTED
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Opened:
-    """What a tuning begins with, all found to fit.
-
-    Attributes:
-        request: with the share that is set aside.
-        resolved: what it means.
-        gate: the budgets.
-        subject: the model and the samples to calibrate on.
-        proven_on: the samples set aside, with the metrics.
-        compared_on: samples that are calibrated on, with the metrics.
-        evaluation: the evaluation set; None if no evaluation is asked for.
-    """
-
-    request: Request
-    resolved: Resolved
-    gate: GateSettings
-    subject: CalibrationSubject
-    proven_on: EvaluationSet
-    compared_on: EvaluationSet
-    evaluation: EvaluationSet | None
-
-
-class _Clock:
-    """Ends the climb when the time budget is over."""
-
-    def __init__(self, seconds: float | None, progress: ProgressCallback) -> None:
-        self._end = time.monotonic() + seconds if seconds is not None else None
-        self._seconds, self._progress = seconds, progress
-        self.begun = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no time is left."""
-        return self._end is not None and time.monotonic() > self._end
-
-    def progress(self, step: Progress) -> None:
-        """Hand on progress, unless the time is over.
-
-        Raises:
-            TimeIsOverError: it is.
-            TimeBudgetError: it is, and nothing has been measured.
-        """
-        self._progress(step)
-        if not self.is_over:
-            return
-        if self.begun:
-            raise TimeIsOverError
-        raise TimeBudgetError(
-            f"the time budget of {self._seconds:g} s was over before the first candidate was measured",
-            hint="allow more with --time-budget, or pass fewer --samples",
-        )
-
-    def stop(self) -> None:
-        """What follows may take its time."""
-        self._end = None
-
-
 def run_tune(
     request: Request,
     run: RunDirectory,
@@ -143,7 +72,8 @@ def run_tune(
 ) -> TuneResult:
     """Calibrate, and try better and better candidates until one provably keeps the budget.
 
-    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing.
+    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
+    ``torchrun`` each process measures its share of the samples, and the first one writes.
 
     Args:
         request: all settings; the budget among them.
@@ -154,7 +84,8 @@ def run_tune(
         progress: is called as the work proceeds, and with a note on each candidate.
 
     Edge case:
-        A Ctrl-C after the first candidate ends the climb: the best so far is the result.
+        A Ctrl-C after the first candidate ends the climb: the best so far is the result. Several processes
+        end without one, and continue nothing.
 
     Raises:
         TuneError: there is no budget, or too few samples are set aside.
@@ -163,19 +94,44 @@ def run_tune(
         LabelError: a budget is on a metric that needs labels, and the calibration data have none.
         PtqError: as ``quantize`` does.
     """
-    opened = _open(request, run, output, progress, evaluate=evaluate)
+    with joined_ranks(find_ranks(os.environ)) as group:
+        party = Party(group)
+        opened = open_tuning(request, run, output, progress, party, evaluate=evaluate)
+        result = _climbed(opened, run, output or run.quantized_model, progress, party, restart=restart)
+        if group is not None:
+            group.wait_for_all("written")
+    return result
+
+
+def _climbed(
+    opened: OpenedTuning,
+    run: RunDirectory,
+    output: Path,
+    progress: ProgressCallback,
+    party: Party,
+    *,
+    restart: bool,
+) -> TuneResult:
     recipe = opened.resolved.recipe
-    if restart:
+    if restart and party.is_first:
         discard_checkpoint(run.checkpoint)
         discard_tuning(run.tuning_checkpoint)
-    clock = _Clock(parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None, progress)
-    models = _candidate_models(opened, run, output or run.quantized_model, clock.progress)
+    seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
+    clock = BudgetClock(seconds, progress, party)
+    models = _candidate_models(opened, run, output, clock.progress, party)
 
     def tell(step: LadderStep) -> None:
         clock.begun = True
         progress(Progress(STAGE, 0, None, _line(step)))
 
-    climb = Climb(subject=models, gate=opened.gate, is_over=lambda: clock.is_over, tell=tell, stop=clock.stop)
+    climb = Climb(
+        subject=models,
+        gate=opened.gate,
+        is_over=clock.is_over,
+        tell=tell,
+        stop=clock.stop,
+        alone=party.group is None,
+    )
     climb.up(*rungs_to_climb(recipe))
     clock.stop()
     return _finished(opened, models, climb, run, progress)
@@ -206,53 +162,27 @@ def _line(step: LadderStep) -> str:
     return f"{step.name}: {step.sqnr_db:.1f} dB, {budgets}{how}"
 
 
-def _open(
-    request: Request, run: RunDirectory, output: Path | None, progress: ProgressCallback, *, evaluate: bool
-) -> _Opened:
-    if not resolve(request).recipe.calibration.set_aside:
-        request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
-    resolved = resolve(request)
-    recipe = resolved.recipe
-    gate = budget_gate(recipe)
-    require_outputs(run, input_files(recipe), output)
-    require_device(resolved.machine.device)
-    dataset = (
-        open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
-    )
-    subject = open_subject(resolved, progress, run.float_model, dataset)
-    model, part = subject.model.model, subject.dataset
-    gate = of_first_output(gate, model.graph.outputs[0].name or "")
-    if not isinstance(part, DividedDataset):
-        raise TypeError("a share is set aside")
-    tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
-    deciding = decision_recipe(recipe, gate)
-    proven_on = fit_evaluation(part.other, deciding, model)
-    require_reachable(gate, proven_on.dataset.count)
-    return _Opened(
-        request=request,
-        resolved=resolved,
-        gate=gate,
-        subject=subject,
-        proven_on=proven_on,
-        compared_on=first_samples(fit_evaluation(part, deciding, model), COMPARED_ON),
-        evaluation=fit_evaluation(dataset, recipe, model) if dataset is not None else None,
-    )
-
-
 def _candidate_models(
-    opened: _Opened, run: RunDirectory, output: Path, progress: ProgressCallback
+    opened: OpenedTuning, run: RunDirectory, output: Path, progress: ProgressCallback, party: Party
 ) -> CandidateModels:
     resolved, subject = opened.resolved, opened.subject
 
     def tell(note: str) -> None:
         progress(Progress(STAGE, 0, None, note))
 
-    checkpoint = continued_tuning(run.tuning_checkpoint, _identity(opened, run), tell)
-    resolved = _measured_once(resolved, subject, run, progress, again=bool(checkpoint.written))
+    if party.group is None:
+        checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(opened, run), tell)
+    else:
+        checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity={}, stored=False)
+    resolved = _measured_once(resolved, subject, run, progress, party, again=bool(checkpoint.written))
+    if resolved.recipe.export.profile is None:  # A profile holds for the threads that it was measured with.
+        resolved = party.of_rank(resolved)
     return CandidateModels(
         resolved=resolved,
-        deciding=resolved.with_recipe(decision_recipe(resolved.recipe, opened.gate)),
-        calibrations=CandidateCalibrations(opened.request, resolved, subject, run, progress),
+        deciding=party.of_rank(opened.resolved).with_recipe(decision_recipe(resolved.recipe, opened.gate)),
+        calibrations=CandidateCalibrations(
+            opened.request, party.of_rank(opened.resolved), subject, run, progress, party
+        ),
         float_model=subject.model.stored,
         compared_on=opened.compared_on,
         proven_on=opened.proven_on,
@@ -260,6 +190,7 @@ def _candidate_models(
         output=output,
         checkpoint=checkpoint,
         progress=progress,
+        party=party,
     )
 
 
@@ -268,6 +199,7 @@ def _measured_once(
     subject: CalibrationSubject,
     run: RunDirectory,
     progress: ProgressCallback,
+    party: Party,
     *,
     again: bool,
 ) -> Resolved:
@@ -278,39 +210,50 @@ def _measured_once(
         subject: the model.
         run: where the profile is written.
         progress: is told about the measurement.
+        party: the processes, the first of which measures.
         again: the tuning is continued, so that the profile may be there.
     """
     recipe = resolved.recipe
     if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
         return resolved
-    if not (again and run.profile.is_file()):
+    if party.is_first and not (again and run.profile.is_file()):
         profile = profile_here(subject.model.model, subject.plan, resolved, progress)
         write_together({run.profile: profile_to_json(profile)})
+    if party.group is not None:
+        party.group.wait_for_all("profiled")
     found = replace(recipe.export, profile=str(run.profile.absolute()))
     return resolved.with_recipe(replace(recipe, export=found))
 
 
-def _identity(opened: _Opened, run: RunDirectory) -> dict[str, str]:
-    """Return what a checkpoint must be of; the time budget may change."""
-    recipe = opened.resolved.recipe
-    runtime, tune = replace(recipe.runtime, threads=0), replace(recipe.tune, time_budget="")
-    plain = replace(recipe, runtime=runtime, tune=tune, evaluation=EvaluationSettings())
-    return {
-        "the float model": opened.subject.model.stored.sha256,
-        "the calibration data": opened.subject.dataset.digest(),
-        "a setting of the calibration": repr(sorted(settings_of(recipe, run).items())),
-        "the recipe": recipe_to_toml(plain, run.path),
-        "the version of a library": repr(sorted(library_versions().items())),
-    }
-
-
 def _finished(
-    opened: _Opened, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
+    opened: OpenedTuning, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
 ) -> TuneResult:
-    compared, best = models.compared_on.dataset.count, models.output
-    chosen, evaluation = read_model(best), None
-    ladder = Ladder(
-        model_sha256=chosen.sha256,
+    ladder = _ladder(opened, models, climb)
+    if models.party.is_first:
+        write_together({run.tuning: ladder_to_json(ladder).encode()})
+        if climb.stopped != INTERRUPTED:
+            discard_tuning(run.tuning_checkpoint)
+            discard_checkpoint(run.checkpoint)
+    chosen, evaluation = _chosen(models, ladder.best), None
+    if opened.evaluation is not None and climb.stopped != INTERRUPTED:
+        evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
+    return TuneResult(
+        run=run,
+        output=models.output,
+        ladder=ladder,
+        bytes=chosen.size,
+        float_bytes=models.float_model.size,
+        evaluation=evaluation,
+    )
+
+
+def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladder:
+    def written() -> bytes:
+        return read_model(models.output).sha256.encode()
+
+    compared = models.compared_on.dataset.count
+    return Ladder(
+        model_sha256=models.party.told(written).decode(),
         samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
         set_aside=models.set_aside,
         steps=tuple(climb.steps),
@@ -320,21 +263,13 @@ def _finished(
         advice=climb.advice(),
         untried=_untried(opened.resolved, climb),
     )
-    files: dict[Path, Content] = {run.tuning: ladder_to_json(ladder).encode()}
-    write_together(files)
-    if climb.stopped != INTERRUPTED:
-        discard_tuning(run.tuning_checkpoint)
-        discard_checkpoint(run.checkpoint)
-    if opened.evaluation is not None and climb.stopped != INTERRUPTED:
-        evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
-    return TuneResult(
-        run=run,
-        output=best,
-        ladder=ladder,
-        bytes=chosen.size,
-        float_bytes=models.float_model.size,
-        evaluation=evaluation,
-    )
+
+
+def _chosen(models: CandidateModels, best: LadderStep) -> StoredModel:
+    """Return the candidate that was written; the processes that do not write make it again."""
+    if models.party.is_first:
+        return read_model(models.output)
+    return models.export(Candidate(best.rungs, best.in_float, best.in_16_bits)).model
 
 
 def _untried(resolved: Resolved, climb: Climb) -> str:
@@ -344,7 +279,7 @@ def _untried(resolved: Resolved, climb: Climb) -> str:
 
 
 def _evaluated(
-    opened: _Opened,
+    opened: OpenedTuning,
     fitted: EvaluationSet,
     models: CandidateModels,
     chosen: StoredModel,
@@ -355,8 +290,17 @@ def _evaluated(
     base = models.calibrations.of(rungs)
     pair = Pair(base.float_model, chosen, models.output.name)
     (found,) = make_evaluations(
-        opened.resolved, base.calibration, [pair], fitted, run, [run], progress, plan=base.subject.plan
+        opened.resolved,
+        base.calibration,
+        [pair],
+        fitted,
+        run,
+        [run],
+        progress,
+        plan=base.subject.plan,
+        group=models.party.group,
     )
-    write_together(found.files)
-    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    if models.party.is_first:
+        write_together(found.files)
+        discard_evaluation_checkpoint(run.evaluation_checkpoint)
     return found.result

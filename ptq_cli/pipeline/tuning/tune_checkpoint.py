@@ -35,6 +35,7 @@ class TuneCheckpoint:
         compared, proven: measurements by the candidate's key.
         float_layers: layers to leave in float, by the key of the candidate that they were ranked for.
         written: SHA-256 of the candidates that were the best so far and were written.
+        stored: whether it is written at all; several processes of torchrun store nothing.
     """
 
     path: Path
@@ -43,13 +44,16 @@ class TuneCheckpoint:
     proven: dict[str, Seen] = field(default_factory=dict)
     float_layers: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
+    stored: bool = True
 
     def save(self) -> None:
-        """Write all of it.
+        """Write all of it, if it is stored.
 
         Raises:
             OutputFileError: it cannot be written.
         """
+        if not self.stored:
+            return
         both = {f"compared {key}": seen.samples for key, seen in self.compared.items()}
         both |= {f"proven {key}": seen.samples for key, seen in self.proven.items()}
         content = _Content(

@@ -151,6 +151,8 @@ class Group:
         with lost_as_error():
             size = torch.tensor([len(content)])
             dist.broadcast(size, 0, self._group)
+            if not int(size):
+                return b""
             data = _as_tensor(content) if self.ranks.is_first else torch.empty(int(size), dtype=torch.uint8)
             dist.broadcast(data, 0, self._group)
         return data.numpy().tobytes()

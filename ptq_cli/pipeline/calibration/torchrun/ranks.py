@@ -90,5 +90,5 @@ def require_single(ranks: Ranks | None, what: str) -> None:
     if ranks is not None:
         raise UsageError(
             f"torchrun started {ranks.world} processes, and {what} runs as a single process",
-            hint="only calibrate and evaluate run under torchrun; run other commands without it",
+            hint="only calibrate, evaluate and tune run under torchrun; run other commands without it",
         )

@@ -1,0 +1,120 @@
+"""What a tuning begins with: the model, the budgets, and the samples that decide and that prove."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.set_aside import DividedDataset
+from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
+from ptq_cli.pipeline.calibration.provenance import settings_of
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.run.library_versions import library_versions
+from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run.reading import open_data
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.budget_checks import (
+    budget_gate,
+    decision_recipe,
+    of_first_output,
+    require_reachable,
+)
+from ptq_cli.pipeline.tuning.candidate_models import first_samples
+from ptq_cli.pipeline.tuning.climbing_party import Party
+from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.schema import EvaluationSettings, GateSettings
+from ptq_cli.runtime.cuda import require_device
+
+DEFAULT_SET_ASIDE = 0.5
+COMPARED_ON = 512
+"""Samples that candidates are compared on, at most; more cost time, and prove nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedTuning:
+    """What a tuning begins with, all found to fit.
+
+    Attributes:
+        request: with the share that is set aside.
+        resolved: what it means.
+        gate: the budgets.
+        subject: the model and the samples to calibrate on.
+        proven_on: the samples set aside, with the metrics.
+        compared_on: samples that are calibrated on, with the metrics.
+        evaluation: the evaluation set; None if no evaluation is asked for.
+    """
+
+    request: Request
+    resolved: Resolved
+    gate: GateSettings
+    subject: CalibrationSubject
+    proven_on: EvaluationSet
+    compared_on: EvaluationSet
+    evaluation: EvaluationSet | None
+
+
+def open_tuning(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None,
+    progress: ProgressCallback,
+    party: Party,
+    *,
+    evaluate: bool,
+) -> OpenedTuning:
+    """Return what a tuning begins with.
+
+    Args:
+        request: all settings.
+        run: the run directory.
+        output: where the quantized model goes, or None for the run directory.
+        progress: is told what is done to the model.
+        party: the processes that tune together.
+        evaluate: whether what is chosen will be evaluated on the evaluation data.
+
+    Raises:
+        PtqError: as ``run_tune`` does.
+    """
+    if not resolve(request).recipe.calibration.set_aside:
+        request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
+    resolved = resolve(request)
+    recipe = resolved.recipe
+    gate = budget_gate(recipe)
+    require_outputs(run, input_files(recipe), output)
+    require_device(resolved.machine.device)
+    dataset = (
+        open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
+    )
+    subject = open_subject(party.of_rank(resolved), progress, run.float_model, dataset)
+    model, part = subject.model.model, subject.dataset
+    gate = of_first_output(gate, model.graph.outputs[0].name or "")
+    if not isinstance(part, DividedDataset):
+        raise TypeError("a share is set aside")
+    tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
+    deciding = decision_recipe(recipe, gate)
+    proven_on = fit_evaluation(part.other, deciding, model)
+    require_reachable(gate, proven_on.dataset.count)
+    return OpenedTuning(
+        request=request,
+        resolved=resolved,
+        gate=gate,
+        subject=subject,
+        proven_on=proven_on,
+        compared_on=first_samples(fit_evaluation(part, deciding, model), COMPARED_ON),
+        evaluation=fit_evaluation(dataset, recipe, model) if dataset is not None else None,
+    )
+
+
+def tuning_identity(opened: OpenedTuning, run: RunDirectory) -> dict[str, str]:
+    """Return what a checkpoint must be of; the time budget may change."""
+    recipe = opened.resolved.recipe
+    runtime, tune = replace(recipe.runtime, threads=0), replace(recipe.tune, time_budget="")
+    plain = replace(recipe, runtime=runtime, tune=tune, evaluation=EvaluationSettings())
+    return {
+        "the float model": opened.subject.model.stored.sha256,
+        "the calibration data": opened.subject.dataset.digest(),
+        "a setting of the calibration": repr(sorted(settings_of(recipe, run).items())),
+        "the recipe": recipe_to_toml(plain, run.path),
+        "the version of a library": repr(sorted(library_versions().items())),
+    }
