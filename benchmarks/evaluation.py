@@ -18,12 +18,15 @@ from benchmarks.main_job import CNN, RESULTS, SAMPLES
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.core.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_part import evaluate_part
+from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
+from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, joined_shards
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -32,6 +35,7 @@ from ptq_cli.runtime.session import Session
 from tools.marked import write_part
 
 ROUNDS = 5
+PARTS = 2
 TRANSFORMER = SAMPLES / "spoken_digits_transformer"
 MANY = ("top1", "top5", "f1", "class_accuracy", "auroc", "torchmetrics.classification:MulticlassF1Score")
 
@@ -50,18 +54,24 @@ class InMemory(Dataset):
         return self._inner.digest()
 
     def _stream(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
-        del batch_size, selection
-        yield from self._batches
+        del batch_size
+        yield from (batch for number, batch in enumerate(self._batches) if number in selection)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """Two models and the data that they are evaluated on."""
+    """Two models and the data that they are evaluated on.
+
+    Attributes:
+        resolved, models, evaluation_set, run: of the evaluation.
+        kilobytes: size of the files of its shards, once it was done in parts.
+    """
 
     resolved: Resolved
     models: EvaluatedModels
     evaluation_set: EvaluationSet
     run: RunDirectory
+    kilobytes: float = 0.0
 
     def plain(self) -> None:
         """Run both models over the data."""
@@ -76,12 +86,65 @@ class Job:
         evaluate_pass(self.resolved, self.models, self.evaluation_set, self.run, silent)
         discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
 
+    def in_parts(self) -> None:
+        """Do the same in two shards, one after the other, and join what their files would hold."""
+        parts = [
+            evaluate_part(self.resolved, self.models, self.evaluation_set, Shard(number, PARTS), silent)
+            for number in range(1, PARTS + 1)
+        ]
+        contents = [shard_bytes(part) for part in parts]
+        shards = [NamedShard("part", parse_shard_bytes(content, "part")) for content in contents]
+        found = MeasuredSet.of(self.evaluation_set)
+        evaluator = joined_shards(shards, found, self.models, (), self.resolved.recipe)
+        evaluations_of(evaluator, found.outputs, parts[0].facts.axes)
+        self.kilobytes = sum(map(len, contents)) / 1000
+
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of an evaluation.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
+    parser.add_argument("--parts", action="store_true", help="measure evaluations in shards alone")
+    arguments = parser.parse_args()
+    _tell_parts(write=arguments.write)
+    if not arguments.parts:
+        _tell_costs(write=arguments.write)
+
+
+def _tell_parts(*, write: bool) -> None:
+    load = os.getloadavg()[0]
+    rows = list(_part_rows())
+    lines = [
+        f"`python -m benchmarks.evaluation --parts --write`, {platform.machine()}, {usable_cores()} cores, "
+        f"load {load:.1f} at the start; medians of {ROUNDS} rounds in which both take turns. "
+        f"{PARTS} shards, one after the other in one process, with their files and the merge, over "
+        "the evaluation of the whole; each shard opens the models again.",
+        "",
+        "| data | metrics | whole | shards and merge | processor time over whole | files |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+    text = "\n".join(lines)
+    print(text)
+    if write:
+        write_part(RESULTS, "evaluation_parts", text)
+
+
+def _part_rows() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "cnn"
+        run_ptq(["quantize", "--run", str(run)], CNN)
+        for metrics in (("top1", "top5"), MANY):
+            job = _job(CNN, RunDirectory(run), metrics, decoded=True)
+            walls, processors = _turns([job.measured, job.in_parts])
+            whole, parts = (f"{median(times):.2f} s" for times in walls)
+            ratio = f"{median_ratio(processors[1], processors[0]):.2f}"
+            count = job.evaluation_set.dataset.count
+            name = f"CNN sample, images decoded in advance, {count:,} samples"
+            yield f"| {name} | {_shown(metrics)} | {whole} | {parts} | {ratio} | {job.kilobytes:.0f} kB |"
+
+
+def _tell_costs(*, write: bool) -> None:
     load = os.getloadavg()[0]
     rows = list(_rows())
     lines = [
