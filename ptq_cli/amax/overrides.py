@@ -10,6 +10,8 @@ from ptq_cli.core.errors import RecipeValueError, did_you_mean, require_known
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
+OF_LAYERS = ("mode", "granularity")
+"""Keys of ``[activations]`` that are of the layer that reads them."""
 
 Names = Collection[str]
 
@@ -99,7 +101,7 @@ activation that is quantized (did you mean 'stem.conv'?)
             kinds.append(("activation", activations))
         if item.weight_amax is not None or item.weights is not None:
             kinds.append(("weight", weights))
-        if item.quantize is not None or (item.activations is not None and item.activations.mode is not None):
+        if item.quantize is not None or _describes_layers(item):
             kinds.append(("layer", layers))
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))
@@ -112,11 +114,16 @@ activation that is quantized (did you mean 'stem.conv'?)
                 )
 
 
+def _describes_layers(override: OverrideSettings) -> bool:
+    settings = override.activations
+    return settings is not None and any(getattr(settings, key) is not None for key in OF_LAYERS)
+
+
 def _describes_integers(override: OverrideSettings) -> bool:
     """Return whether an override says more of activations than a mode, which is a layer's."""
     settings = override.activations
     return settings is not None and any(
-        value is not None for key, value in vars(settings).items() if key != "mode"
+        value is not None for key, value in vars(settings).items() if key not in OF_LAYERS
     )
 
 

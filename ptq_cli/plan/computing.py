@@ -1,6 +1,6 @@
 """The operators that are faster in integers: their weights and biases, and the inputs they need quantized."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -8,11 +8,13 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.plan.already_quantized import requantized_refusal
 from ptq_cli.plan.angles import angle_refusal, outer_product_refusal
+from ptq_cli.plan.dynamic_layers import TENSOR, dynamic_refusal
 from ptq_cli.plan.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
 from ptq_cli.plan.neighbours import Reasons, clamp_behind, is_clamped, is_merged
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, weight_refusal
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import BiasSite, WeightSite
+from ptq_cli.plan.storing import DYNAMIC
 from ptq_cli.plan.target.rules import OpRule
 
 
@@ -23,17 +25,22 @@ class Computing:
     Attributes:
         requests: collects the tensors that they need quantized.
         in_float: layers without an integer kernel for their weight, with the reason.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
         weights, biases: the sites that were found.
     """
 
     requests: Requests
     in_float: Reasons
+    dynamic: Mapping[str, str]
     weights: list[WeightSite] = field(default_factory=list)
     biases: list[BiasSite] = field(default_factory=list)
 
     def plan(self, node: ir.Node, rule: OpRule) -> None:
         """Plan an operator: request its activations, or note the reason why it stays float."""
         requests, name = self.requests, node.name or ""
+        if name in self.dynamic and name not in self.in_float:
+            self._plan_dynamic(node, rule)
+            return
         if refusal := next(filter(None, self._refusals(node, rule)), ""):
             requests.reasons[name] = refusal
             return
@@ -51,6 +58,18 @@ class Computing:
         tail = self._plan_bias(node, rule, weight) if weight is not None else node
         if self._needs_output(node, rule, tail):
             requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
+
+    def _plan_dynamic(self, node: ir.Node, rule: OpRule) -> None:
+        """Plan an operator that makes integers of its activations at each run: it requests nothing."""
+        name, weight = node.name or "", input_at(node, rule.weight)
+        refusal = dynamic_refusal(node, rule, self.requests.rules.target.name)
+        if refusal or weight is None:
+            self.requests.reasons[name] = refusal
+            return
+        # What a Conv sums up are many places of its input: these have one scale together.
+        kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
+        self._weight_site(node, rule, weight, kind)
+        self.requests.mark_dynamic(node, DYNAMIC)
 
     def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
         if rule.output == "always" or (tail is node and is_merged(node, rule)):
@@ -77,7 +96,7 @@ class Computing:
     def _stores_biases(self) -> bool:
         return self.requests.rules.target.bias.format != "float"
 
-    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value) -> WeightSite:
+    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value, dynamic: str = "") -> WeightSite:
         settings = self.requests.rules.target.weight_rule(node.op_type)
         axis = weight_axis(node, rule, value) if settings.per_axis else None
         site = WeightSite(
@@ -87,6 +106,7 @@ class Computing:
             format=settings.integers,
             axis=axis,
             as_pair=settings.stored == "pairs",
+            dynamic=dynamic,
         )
         self.weights.append(site)
         return site

@@ -7,6 +7,7 @@ be faster. So every quantized tensor has a reader that needs it.
 """
 
 from collections.abc import Container, Mapping
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -33,6 +34,7 @@ def make_plan(
     looked_up: Container[str] = (),
     *,
     unjoined: Reasons | None = None,
+    dynamic: Mapping[str, str] = MappingProxyType({}),
     may_be_empty: bool = False,
 ) -> Plan:
     """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
@@ -49,6 +51,7 @@ def make_plan(
         looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
         unjoined: joins that stay in float because one scale does not fit their result, with the reason. What
             only moves that result is not quantized either.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
         may_be_empty: if nothing can be quantized, return a plan with only the reasons.
 
     Raises:
@@ -58,21 +61,29 @@ def make_plan(
     quantizing = quantizing_nodes(model.graph)
     unmeasured = nested_refusals(model.graph, target)
     plan, refused = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
-    if in_float or excluded or unjoined:
+    if in_float or excluded or unjoined or dynamic:
         # No new sites may appear: the calibration has not measured other tensors.
         refused = {**refused, **_unjoined_results(model.graph, unjoined or {}, target)}
         rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
-        plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up)
+        plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up, dynamic)
     if quantizing and not plan.weights and not plan.activations:
         raise quantized_already(quantizing[0])
     if not plan.weights and not plan.activations and not may_be_empty:
-        raise _nothing(plan, target)
+        raise _nothing(plan, target, is_dynamic=bool(dynamic))
     return plan
 
 
-def _nothing(plan: Plan, target: Target) -> NothingToQuantizeError:
+def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
     reasons = "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
     in_float32 = "only float32 is quantized: export the model in float32; " if "not float" in reasons else ""
+    if is_dynamic and not in_float32:
+        known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
+        return NothingToQuantizeError(
+            f"no layer of this model finds the ranges of its activations at each run: {reasons}",
+            hint=f"dynamic is for {' and '.join(sorted(known))}; pass --activation-mode static and --data"
+            if known
+            else "choose the target ort-cpu, or pass --activation-mode static and --data",
+        )
     return NothingToQuantizeError(
         f"target '{target.name}' cannot quantize anything in this model: {reasons}",
         hint=f"{in_float32}run `ptq inspect` to see each layer's reason",
@@ -89,11 +100,16 @@ def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dic
 
 
 def _untrapped(
-    graph: ir.Graph, rules: Rules, refused: Reasons, in_float: Reasons, looked_up: Container[str]
+    graph: ir.Graph,
+    rules: Rules,
+    refused: Reasons,
+    in_float: Reasons,
+    looked_up: Container[str],
+    dynamic: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
-        computing = Computing(requests, in_float)
+        computing = Computing(requests, in_float, dynamic)
         for node in graph.all_nodes():
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":

@@ -21,7 +21,8 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     """Return the plan of a node, with a reason if it is not computed in integers."""
     name = node.name or ""
     sizes = [parameter_size(value) for value in node.inputs if value is not None]
-    quantized = name in requests.integer
+    dynamic = name in requests.dynamic
+    quantized = dynamic or name in requests.integer
     reason = requests.reasons.get(name, "")
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
@@ -34,6 +35,7 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
         reason=reason,
         parameters=sum(sizes),
         written_as=written_as,
+        dynamic=dynamic,
     )
 
 

@@ -37,6 +37,7 @@ class Requests:
     Attributes:
         asked: the tensors to quantize.
         integer: names of the layers that are computed in integers.
+        dynamic: names of those that are, with ranges of their activations that they find at each run.
         bias_adds: names of the Adds that are the bias of a MatMul.
         reasons: by a layer's name, why it is float, or what happens to it instead of computing.
         ties: which tensors share parameters.
@@ -46,6 +47,7 @@ class Requests:
         self.rules = rules
         self.asked: set[str] = set()
         self.integer: set[str] = set()
+        self.dynamic: set[str] = set()
         self.bias_adds: set[str] = set()
         self.reasons: dict[str, str] = {}
         self.ties = Ties()
@@ -66,6 +68,11 @@ class Requests:
     def mark(self, node: ir.Node, reason: str = "") -> None:
         """Note that a layer is computed in integers."""
         self.integer.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def mark_dynamic(self, node: ir.Node, reason: str) -> None:
+        """Note that a layer is computed in integers that it makes of floats, and makes floats of."""
+        self.dynamic.add(node.name or "")
         self.reasons[node.name or ""] = reason
 
     def refusal(self, value: ir.Value) -> str:

@@ -43,6 +43,8 @@ class WeightSite:
         per_direction: each index of axis 0, a direction, has scales of its own along ``axis``.
         block_axis: axis that blocks divide if nothing else is asked for; None if it follows from ``axis``.
         block_kernel: the runtime's kernel that reads the blocks; empty if there is none.
+        dynamic: what shares a scale of the activations that the node multiplies it with, if these become
+            integers at each run: ``"row"`` or ``"tensor"``; empty otherwise.
     """
 
     tensor: str
@@ -57,6 +59,7 @@ class WeightSite:
     per_direction: bool = False
     block_axis: int | None = None
     block_kernel: str = ""
+    dynamic: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,8 @@ class LayerPlan:
         written_as: an equivalent operator that replaces it in the quantized model if it stays float, which
             may be one of the runtime's own, or the integer form that it gets if it is quantized.
         between_pairs: its inputs and outputs are quantized, but it computes in float.
+        dynamic: it computes in integers, with ranges of its activations that it finds at each run, and reads
+            and returns floats.
     """
 
     name: str
@@ -102,6 +107,7 @@ class LayerPlan:
     weight: str = ""
     written_as: str = ""
     between_pairs: bool = False
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

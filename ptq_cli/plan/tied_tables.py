@@ -17,7 +17,7 @@ class TiedTable:
     Attributes:
         table: the name of the constant that the Gathers read.
         site: the site of the weight.
-        turned: the weight is the transposed table, in a separate constant.
+        turned: the weight, as it is stored, is the transposed table.
         gathers: the names of the Gathers.
     """
 
@@ -50,7 +50,10 @@ def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[Tied
         if not others and (site := _turned(graph, table, weights)) is not None:
             yield TiedTable(table.name or "", site, True, names)
         elif others and all(_reads_rows(node, table, nodes) for node in others):
-            yield TiedTable(table.name or "", nodes[others[0].name], False, names)
+            site = nodes[others[0].name]
+            # Its integers are stored as MatMulInteger reads them.
+            turned = bool(site.dynamic) and others[0].attributes.get_int("transB", 0) == 1
+            yield TiedTable(table.name or "", site, turned, names)
 
 
 def tell_ties(

@@ -3,13 +3,20 @@
 from ptq_cli.core.errors import RecipeValueError, require_known
 from ptq_cli.recipe.schema import ActivationSettings, Recipe
 
-STATIC, FLOAT = "static", "float"
+STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
+ROW, TENSOR = "row", "tensor"
+GRANULARITIES = {
+    ROW: "one scale for the values that a result is summed from",
+    TENSOR: "one scale and zero point for all values that are run together",
+}
+"""What shares a scale of activations that become integers at each run."""
 MODES = {
     STATIC: "integers in the ranges that the calibration measured",
+    DYNAMIC: "integers in ranges that are found at each run: no calibration data are needed",
     FLOAT: "floats: only weights are integers, and no calibration data are needed",
 }
 """With what each does."""
-WITHOUT_RANGES = (FLOAT,)
+WITHOUT_RANGES = (DYNAMIC, FLOAT)
 """Modes that need no range of any activation."""
 
 
@@ -21,6 +28,16 @@ def mode_of(settings: ActivationSettings) -> str:
         ('static', 'float')
     """
     return settings.mode or STATIC
+
+
+def granularity_of(settings: ActivationSettings) -> str:
+    """Return what shares a scale of activations that become integers at each run.
+
+    Example:
+        >>> granularity_of(ActivationSettings(mode="dynamic"))
+        'row'
+    """
+    return settings.granularity or ROW
 
 
 def needs_ranges(recipe: Recipe) -> bool:
@@ -35,24 +52,52 @@ def needs_ranges(recipe: Recipe) -> bool:
     return any(mode not in WITHOUT_RANGES for mode in modes)
 
 
+def check_granularity(recipe: Recipe) -> None:
+    """Check that a granularity of activations has a use.
+
+    Raises:
+        RecipeValueError: no layer's activations become integers at each run.
+    """
+    overridden = [item.activations for item in recipe.override if item.activations is not None]
+    own = [recipe.activations, *overridden]
+    if any(item.granularity for item in own) and not any(item.mode == DYNAMIC for item in own):
+        where = "activations" if recipe.activations.granularity else "override.activations"
+        raise RecipeValueError(
+            f"'{where}.granularity' has no effect: no activations have mode = '{DYNAMIC}'",
+            hint=f"leave it out, or write mode = '{DYNAMIC}'",
+        )
+
+
 def check_mode(settings: ActivationSettings, where: str = "activations") -> None:
     """Check the mode of ``[activations]`` or of an override.
 
     Raises:
         UnknownNameError: there is no such mode.
-        RecipeValueError: integers are described beside a mode that has none.
+        RecipeValueError: integers are described beside a mode that has none; or a granularity beside one that
+            has no use for it, or that there is none of.
 
     Example:
         >>> check_mode(ActivationSettings(mode="float"))
     """
+    if settings.granularity is not None:
+        _check_granularity(settings, where)
     if settings.mode is None:
         return
     require_known("mode of activations", settings.mode, MODES)
     if settings.mode not in WITHOUT_RANGES:
         return
     for key, value in vars(settings).items():
-        if key != "mode" and value is not None:
+        if key not in ("mode", "granularity") and value is not None:
             raise RecipeValueError(
                 f"'{where}.{key}' has no effect where '{where}.mode' is '{settings.mode}'",
                 hint=f"leave out one of the two; mode = '{STATIC}' makes integers of activations",
             )
+
+
+def _check_granularity(settings: ActivationSettings, where: str) -> None:
+    require_known("granularity of activations", settings.granularity or "", GRANULARITIES)
+    if settings.mode not in (None, DYNAMIC):
+        raise RecipeValueError(
+            f"'{where}.granularity' has no effect where '{where}.mode' is '{settings.mode}'",
+            hint=f"leave it out, or write mode = '{DYNAMIC}'",
+        )

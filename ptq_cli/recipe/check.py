@@ -7,7 +7,7 @@ from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.memory import parse_size
-from ptq_cli.recipe.activation_modes import check_mode
+from ptq_cli.recipe.activation_modes import check_granularity, check_mode
 from ptq_cli.recipe.quantizer_settings import (
     ScaledActivations,
     ScaledWeights,
@@ -251,6 +251,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
     check_mode(recipe.activations)
     for override in recipe.override:
         _check_override(override)
+    check_granularity(recipe)
     return recipe
 
 

@@ -47,6 +47,7 @@ class SharedSettings(TypedDict, total=False):
     weight_seed: int
     weight_restarts: int
     activation_mode: str
+    activation_granularity: str
     activation_quantizer: str
     activation_dtype: str
     activation_symmetric: bool
@@ -146,6 +147,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "weight_seed": ("weights.seed",),
     "weight_restarts": ("weights.restarts",),
     "activation_mode": ("activations.mode",),
+    "activation_granularity": ("activations.granularity",),
     "activation_quantizer": ("activations.quantizer",),
     "activation_dtype": ("activations.dtype",),
     "activation_symmetric": ("activations.symmetric",),

@@ -14,6 +14,8 @@ from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, require_known
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
 
+OF_MODES = ("mode", "granularity")
+"""Keys of ``[activations]`` that are not parameters of a quantizer."""
 DEFAULT_QUANTIZER = "scaled"
 POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
@@ -278,7 +280,8 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
 
 
 def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
-    own = {key: value for key, value in vars(settings).items() if key not in ("quantizer", "mode")}
+    left_out = ("quantizer", *(OF_MODES if isinstance(settings, ActivationSettings) else ()))
+    own = {key: value for key, value in vars(settings).items() if key not in left_out}
     given = {key: value for key, value in own.items() if value is not None}
     known = {item.name: item for item in dataclasses.fields(kind)}
     for key, value in given.items():

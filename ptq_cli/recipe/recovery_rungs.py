@@ -1,7 +1,7 @@
 """The rungs of recovery that a recipe may name."""
 
 from ptq_cli.core.errors import RecipeValueError, require_known
-from ptq_cli.recipe.activation_modes import needs_ranges
+from ptq_cli.recipe.activation_modes import FLOAT, mode_of, needs_ranges
 from ptq_cli.recipe.schema import Recipe, RecoverySettings
 
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
@@ -83,6 +83,7 @@ def settled_recovery(recipe: Recipe) -> RecoverySettings:
     rungs = recipe.recovery.rungs
     if AUTO not in rungs or needs_ranges(recipe):
         return recipe.recovery
-    by_default = OF_WEIGHTS_ALONE if recipe.calibration.data is not None else ()
+    alone = mode_of(recipe.activations) == FLOAT and recipe.calibration.data is not None
+    by_default = OF_WEIGHTS_ALONE if alone else ()
     named = [name for name in rungs if name != AUTO]
     return RecoverySettings([*named, *(name for name in by_default if name not in named)] or [NONE])

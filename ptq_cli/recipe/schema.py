@@ -219,8 +219,12 @@ class ActivationSettings:
 
     Attributes:
         mode: ``"static"``: integers in ranges that the calibration measured; ``"float"``: floats, so that
-            only weights are integers and no calibration data are needed. ``"static"`` if not set. In an
-            override it is meant for what the matching layers read.
+            only weights are integers; ``"dynamic"``: integers in ranges that are found at each run. Only
+            ``"static"`` needs calibration data; it is used if nothing is set. In an override it is meant for
+            what the matching layers read.
+        granularity: for the mode ``"dynamic"``: one scale for each ``"row"``, the values that a result is
+            summed from, or one scale and zero point for the ``"tensor"``, as DynamicQuantizeLinear has.
+            ``"row"`` if not set.
         quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
             a quantizer replace the whole section of earlier settings.
         dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, ``"float8e4m3fn"`` or
@@ -231,6 +235,7 @@ class ActivationSettings:
     """
 
     mode: str | None = None
+    granularity: str | None = None
     quantizer: str | None = None
     dtype: str | None = None
     symmetric: bool | None = None

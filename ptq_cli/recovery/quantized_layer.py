@@ -77,6 +77,9 @@ def quantized_layers(
     layers: dict[str, QuantizedLayer] = {}
     refused: dict[str, str] = {}
     for site in plan.weights:
+        if site.dynamic:
+            refused[site.node] = "ranges of its activations are found at each run"
+            continue
         constant = constants.get((site.node, site.input_index))
         node = nodes.get(site.node)
         if node is None:

@@ -17,6 +17,7 @@ LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
     "scaled_w4a8": 14.0,
     "dorefa_w4a8": 14.0,
     "codebook_w4": 14.0,
+    "dynamic_int8": 30.0,
 }
 FOR_TENSORRT = ("int8", "fp8", "int4_awq", "nvfp4")
 """``test_tensorrt.py`` has these."""
@@ -64,6 +65,8 @@ def test_every_preset_keeps_what_the_model_knows(
         assert metrics["sqnr_db"]["quantized_value"] > LEAST[preset], preset
         assert metrics["top1"]["drop"] < 0.03, preset
         share = LARGEST["w4" if "w4" in preset else "w8"]
+        # Convolutions find no ranges at each run.
+        share = 1.0 if preset == "dynamic_int8" and sample.name == "cifar10_cnn" else share
         assert export["bytes"] < share * export["float_bytes"], preset
         assert (export["float_kernels"]["Gemm"] == 0) is (preset != "codebook_w4")
 

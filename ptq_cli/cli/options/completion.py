@@ -143,6 +143,13 @@ def activation_modes() -> dict[str, str]:
     return MODES
 
 
+def activation_granularities() -> dict[str, str]:
+    """Return what ``--activation-granularity`` may be, and what each does."""
+    from ptq_cli.recipe.activation_modes import GRANULARITIES
+
+    return GRANULARITIES
+
+
 def activation_quantizers() -> dict[str, str]:
     """Return the quantizers of activations, and what each is."""
     from ptq_cli.recipe.quantizer_families import FAMILIES

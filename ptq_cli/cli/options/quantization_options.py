@@ -69,7 +69,8 @@ ACTIVATION_MODE = option(
     "--activation-mode",
     shell_complete=complete_names(completion.activation_modes),
     metavar="MODE",
-    help="static makes integers of activations; float quantizes only weights, which needs no calibration "
+    help="static makes integers of activations in ranges that a calibration measured; dynamic in ranges that "
+    "are found at each run, for MatMul and Gemm; float quantizes only weights. Only static needs calibration "
     "data.  [default: static]",
 )
 QUANTIZERS = (
@@ -148,6 +149,13 @@ QUANTIZERS = (
         help="Number of times that k-means starts from new centers (centers only).",
     ),
     ACTIVATION_MODE,
+    option(
+        ACTIVATIONS,
+        "--activation-granularity",
+        shell_complete=complete_names(completion.activation_granularities),
+        metavar="NAME",
+        help="One scale per row, or one per tensor (mode dynamic only).  [default: row]",
+    ),
     option(
         ACTIVATIONS,
         "--activation-quantizer",

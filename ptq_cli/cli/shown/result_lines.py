@@ -53,7 +53,7 @@ def print_calibration(result: "CalibrationResult") -> None:
     if result.samples:
         say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     else:
-        say("measured no activations: only weights are quantized, and no data were given")
+        say("measured no activations: none needs a range, and no data were given")
     if result.parity is not None:
         say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
     for note in result.notes:
@@ -224,7 +224,13 @@ def quantized_line(result: "ExportResult") -> str:
     integer = sum(layer.quantized for layer in layers)
     if weights and not integer:
         return f"quantized the weights of {weights} of {len(layers)} layers for {result.target}"
-    return f"quantized {integer} of {len(layers)} layers for {result.target}, ranges by {method_line(result)}"
+    dynamic = sum(layer.dynamic for layer in layers)
+    ranges = f"ranges by {method_line(result)}"
+    if dynamic and not result.plan.activations:
+        ranges = "ranges of activations found at each run"
+    elif dynamic:
+        ranges += f", those of {counted(dynamic, 'layer')} found at each run"
+    return f"quantized {integer} of {len(layers)} layers for {result.target}, {ranges}"
 
 
 def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:

@@ -19,7 +19,7 @@ from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
@@ -175,7 +175,7 @@ def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[floa
 
 
 def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) -> Iterator[LayerEvidence]:
-    weights = {site.node: f"{site.format.name} weight" for site in plan.weights}
+    weights = {site.node: _weight_words(site) for site in plan.weights}
     weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     work = multiply_accumulates(model, {}).counts
@@ -205,3 +205,7 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
             return None
         value = readers[0].outputs[0]
     return None
+
+
+def _weight_words(site: WeightSite) -> str:
+    return f"{'dynamic uint8, ' if site.dynamic else ''}{site.format.name} weight"

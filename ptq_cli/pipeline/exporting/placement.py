@@ -132,8 +132,9 @@ def place(
     never_run = layers_never_run(model.graph, unseen)
     planning = _Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
     no_kernel = without_kernels(model, target_plan, target, settings.other_formats(target))
-    excluded = {**(faster or {}), **never_run, **no_kernel, **settings.excluded}
-    plan = planning.plan(excluded) if planning.in_float or excluded else target_plan
+    excluded = {**(faster or {}), **never_run, **no_kernel, **planning.unasked(settings), **settings.excluded}
+    changed = planning.in_float or planning.dynamic or excluded
+    plan = planning.plan(excluded) if changed else target_plan
     if not recipe.all_layers:
         found = worthless_layers(
             model,
@@ -178,6 +179,7 @@ class _Planning:
         target: whose rules hold.
         in_float: layers whose weights have quantizers without integer kernels, with the reason.
         looked_up: layers whose weights are looked up in centers.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
         may_be_empty: a plan need not quantize anything.
     """
 
@@ -185,6 +187,7 @@ class _Planning:
     target: Target
     in_float: Mapping[str, str]
     looked_up: Collection[str]
+    dynamic: Mapping[str, str]
     may_be_empty: bool
 
     @classmethod
@@ -192,6 +195,7 @@ class _Planning:
         cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
     ) -> "_Planning":
         families, modes = settings.weight_families, settings.modes
+        weighted = {site.node for site in families}
         reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in modes.items() if mode == FLOAT}
         for site, family in families.items():
             if modes.get(site.node) != FLOAT:
@@ -201,8 +205,18 @@ class _Planning:
             target=target,
             in_float={node: reason for node, reason in reasons.items() if reason},
             looked_up={site.node for site, family in families.items() if isinstance(family, CenterWeights)},
+            dynamic={name: kind for name, kind in settings.dynamic.items() if name in weighted},
             may_be_empty=may_be_empty,
         )
+
+    def unasked(self, settings: TensorSettings) -> dict[str, str]:
+        """Return the layers that are dynamic only if an override asks for it, with the reason."""
+        notes = {name: rule.dynamic_note for name, rule in self.target.op.items() if rule.dynamic_note}
+        return {
+            node.name or "": notes[node.op_type]
+            for node in self.model.graph.all_nodes()
+            if node.op_type in notes and node.name in self.dynamic and node.name not in settings.asked
+        }
 
     def plan(
         self,
@@ -219,6 +233,7 @@ class _Planning:
             excluded,
             self.looked_up,
             unjoined=unjoined,
+            dynamic=self.dynamic,
             may_be_empty=self.may_be_empty or empty,
         )
 

@@ -14,7 +14,7 @@ from ptq_cli.plan.block_tables import table_sites
 from ptq_cli.plan.neighbours import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.activation_modes import FLOAT, STATIC, mode_of
+from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT, STATIC, granularity_of, mode_of
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,
     ScaledActivations,
@@ -87,6 +87,8 @@ class TensorSettings:
         excluded: the layers that are kept in float, with the reason.
         included: the layers that are asked for, whatever speaks against them.
         modes: what is done with the activations that each layer reads, where that is not ``"static"``.
+        dynamic: for layers of the mode ``"dynamic"``, what shares a scale of these activations.
+        asked: layers whose mode an override decides.
     """
 
     activations: Mapping[str, AmaxSettings]
@@ -97,6 +99,8 @@ class TensorSettings:
     excluded: Mapping[str, str]
     included: frozenset[str]
     modes: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
 
     def other_formats(self, target: Target) -> dict[str, str]:
         """Return the formats of activations that are asked for and are not the target's own, by source."""
@@ -112,8 +116,14 @@ class TensorSettings:
         Tensors that only such a layer ties have parameters of their own there; their settings are the same.
         """
         before = {source: target_plan.activations[source].source for source in plan.sources}
+        dynamic = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
         return replace(
             self,
+            weights={**self.weights, **{new: self.weights[old] for new, old in dynamic.items()}},
+            weight_families={
+                **self.weight_families,
+                **{new: self.weight_families[old] for new, old in dynamic.items()},
+            },
             activations={**self.activations, **{new: self.activations[old] for new, old in before.items()}},
             activation_families={
                 **self.activation_families,
@@ -141,7 +151,8 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         TargetOverrideError: the target cannot do what is asked.
     """
     activations, layers = _activations(model, plan, Rules(target)), _layers(model)
-    modes = _modes(layers, recipe)
+    of_layers = _of_layers(layers, recipe)
+    modes = {name: mode_of(item) for name, item in of_layers.items() if mode_of(item) != STATIC}
     tables = [site for site in table_sites(model, target) if modes.get(site.node) == FLOAT]
     weights = _weights(model, (*plan.weights, *tables))
     every = [list(found.values()) for found in (activations, weights, layers)]
@@ -182,6 +193,8 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         excluded={**unread, **_excluded(layers, recipe.override, target)},
         included=included,
         modes=modes,
+        dynamic={name: granularity_of(item) for name, item in of_layers.items() if mode_of(item) == DYNAMIC},
+        asked=frozenset(_with_own_mode(layers, recipe.override)),
     )
 
 
@@ -266,18 +279,25 @@ def _excluded(
     return found
 
 
-def _modes(layers: Mapping[str, Meant], recipe: TensorRecipe) -> dict[str, str]:
-    """Return the mode of the activations that each layer reads, where that is not ``"static"``."""
-    deciding = [item for item in recipe.override if item.activations is not None and item.activations.mode]
+def _of_layers(layers: Mapping[str, Meant], recipe: TensorRecipe) -> dict[str, ActivationSettings]:
+    """Return the settings of the activations that each layer reads."""
     found = {}
     for name, meant in layers.items():
-        mode = mode_of(recipe.activations)
-        for item in deciding:
-            if item.activations is not None and means(item, meant):
-                mode = mode_of(item.activations)
-        if mode != STATIC:
-            found[name] = mode
+        settings = recipe.activations
+        for item in recipe.override:
+            own = item.activations
+            if own is not None and means(item, meant):
+                mode, granularity = own.mode or settings.mode, own.granularity or settings.granularity
+                settings = replace(settings, mode=mode, granularity=granularity)
+        found[name] = settings
     return found
+
+
+def _with_own_mode(layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]) -> Iterator[str]:
+    deciding = [item for item in overrides if item.activations is not None and item.activations.mode]
+    for name, meant in layers.items():
+        if any(means(item, meant) for item in deciding):
+            yield name
 
 
 def _decided(

@@ -31,6 +31,7 @@ from ptq_cli.qdq.proof.quantized_layers import (
     quantized_plan,
     stored_formats,
 )
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, with_products
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.qdq.read.stored_constants import product_of
@@ -162,7 +163,7 @@ def _inspection(
         plan=plan,
         shapes={node.name or "": _shape(node.outputs[0]) for node in graph.all_nodes()},
         parity=parity,
-        work=multiply_accumulates(model, sizes).of_one(batch or 1),
+        work=with_products(multiply_accumulates(model, sizes), dynamic_parts(model)).of_one(batch or 1),
         formats=formats,
         constants=layer_constants(model),
         quantized=quantized,

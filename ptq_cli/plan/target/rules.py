@@ -23,6 +23,8 @@ RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
 """What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
+DYNAMIC_OPERATORS = {"MatMulInteger": ("Gemm", "MatMul"), "ConvInteger": ("Conv",)}
+"""Operators of ONNX on integers, with the ones of floats that each stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +169,9 @@ class OpRule:
             LSTM in integers and finds the ranges of its activations at each run.
         kernel_from: how many weights a direction has at least if ``kernel`` is used. Below that it is not
             faster.
+        dynamic: the ONNX operator on integers that takes the place of a ``"compute"`` whose activations
+            become integers at each run: ``"MatMulInteger"`` or ``"ConvInteger"``; empty if there is none.
+        dynamic_note: why that is done only for layers that an override asks for; empty if it is done for all.
         note: the reason to show if ``integer_kernel`` is false or ``kind`` is ``"apart"``, or if the weights
             of a ``"stored"`` are computed in float.
         float_form: an equivalent operator that replaces this one if it stays float and one of
@@ -204,6 +209,8 @@ class OpRule:
     blocks: BlockRule | None = None
     kernel: str = ""
     kernel_from: int = 0
+    dynamic: str = ""
+    dynamic_note: str = ""
     note: str = ""
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)

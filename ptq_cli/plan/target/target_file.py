@@ -153,6 +153,8 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         ("constants", ("stored",)),
         ("kernel", ("stored",)),
         ("kernel_from", ("stored",)),
+        ("dynamic", ("compute",)),
+        ("dynamic_note", ("compute",)),
     ):
         is_set = getattr(rule, key) not in (None, False, [], "first", "", 0)
         message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"

@@ -20,6 +20,10 @@ CONSTANT_BYTES = 220
 """Of the DequantizeLinear of a stored constant, without names."""
 NAMES_OF_CONSTANT = 8
 """Likewise."""
+DYNAMIC_BYTES = 1200
+"""Of the operators of a layer that makes integers of its activations at each run, without names."""
+NAMES_OF_DYNAMIC = 30
+"""Likewise."""
 PER_ELEMENT = 10
 """Multiply-accumulates whose int8 kernel saves as much time as converting an element takes."""
 PER_NODE = 16_000
@@ -101,6 +105,16 @@ def pair_bytes(tensor: str) -> int:
     return PAIR_BYTES + NAMES_OF_PAIR * len(short_name(tensor))
 
 
+def dynamic_bytes(layer: str) -> int:
+    """Return how many bytes it adds to the file to make integers of what a layer reads at each run.
+
+    Example:
+        >>> dynamic_bytes("head")
+        1320
+    """
+    return DYNAMIC_BYTES + NAMES_OF_DYNAMIC * len(short_name(layer))
+
+
 def weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> int:
     """Return how many bytes it saves to store a weight as integers."""
     value = model.graph.initializers[tensor]
@@ -113,6 +127,7 @@ def weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> i
 def _bytes_saved(model: ir.Model, plan: Plan) -> int:
     weights = {(site.tensor, site.axis): site for site in plan.weights}
     saved = sum(weight_bytes(model, site.tensor, site.format.bits, site.axis) for site in weights.values())
+    saved -= sum(dynamic_bytes(site.node) for site in plan.weights if site.dynamic)
     for site in plan.biases:
         value = model.graph.initializers[site.tensor]
         elements = value.const_value.size if value.const_value is not None else 0
@@ -122,6 +137,11 @@ def _bytes_saved(model: ir.Model, plan: Plan) -> int:
 
 def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -> Iterator[int]:
     """Yield what each conversion between float and integer costs, in multiply-accumulates."""
+    dynamic = {site.node for site in plan.weights if site.dynamic}
+    for node in model.graph.all_nodes() if dynamic else ():
+        if node.name in dynamic:  # It converts what it reads, and what it returns.
+            for value in (node.inputs[0], node.outputs[0]):
+                yield PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0 if value else 0)
     values = {value.name or "": value for value in every_value(model.graph)}
     for name in plan.activations:
         value = values[name]

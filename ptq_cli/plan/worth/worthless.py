@@ -17,6 +17,7 @@ from ptq_cli.plan.worth.savings import (
     PER_NODE,
     Savings,
     Sizes,
+    dynamic_bytes,
     pair_bytes,
     savings,
     weight_bytes,
@@ -89,7 +90,10 @@ def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
         site = sites.get(node.name or "")
         saved = weight_bytes(model, site.tensor, site.format.bits, site.axis) if site is not None else 0
         values = {value.name or "" for value in (*node.inputs, *node.outputs) if value is not None}
-        if saved <= sum(map(pair_bytes, values & plan.activations.keys())):
+        added = sum(map(pair_bytes, values & plan.activations.keys()))
+        if site is not None and site.dynamic:
+            added = dynamic_bytes(site.node)
+        if saved <= added:
             yield node.name or ""
 
 

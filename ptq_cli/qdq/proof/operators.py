@@ -17,6 +17,7 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import is_stored_as_product, is_unpacking, stored_integers
 from ptq_cli.runtime.engines.engine import Kernel
@@ -66,10 +67,37 @@ def prove_operators(
         work: the multiply-accumulates of each node.
         kernels: the kernels that the runtime chose; None to use only the target's rules.
     """
-    return tuple(
-        _proof(node, target, work, kernels[node.name or ""] if kernels is not None else None)
-        for node in model.graph.all_nodes()
-        if not is_pair_node(node) and not is_unpacking(node) and not carries_four_bits(node)
+    parts = dynamic_parts(model)
+    inside = inside_parts(parts)
+    proofs = []
+    for node in model.graph.all_nodes():
+        name = node.name or ""
+        if name in parts:
+            proofs.append(_dynamic_proof(parts[name], work, kernels))
+        elif node not in inside and not _only_carries(node):
+            proofs.append(_proof(node, target, work, kernels[name] if kernels is not None else None))
+    return tuple(proofs)
+
+
+def _only_carries(node: ir.Node) -> bool:
+    return is_pair_node(node) or is_unpacking(node) or carries_four_bits(node)
+
+
+def _dynamic_proof(
+    part: DynamicPart, work: MultiplyAccumulates, kernels: Mapping[str, Kernel] | None
+) -> OperatorProof:
+    """Return how a layer is computed that makes integers of its activations: as its product is."""
+    product = part.product.name or ""
+    kernel = kernels[product] if kernels is not None else None
+    is_integer = kernel is None or kernel.placement == "integer"
+    return OperatorProof(
+        name=part.node.name or "",
+        op=part.op,
+        placement="integer" if is_integer else "float",
+        kernel=kernel.name if kernel is not None else "",
+        multiply_accumulates=work.counts[product],
+        reason="" if is_integer else OUT_OF_PLACE.format(RUNTIME_TITLES[ONNXRUNTIME]),
+        quantized=True,
     )
 
 

@@ -12,13 +12,15 @@ from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, 
 from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
+from ptq_cli.plan.storing import DYNAMIC
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacking, product_of, stored_integers
 
 DYNAMIC_FORMAT = "uint8"
-"""What DynamicQuantizeLSTM makes of its activations at each run."""
+"""What a layer makes of its activations at each run."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Formats:
 def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
     """Return what each layer would read, by its name."""
     weights = {site.node: site.format.name for site in plan.weights}
-    in_kernel = {site.node for site in plan.weights if site.kernel}
+    in_kernel = {site.node for site in plan.weights if site.kernel or site.dynamic}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     formats = {}
     for node in model.graph.all_nodes():
@@ -55,8 +57,11 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
 
 def stored_formats(model: ir.Model) -> dict[str, Formats]:
     """Return what each layer of a quantized graph reads, by its name; an int32 bias is none of it."""
-    formats = {}
+    formats, parts = {}, dynamic_parts(model)
     for node in model.graph.all_nodes():
+        if (part := parts.get(node.name or "")) is not None:
+            formats[node.name or ""] = Formats(DYNAMIC_FORMAT, _type_of(part.integers))
+            continue
         activations, weight = set(), ""
         for value in node.inputs:
             product = product_of(value.producer()) if value is not None else None
@@ -77,7 +82,11 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
 
 
 def _kernel_format(node: ir.Node) -> str:
-    integers = _made_of(input_at(node, 1))
+    return _type_of(input_at(node, 1))
+
+
+def _type_of(weight: ir.Value | None) -> str:
+    integers = _made_of(weight)
     return integers.dtype.name.lower() if integers is not None and integers.dtype is not None else ""
 
 
@@ -91,13 +100,15 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
     nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph.all_nodes()}
     proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
     nodes = {node.name or "": node for node in model.graph.all_nodes()}
+    parts = dynamic_parts(model)
     layers = tuple(
         LayerPlan(
             name=proof.name,
             op=proof.op,
             quantized=proof.placement != "float",
-            reason=proof.reason,
-            parameters=_parameters(nodes[proof.name]),
+            reason=DYNAMIC if proof.name in parts and not proof.reason else proof.reason,
+            parameters=sum(size for _, size in _constants(nodes[proof.name], parts)),
+            dynamic=proof.name in parts,
         )
         for proof in proofs
     )
@@ -116,27 +127,34 @@ def parameter_count(model: ir.Model) -> int:
         9
     """
     found: dict[ir.Value, int] = {}
+    parts = dynamic_parts(model)
+    inside = inside_parts(parts)
     for node in model.graph.all_nodes():
-        if not is_pair_node(node) and not is_unpacking(node):
-            found.update(_constants(node))
+        if node not in inside and not is_pair_node(node) and not is_unpacking(node):
+            found.update(_constants(node, parts))
     return sum(found.values())
 
 
 def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
     """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
+    parts = dynamic_parts(model)
     return {
-        node.name or "": {value.name or "": size for value, size in _constants(node) if size}
+        node.name or "": {value.name or "": size for value, size in _constants(node, parts) if size}
         for node in model.graph.all_nodes()
         if not is_pair_node(node)
     }
 
 
-def _parameters(node: ir.Node) -> int:
-    return sum(size for _, size in _constants(node))
-
-
-def _constants(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+def _constants(node: ir.Node, parts: Mapping[str, DynamicPart]) -> Iterator[tuple[ir.Value, int]]:
     """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
+    part = parts.get(node.name or "")
+    stored = _made_of(part.integers) if part is not None else None
+    if part is not None and stored is not None:
+        yield stored, constant_size(stored)
+        yield from (
+            (value, parameter_size(value)) for value in node.inputs if value is not part.scale and value
+        )
+        return
     if node.op_type == DYNAMIC_LSTM:
         yield from _of_dynamic_lstm(node)
         return

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from ptq_cli.models.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.two_levels import is_dynamic_quantize
 from ptq_cli.plan.already_quantized import has_parameters_of
 from ptq_cli.qdq.read.clamped_sums import is_clamped_sum
 from ptq_cli.qdq.read.stored_constants import is_unpacked
+
+MULTIPLIES = (CONV_INTEGER, MATMUL_INTEGER)
 
 TakesIntegers = Callable[[ir.Node], bool]
 
@@ -16,7 +19,8 @@ TakesIntegers = Callable[[ir.Node], bool]
 def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
-    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters
+    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, or by
+    MatMulInteger
     (``is_clamped_sum`` tells the one exception); each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
     are positive and finite. A model may also have integer inputs and outputs.
@@ -38,7 +42,7 @@ def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[s
     if not readers and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is not read by any node"
     for reader in readers:
-        if takes_integers(reader):
+        if takes_integers(reader) or reader.op_type in MULTIPLIES:
             continue
         if reader.op_type != DEQUANTIZE:
             found = f"{reader.op_type} '{reader.name}'"

@@ -8,9 +8,11 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.dynamic_forms import CONV_INTEGER
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.stored import mapped, serialize
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart
 from ptq_cli.qdq.read.graph_parts import part_of
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of
 from ptq_cli.qdq.read.stored_constants import product_of
@@ -74,6 +76,8 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     """
     if constant.node.op_type == DYNAMIC_LSTM:
         return _of_kernel(twins, constant)
+    if (part := twins.dynamic.get(constant.node.name or "")) is not None:
+        return _of_dynamic(twins, constant, part)
     restoring = next((node for node in constant.sources if _restores(node)), None)
     integers = _integers_of(restoring)
     found = _computed(twins, constant.sources, constant.value, integers)
@@ -141,6 +145,31 @@ def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues
     )
     steps = made.spread(np.asarray(grid.scale)).astype(np.float32)
     return replace(made, values=integers.astype(np.float32) * steps)
+
+
+def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPart) -> ConstantValues:
+    """Return a weight that MatMulInteger or ConvInteger reads as integers; those of a Gemm may be turned."""
+    with mapped(constant.floats) as array:
+        floats = array.astype(np.float32)
+    integers = _computed(twins, constant.sources, part.integers, part.integers)[-1]
+    is_conv = part.product.op_type == CONV_INTEGER
+    axis = 0 if is_conv else integers.ndim - 1
+    if _is_turned(twins, constant):
+        integers, axis = np.ascontiguousarray(integers.swapaxes(-1, -2)), integers.ndim - 2
+    assert part.scale.const_value is not None  # noqa: S101 - it was found as a constant
+    scale = part.scale.const_value.numpy()
+    scale = scale.reshape(-1) if scale.ndim else scale
+    dtype = constant.stored.dtype or ir.DataType.INT8
+    grid = Grid(scale=scale, zero_point=np.zeros(scale.shape, np.int64), dtype=dtype, axis=axis, block_size=0)
+    made = ConstantValues(
+        floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
+    )
+    return replace(made, values=integers.astype(np.float32) * made.spread(scale).astype(np.float32))
+
+
+def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
+    before = next(node for node in twins.float_model.graph.all_nodes() if node.name == constant.node.name)
+    return before.attributes.get_int("transB", 0) == 1
 
 
 def _computed(

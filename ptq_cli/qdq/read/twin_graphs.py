@@ -15,6 +15,7 @@ from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
 from ptq_cli.qdq.read.graph_parts import readers_by_value
 from ptq_cli.qdq.read.pair_grids import grid_of
 
@@ -87,6 +88,7 @@ class TwinGraphs:
             tensor's float name. Those of nested graphs are seen from inside only.
         constants: quantized constants, in the order of the nodes.
         readers: the nodes that read each value of the quantized graph.
+        dynamic: layers that make integers of their activations at each run, by name.
         containers: names of the nodes of the main graph in whose nested graphs something is quantized.
     """
 
@@ -103,6 +105,7 @@ class TwinGraphs:
         self._order = {node: index for index, node in enumerate(quantized_model.graph.all_nodes())}
         self.inserted = frozenset(node for node in self._order if node.name not in own)
         self.readers = readers_by_value(quantized_model.graph)
+        self.dynamic = dynamic_parts(quantized_model)
         self.pairs = {pair.tensor: pair for pair in self._find_pairs()}
         self.constants = tuple(self._find_constants())
         self.containers = frozenset(
@@ -149,6 +152,9 @@ class TwinGraphs:
             before = by_name.get(node.name)
             if before is None:
                 continue
+            if (part := self.dynamic.get(node.name or "")) is not None:
+                yield from _weight_of(part, before)
+                continue
             # An integer form may have more inputs than the operator that it stands for.
             for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
                 if floats is None or value is None or not is_constant(floats):
@@ -174,6 +180,15 @@ def _require_integers(model: ir.Model) -> None:
                 f"'{node.name}' restores {name}; ptq analyze and --recover weighed or round need integers",
                 hint="use ptq evaluate and ptq verify, and leave --recover weighed and round out",
             )
+
+
+def _weight_of(part: DynamicPart, before: ir.Node) -> Iterator[QuantizedConstant]:
+    floats = before.inputs[1]
+    if floats is not None:
+        sources = tuple(dict.fromkeys(_sources_of(part.integers)))
+        yield QuantizedConstant(
+            floats=floats, node=part.node, input_index=1, value=part.integers, sources=sources
+        )
 
 
 def _sources_of(value: ir.Value) -> Iterator[ir.Node]:

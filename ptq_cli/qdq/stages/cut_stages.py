@@ -214,6 +214,10 @@ class _FormMaker:
         if whole is not None:  # A nested graph takes the integers, and restores them itself.
             inputs[value] = _integers(whole)
             return
+        if node is not None and node in nodes:
+            return
+        if node is not None and node in nodes:
+            return
         if node is None or node not in self._inserted:
             if not is_constant(value):
                 inputs[value] = self._floats(value)

@@ -32,7 +32,9 @@ def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str
     """
     names = FreshNames.of(model.graph)
     values = {value.name: value for value in every_value(model.graph)}
-    integer = {layer.name for layer in plan.layers if layer.quantized or layer.between_pairs}
+    # What makes integers itself reads floats, and returns them.
+    made = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
+    integer = made | {layer.name for layer in plan.layers if layer.between_pairs}
     # Sites that share parameters share the constants too, so that a reader of the file sees that.
     shared: dict[str, Constants] = {}
     for site in plan.activations.values():

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
+from ptq_cli.qdq.write.dynamic_layers import CHANNELS, DynamicLayers, spread
 from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
 from ptq_cli.qdq.write.pair_nodes import (
     add_computed,
@@ -41,8 +43,8 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
     DequantizeLinear of integers, a product of integers and a scale, or a Gather from a codebook, or became an
-    operator that reads the integers; layers that share a constant and its scale
-    share what is stored; a float constant that nobody reads any more is gone.
+    operator that reads the integers, or several that make integers of its activations, too; layers that share
+    a constant and its scale share what is stored; a float constant that nobody reads any more is gone.
     """
     store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
     nodes = {node.name: node for node in model.graph.all_nodes()}
@@ -67,20 +69,11 @@ class _Store:
         self._names = FreshNames.of(graph)
         self._integers = WeightIntegers(graph, self._names)
         self._stored: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
+        self._dynamic = DynamicLayers(graph, self._names)
 
     def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
         found, stored = parameters.weights.get(site), parameters.stored[site]
-        # One reader has nobody to share with, and a digest of a large weight takes its time.
-        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        computed = (
-            stored.tensor_scale is not None
-            or site.as_pair
-            or site.as_product
-            or stored.table is not None
-            or stored.bits <= HALF_BYTE
-        )
-        # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
-        key = (site.tensor, site.axis, digest, site.block_size, site.kernel, node.graph if computed else None)
+        key = self._key(node, site, stored, found)
         if found is not None and self._has_own_form(key, node, site, stored, found):
             return
         if key not in self._stored:
@@ -120,6 +113,24 @@ class _Store:
         name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
         return (add_integers(self._graph, name, zeros, stored.bits),)
 
+    def _key(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
+    ) -> tuple[object, ...]:
+        """Return what readers of one weight that can share what is stored have in common."""
+        # One reader has nobody to share with, and a digest of a large weight takes its time.
+        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
+        computed = (
+            stored.tensor_scale is not None
+            or site.as_pair
+            or site.as_product
+            or stored.table is not None
+            or stored.bits <= HALF_BYTE
+        )
+        # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
+        place = node.graph if computed else None
+        form = (site.kernel, bool(site.dynamic), node.attributes.get_int("transB", 0))
+        return (site.tensor, site.axis, digest, site.block_size, form, place)
+
     def _has_own_form(
         self,
         key: tuple[object, ...],
@@ -135,13 +146,15 @@ class _Store:
                 self._stored[key] = (made,)
             node.replace_input_with(site.input_index, self._stored[key][0])
             return True
-        if not site.kernel and not site.as_product:
+        if not site.kernel and not site.as_product and not site.dynamic:
             return False
         if key not in self._stored:
-            add = self._kernel_weight if site.kernel else self._product
-            self._stored[key] = add(node, site, stored, found)
+            add = self._dynamic_weight if site.dynamic else self._product
+            self._stored[key] = (self._kernel_weight if site.kernel else add)(node, site, stored, found)
         if site.kernel:
             read_by_kernel(node, site, self._stored[key])
+        elif site.dynamic:
+            self._dynamic.write(node, site, *self._stored[key])
         else:
             node.replace_input_with(site.input_index, self._stored[key][0])
         return True
@@ -152,6 +165,17 @@ class _Store:
         integers = self._integers.add(node, site.tensor, in_kernel_layout(stored))
         directions = stored.integers.shape[0]
         return (integers, *self._add(site.tensor, kernel_parameters(found, directions)))
+
+    def _dynamic_weight(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        if node.attributes.get_int("transB", 0) == 1:
+            stored = replace(stored, integers=np.ascontiguousarray(stored.integers.swapaxes(-1, -2)))
+        integers = self._integers.add(node, site.tensor, stored)
+        scale: Array = found.scale
+        if node.op_type == "Conv" and scale.ndim:
+            scale = spread(scale, stored.integers.ndim - CHANNELS)
+        return (integers, *self._add(site.tensor, {"scale": scale}))
 
     def _product(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters

@@ -1,14 +1,19 @@
 """Pass: Gathers from a table that is a layer's weight too take their rows from its integers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.fresh_names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.tied_tables import TiedTable
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front
+
+Factors = tuple[ir.Value, ir.Value]
+"""Integers, and their scale."""
 
 
 def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
@@ -23,17 +28,17 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
         codebook, shares nothing: the table stays as it is.
     """
     graph, names = model.graph, FreshNames.of(model.graph)
-    nodes = {node.name: node for node in graph.all_nodes()}
+    nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
     for item in tied:
-        weight = nodes[item.site.node].inputs[item.site.input_index]
-        dequantize = dequantized_by(weight)
+        node = nodes[item.site.node]
+        dequantize = dequantized_by(node.inputs[item.site.input_index])
         if item.site.block_kernel and dequantize is not None:
             _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
             continue
-        if dequantize is None or not _is_plain(dequantize):
+        found = _stored_apart(item.site, parts) or _dequantized(node, item.site)
+        if found is None:
             continue
-        integers, scale = dequantize.inputs[:2]
-        assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
+        integers, scale = found
         if item.turned:
             integers = _turn(graph, integers, f"{item.table}.quantized", names)
         for name in item.gathers:
@@ -71,6 +76,24 @@ def _share_blocks(
     table = graph.initializers[item.table]
     if not table.uses():
         del graph.initializers[item.table]
+
+
+def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> Factors | None:
+    """Return integers and scale of a weight that an operator on integers reads; None of any other."""
+    part = parts.get(site.node)
+    if part is None or part.integers.const_value is None or part.integers.dtype != ir.DataType.INT8:
+        return None
+    return part.integers, part.scale
+
+
+def _dequantized(node: ir.Node, site: WeightSite) -> Factors | None:
+    """Return integers and scale of a weight that a layer reads restored; None if they are not plain."""
+    dequantize = dequantized_by(node.inputs[site.input_index])
+    if dequantize is None or not _is_plain(dequantize):
+        return None
+    integers, scale = dequantize.inputs[:2]
+    assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
+    return integers, scale
 
 
 def _is_plain(dequantize: ir.Node) -> bool:

@@ -47,7 +47,7 @@ INTEGER_TYPES = (
 INTEGER_KERNELS = {
     "Conv": ("QLinearConv", "ConvInteger", "QLinearConv_NHWC"),
     "Gemm": ("QGemm",),
-    "MatMul": ("QLinearMatMul", "MatMulIntegerToFloat", "MatMulInteger"),
+    "MatMul": ("QLinearMatMul", "MatMulIntegerToFloat", "MatMulInteger", "DynamicQuantizeMatMul"),
     "Add": ("QLinearAdd",),
     "Mul": ("QLinearMul",),
     "Concat": ("QLinearConcat",),

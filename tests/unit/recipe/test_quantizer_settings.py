@@ -160,6 +160,7 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
         "w8_block32": ScaledWeights(8, block_size=32),
         "int4_awq": ScaledWeights(4, block_size=128),
         "nvfp4": ScaledWeights(4, dtype="float4e2m1"),
+        "dynamic_int8": ScaledWeights(8),
     }
     assert found["int8_ort_cpu"] == Recipe()
 

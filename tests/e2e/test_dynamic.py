@@ -1,0 +1,157 @@
+"""Activations become integers at each run: without calibration data, and beside layers of other modes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+INPUTS, HIDDEN, CLASSES = 48, 64, 40
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Conv over places, a MatMul, a Gemm with a turned weight and a MatMul, with data for an evaluation."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "conv.weight": (INPUTS, INPUTS, 3),
+        "up.weight": (INPUTS, HIDDEN),
+        "down.weight": (HIDDEN, HIDDEN),
+    }
+    shapes |= {"head.weight": (HIDDEN, CLASSES), "down.bias": (HIDDEN,)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "conv.weight"], ["places"], "conv", pads=[1, 1]),
+        helper.make_node("GlobalAveragePool", ["places"], ["mean"], "pool"),
+        helper.make_node("Flatten", ["mean"], ["flat"], "flat"),
+        helper.make_node("MatMul", ["flat", "up.weight"], ["wide"], "up"),
+        helper.make_node("Relu", ["wide"], ["active"], "relu"),
+        helper.make_node("Gemm", ["active", "down.weight", "down.bias"], ["narrow"], "down", transB=1),
+        helper.make_node("MatMul", ["narrow", "head.weight"], ["scores"], "head"),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [value("x", TensorProto.FLOAT, ["n", INPUTS, 6])],
+        [value("scores", TensorProto.FLOAT, ["n", CLASSES])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((32, INPUTS, 6)).astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path, ptq: Any) -> None:
+    found = ptq("quantize model.onnx --preset dynamic_int8 --no-latency --json")
+    assert found.status == 0, found.err
+    export = json.loads(found.out)["export"]
+    assert (export["integer_kernels"]["MatMul"], export["float_kernels"]["Conv"]) == (3, 1)
+    model = network / "ptq-run/model.int8.onnx"
+    assert operators(model).count("MatMulInteger") == 3
+    assert {item.domain for item in onnx.load(model).opset_import} == {""}
+    x = np.load(network / "data.npz")["x"]
+    expected, got = (
+        onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )[0]
+        for path in (network / "model.onnx", model)
+    )
+    assert 0 < np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
+    found = ptq("quantize model.onnx --preset dynamic_int8 --eval-data data.npz --no-latency")
+    assert (found.status, "ranges of activations found at each run" in found.out) == (0, True)
+    layers = {
+        item["name"]: item for item in json.loads((network / "ptq-run/report.json").read_text())["layers"]
+    }
+    assert {name for name, layer in layers.items() if layer["integer"]} == {"up", "down", "head"}
+    assert "three to four times" in layers["conv"]["reason"]
+    verified = ptq("verify --random-inputs --json")
+    operator = {item["name"]: item for item in json.loads(verified.out)["operators"]}
+    assert verified.status == 0
+    assert [operator[name]["op"] for name in ("up", "down", "head")] == ["MatMul", "Gemm", "MatMul"]
+    assert {operator[name]["kernel"] for name in ("up", "down", "head")} == {"MatMulInteger"}
+    assert not any("dynamic_" in name for name in operator)
+    shown = ptq("inspect ptq-run/model.int8.onnx --json")
+    inspected = {item["name"]: item for item in json.loads(shown.out)["layers"]}
+    assert inspected["down"]["multiply_accumulates"] == HIDDEN * HIDDEN
+    assert inspected["down"]["parameters"] == HIDDEN * HIDDEN + HIDDEN
+    analyzed = ptq("analyze --eval-data data.npz --json")
+    assert analyzed.status == 0, analyzed.err
+    rows = {item["name"]: item for item in json.loads(analyzed.out)["layers"]}
+    assert all(rows[name]["sensitivity"]["sqnr_only_quantized_db"] > 30 for name in ("up", "down", "head"))
+    page = (network / "ptq-run/report.html").read_text()
+    assert "dynamic uint8" in page
+
+
+@pytest.mark.parametrize("granularity", ["row", "tensor"])
+def test_static_dynamic_weights_alone_and_float_in_one_model(
+    network: Path, ptq: Any, granularity: str
+) -> None:
+    overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
+    overrides += " --override head:activations.mode=float --exclude up --all-layers"
+    found = ptq(f"quantize model.onnx --data data.npz --recover none {overrides} --no-latency")
+    assert found.status == 0, found.err
+    made = operators(network / "ptq-run/model.int8.onnx")
+    assert made.count("MatMulInteger") == 1
+    assert made.count("DynamicQuantizeLinear") == (granularity == "tensor")
+    verified = json.loads(ptq("verify --json").out)
+    operator = {item["name"]: item["placement"] for item in verified["operators"]}
+    assert {name: operator[name] for name in ("conv", "up", "down", "head")} == {
+        "conv": "integer",
+        "up": "float",
+        "down": "integer",
+        "head": "float",
+    }
+
+
+def test_a_layer_that_would_add_more_than_it_saves_stays_in_float(network: Path, ptq: Any) -> None:
+    model = onnx.load("model.onnx")
+    (weight,) = (item for item in model.graph.initializer if item.name == "head.weight")
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[:, :4], "head.weight"))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
+    onnx.save(model, "small.onnx")
+    for flags, count in (("", 2), (" --all-layers", 3)):
+        assert ptq(f"quantize small.onnx --preset dynamic_int8 --no-latency{flags}").status == 0
+        assert operators(network / "ptq-run/model.int8.onnx").count("MatMulInteger") == count
+
+
+def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, ptq: Any) -> None:
+    found = ptq(
+        "quantize model.onnx --preset dynamic_int8 --override conv:activations.mode=dynamic --no-latency"
+    )
+    assert found.status == 0, found.err
+    assert operators(network / "ptq-run/model.int8.onnx").count("ConvInteger") == 1
+    verified = json.loads(ptq("verify --random-inputs --json").out)
+    assert next(item["kernel"] for item in verified["operators"] if item["name"] == "conv") == "ConvInteger"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("--preset dynamic_int8 --exclude-op MatMul --exclude-op Gemm", "PTQ-PLAN-001", "at each run"),
+        ("--preset dynamic_int8 --target generic", "PTQ-PLAN-001", "choose the target ort-cpu"),
+        ("--preset dynamic_int8 --activation-dtype int8", "PTQ-RECIPE-003", "has no effect"),
+        ("--preset dynamic_int8 --activation-granularity channel", "PTQ-RECIPE-004", "known: row, tensor"),
+        ("--activation-granularity row --data data.npz", "PTQ-RECIPE-003", "no activations have mode"),
+        ("--preset dynamic_int8 --recover weighed", "PTQ-DATA-005", "no calibration data was given"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    network: Path, ptq: Any, command: str, code: str, message: str
+) -> None:
+    found = ptq(f"quantize model.onnx {command}")
+    assert (found.status, code in found.err, message in found.err) == (2, True, True), found.err
+    assert not (network / "ptq-run").exists()
