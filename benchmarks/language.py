@@ -38,6 +38,11 @@ NEAREST, ROUND = ("--recover", "none"), ("--recover", "round")
 FORMS = {
     "int8, to nearest": NEAREST,
     "int8, `--recover round`": ROUND,
+    "`dynamic_int8`": ("--preset", "dynamic_int8", *NEAREST),
+    "`dynamic_int8`, one scale per tensor": (
+        *("--preset", "dynamic_int8", "--activation-granularity", "tensor"),
+        *NEAREST,
+    ),
     "`w8_block32`, to nearest": ("--preset", "w8_block32", *NEAREST),
     "`w4_block32`, to nearest": ("--preset", "w4_block32", *NEAREST),
     "`w4_block32`, `--recover round`": ("--preset", "w4_block32", *ROUND),
