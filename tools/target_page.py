@@ -77,6 +77,13 @@ runtime would restore such a weight to floats at each run:
 
 {blocks}
 
+## Ranges found at each run
+
+With `--activation-mode dynamic` these operators make integers of their activations at each run
+([dynamic.md](dynamic.md)):
+
+{dynamic}
+
 ## Write a target from scratch
 
 Suppose an accelerator works like this: activations and weights are int8 with zero points of 0, and the bias
@@ -209,8 +216,24 @@ def target_page() -> str:
         )
     targets = table(["target", "activations", "weights", "bias", "description"], rows)
     blocks = table(["target", "operator", "kernel", "bits", "block sizes"], list(_block_rows()))
-    introduction = INTRODUCTION.format(targets=targets, blocks=blocks, example=EXAMPLE, extending=EXTENDING)
+    dynamic = table(["target", "operator", "written as", "if"], list(_dynamic_rows()))
+    introduction = INTRODUCTION.format(
+        targets=targets, blocks=blocks, dynamic=dynamic, example=EXAMPLE, extending=EXTENDING
+    )
     return "\n".join([introduction, *(_section(title, kind) for title, kind in SECTIONS)])
+
+
+def _dynamic_rows() -> Iterator[tuple[str, ...]]:
+    """Yield each operator that makes integers of its activations at each run."""
+    for name in target_names():
+        for operator, rule in load_target(name).op.items():
+            if rule.dynamic:
+                asked = (
+                    f"an override asks for it: {rule.dynamic_note}"
+                    if rule.dynamic_note
+                    else "its weight is constant"
+                )
+                yield code(name), operator, rule.dynamic, asked
 
 
 def _block_rows() -> Iterator[tuple[str, ...]]:
