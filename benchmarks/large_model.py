@@ -17,6 +17,8 @@ from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 WIDTH, LAYERS = 8192, 10
+DECODER_LAYERS = 15
+"""Of as many parameters as a language model of 1 billion."""
 COMMANDS = (
     ("calibrate", "calibrate large.onnx --data x.npz --batch-size 2", "at most 1.3"),
     ("export", "export", "at most 1.3"),
@@ -29,6 +31,12 @@ COMMANDS = (
 )
 
 
+WEIGHTS = (
+    ("prepare, without data", "calibrate large.onnx --preset w4_block32"),
+    ("export 4 bits in blocks", "export --preset w4_block32"),
+)
+
+
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the peak memory on a model of 2.7 GB.")
@@ -38,6 +46,10 @@ def main() -> None:
     print("\n".join(lines))
     if write:
         write_part(RESULTS, "large_model", "\n".join(lines))
+    lines = measure_weights()
+    print("\n".join(lines))
+    if write:
+        write_part(RESULTS, "large_weights", "\n".join(lines))
 
 
 def measure() -> list[str]:
@@ -55,6 +67,30 @@ def measure() -> list[str]:
         "| measurement | required | times the model |",
         "|---|---|---|",
         *(f"| {what} | {asked} | {peak / size:.2f} |" for what, peak, asked in peaks),
+    ]
+
+
+def measure_weights() -> list[str]:
+    """Return the lines of the table on weights alone: no data, 4 bits in blocks of 32."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        size = write_large(folder / "large.onnx", width=WIDTH, layers=DECODER_LAYERS)
+        peaks = [(what, peak_bytes(words.split(), folder)) for what, words in WEIGHTS]
+        written = sum(path.stat().st_size for path in (folder / "ptq-run").glob("model.int8.onnx*"))
+    layer = 4 * WIDTH**2
+    limit = 1.3 * layer + written
+    return [
+        f"`python -m benchmarks.large_model --write`, {platform.machine()}; {DECODER_LAYERS} layers of "
+        f"{WIDTH} by {WIDTH}, {size / 4e9:.2f} billion parameters, {size / 1e9:.2f} GB in float32 with "
+        f"external data. The file with 4 bits has {written / 1e9:.2f} GB, {100 * written / size:.1f} % of "
+        "float. Peak resident memory, including mapped pages.",
+        "",
+        "| measurement | required of the export | peak |",
+        "|---|---|---|",
+        *(
+            f"| {what} | 1.3 times a layer and the file: {limit / 1e9:.2f} GB | {peak / 1e9:.2f} GB |"
+            for what, peak in peaks
+        ),
     ]
 
 

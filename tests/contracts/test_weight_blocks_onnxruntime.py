@@ -107,6 +107,19 @@ def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
     assert path.stat().st_size < 0.3 * float_model.stat().st_size
 
 
+def test_layers_that_share_a_weight_get_a_kernel_each(tmp_path: Path) -> None:
+    language_model(tmp_path / "model.onnx", tied=False)
+    model = onnx.load(tmp_path / "model.onnx")
+    model.graph.node[1].input[1] = model.graph.node[3].input[1] = "square.weight"
+    square = np.random.default_rng(2).standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8
+    model.graph.initializer.append(numpy_helper.from_array(square, "square.weight"))
+    onnx.save(model, tmp_path / "model.onnx")
+    ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
+    proof = ptq_cli.verify(tmp_path / "run/model.int8.onnx")
+    assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 3
+    assert not proof.faults
+
+
 def test_verify_names_the_kernel_of_each_layer(tmp_path: Path) -> None:
     path = quantized(tmp_path, runtime_operators=True)
     proof = ptq_cli.verify(path)

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx_ir as ir
+
 from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.progress import LayerProgress, ProgressCallback
 from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, recovery_samples
@@ -116,7 +119,7 @@ class _Work:
             self._made.plan,
             self._free,
             moments,
-            largest=largest_values(self._material.calibration),
+            largest=self._largest(),
             samples=count,
             threads=self._machine.threads,
             done=self._done,
@@ -177,6 +180,9 @@ class _Work:
             damped=_damped(found.layers),
         )
 
+    def _largest(self) -> dict[str, float]:
+        return largest_values(self._material.calibration, self._twins.float_model)
+
     def _done(self, done: int, total: int) -> None:
         self._progress(LayerProgress(STAGE, done, total))
 
@@ -184,7 +190,7 @@ class _Work:
         """Return the moments of the run, if they fit; otherwise collect them."""
         calibration, data = self._material.calibration, self._material.data
         layers, _ = quantized_layers(self._twins, self._made.plan, self._free)
-        sites = moment_sites(layers.values(), largest_values(calibration), calibration.provenance.samples)
+        sites = moment_sites(layers.values(), self._largest(), calibration.provenance.samples)
         size = data.batch_size if data is not None else 0
         begun = moments_provenance(calibration, sites, WHOLE, size)
         if self._material.moments is not None:
@@ -232,8 +238,9 @@ def _damped(solved: Mapping[str, SolvedLayer]) -> tuple[str, ...]:
     return tuple(name for name, item in solved.items() if item.damped)
 
 
-def largest_values(calibration: Calibration) -> dict[str, float]:
-    """Return the largest magnitude of each tensor that was measured."""
+def largest_values(calibration: Calibration, float_model: ir.Model) -> dict[str, float]:
+    """Return the largest magnitude of each tensor that was measured, and of those with the same values."""
+    calibration = with_moved_statistics(calibration, float_model.graph)
     return {name: float(max(-item.low, item.high)) for name, item in calibration.statistics.items()}
 
 

@@ -176,7 +176,7 @@ def _sites(
     twins = TwinGraphs(float_model.load(), made.model)
     layers, refused = quantized_layers(twins, made.plan, free_scales(made.placement))
     samples = calibration.provenance.samples
-    return moment_sites(layers.values(), largest_values(calibration), samples), refused
+    return moment_sites(layers.values(), largest_values(calibration, twins.float_model), samples), refused
 
 
 def _discard_blocks(run: RunDirectory) -> None:

@@ -128,7 +128,9 @@ class _Store:
         )
         # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
         place = node.graph if computed else None
-        form = (site.kernel, bool(site.dynamic), node.attributes.get_int("transB", 0))
+        # ONNX Runtime merges a DequantizeLinear of blocks into its reader if nobody else reads the constant.
+        reader = site.node if site.block_kernel else site.kernel
+        form = (reader, bool(site.dynamic), node.attributes.get_int("transB", 0))
         return (site.tensor, site.axis, digest, site.block_size, form, place)
 
     def _has_own_form(
