@@ -303,7 +303,8 @@ class RecoverySettings:
             calibrated; ``"ranges"`` chooses the method of each activation's range by what it costs the layers
             that read it; ``"round"`` chooses the scales, integers and biases of each layer again, from what
             the layer reads. ``"all"`` is every rung, ``"auto"`` is ``"equalize"``, or ``"weighed"`` and
-            ``"round"`` if only weights are quantized and there are data. If empty, or ``"none"``, nothing is done.
+            ``"round"`` if only weights are quantized and there are data. If empty, or ``"none"``, nothing is
+            done.
     """
 
     rungs: list[str] = field(default_factory=lambda: ["auto"])

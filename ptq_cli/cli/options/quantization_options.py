@@ -62,7 +62,8 @@ RECOVER = option(
     help="Recover accuracy from the calibration data: equalize and smooth give channels of the float model "
     "ranges alike before it is calibrated, ranges chooses each activation's range by its effect, weighed "
     "each layer's scales, integers and biases by what the layer reads, round also by what the layers before "
-    "it lost; all, auto (equalize where it clearly helps, weighed and round for weights alone) or none.  [default: auto]",
+    "it lost; all, auto (equalize where it clearly helps, weighed and round for weights alone) or none.  "
+    "[default: auto]",
 )
 ACTIVATION_MODE = option(
     ACTIVATIONS,
