@@ -52,7 +52,14 @@ def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Va
     """
     signed = np.issubdtype(array.dtype, np.signedinteger)
     dtype = ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
-    tensor = ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name)
+
+    def packable() -> ir.TensorProtocol:
+        return ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name)
+
+    # What waits in a file stays there until it is written: in memory each would take a byte.
+    is_mapped = isinstance(array, np.memmap)
+    lazy = ir.LazyTensor(packable, dtype, ir.Shape(array.shape), name=name) if is_mapped else None
+    tensor = packable() if lazy is None else lazy
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
     graph.register_initializer(value)
     return value

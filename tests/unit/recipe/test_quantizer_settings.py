@@ -146,8 +146,6 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
     found = {name: merge_layers([preset_layer(name)]) for name in preset_names()}
     families = {name: weight_family(check_recipe(recipe).weights) for name, recipe in found.items()}
     assert families == {
-        **{f"w{bits}_block32": ScaledWeights(bits, block_size=32) for bits in (2, 4, 8)},
-        "w4_block128": ScaledWeights(4, block_size=128),
         "int8_ort_cpu": ScaledWeights(8),
         "fixed_point_w8a8": FixedPointWeights(8),
         "dorefa_w4a8": DorefaWeights(4),
