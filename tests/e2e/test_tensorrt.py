@@ -148,6 +148,8 @@ def test_nvfp4_is_written_as_modelopt_does(dense: Path, ptq: Any) -> None:
     words = "quantize model.onnx --data x.npz --preset nvfp4 --eval-data x.npz --min sqnr_db=10 --json"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
+    warnings = json.loads(Path("ptq-run/report.json").read_text())["warnings"]
+    assert "other_operators" in {item["code"] for item in warnings}
     model = ir.load("ptq-run/model.int8.onnx")
     assert model.opset_imports[""] == 23 and model.opset_imports["trt"] == 1
     nodes = {node.name: node for node in model.graph}
