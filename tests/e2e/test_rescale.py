@@ -124,6 +124,18 @@ def test_a_normalization_and_attention_are_smoothed(quantize: Quantize) -> None:
     assert (smoothed.kept, set(smoothed.strengths)) == (True, {"h", "value"})
 
 
+def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(
+    quantize: Quantize,
+) -> None:
+    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
+    quantize(model, "uneven", recover=["none"], **settings)
+    wanted = sqnr("uneven")
+    (told,) = quantize(model, "rows", recover=["smooth"], **settings).calibration.rescaled
+    assert told.kept and sqnr("rows") > wanted + 10
+    (measured,) = quantize(model, "ranges", recover=["smooth"]).calibration.rescaled
+    assert abs(told.before - wanted) < 1 < abs(measured.before - wanted)
+
+
 def test_the_float_model_computes_the_same_and_both_files_say_what_was_done(quantize: Quantize) -> None:
     found = quantize(uneven(BLOCKS, 5.0), recover=["equalize"])
     batch = {"x": np.random.default_rng(9).standard_normal((8, 4, 10, 10)).astype(np.float32)}

@@ -19,7 +19,9 @@ from ptq_cli.models.stored import is_large, serialize
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
+from ptq_cli.recipe.activation_modes import DYNAMIC, granularity_of
 from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
@@ -149,6 +151,7 @@ def rescaled(
             samples,
             bits or 8,
             kind,
+            judged=_judged(subject, resolved),
             least_gain=CLEAR_GAIN if _is_by_default(rung, recipe) else 0.0,
             threads=resolved.machine.threads,
         )
@@ -170,6 +173,19 @@ def _with_model(
     subject.model.stored.discard()
     changed = replace(subject.model, model=model, stored=stored)
     return replace(subject, model=changed, plan=make_plan(model, resolved.target))
+
+
+def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
+    """Return the plan that says whether factors help, where ranges are found at each run; None otherwise."""
+    settings, target = resolved.recipe.activations, resolved.target
+    if settings.mode != DYNAMIC:
+        return None
+    notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
+    nodes = list(subject.model.model.graph.all_nodes())
+    excluded = {node.name or "": notes[node.op_type] for node in nodes if node.op_type in notes}
+    dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
+    graph = subject.model.model
+    return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
 
 
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:

@@ -59,6 +59,7 @@ def rescale_model(
     bits: int,
     kind: Kind,
     *,
+    judged: Plan | None = None,
     least_gain: float = 0.0,
     threads: int,
 ) -> RescaledModel:
@@ -73,6 +74,7 @@ def rescale_model(
         samples: ranges are those of all of them; those to decide by say whether the factors are kept.
         bits: of the weights.
         kind: says which spaces are meant.
+        judged: plan of the quantized form that decides, if it is another.
         least_gain: by how much the SQNR must rise, in dB.
         threads: that run the model.
 
@@ -97,7 +99,9 @@ def rescale_model(
     rescale(rescaled.graph, trace, factors)
     floats = [_outputs(item, samples, threads) for item in (model, rescaled)]
     difference = _difference(*floats)
-    integers = [_outputs_in_integers(item, plan, samples, bits, threads) for item in (model, rescaled)]
+    integers = [
+        _outputs_in_integers(item, judged or plan, samples, bits, threads) for item in (model, rescaled)
+    ]
     before, after = (output_sqnr(floats[0], item) for item in integers)
     gains = [
         output_sqnr([wanted], [new]) - output_sqnr([wanted], [old])
