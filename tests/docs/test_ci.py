@@ -1,10 +1,15 @@
 """The files that users copy into their CI do what they say."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+from ptq_cli.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / "docs" / "ci"
@@ -72,3 +77,54 @@ def test_a_report_that_was_kept_is_decided(
     result = shell(f"sh {CI / 'gate-report.sh'} {arguments}", tmp_path, **variables)
     assert result.returncode == status, result.stdout
     assert said in result.stdout
+
+
+def action_step() -> dict[str, Any]:
+    """Return the step of the action that runs ptq."""
+    steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    (found,) = (step for step in steps if step.get("id") == "quantize")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gates", "status", "said"),
+    [
+        ("--max-drop top1=1 --eval-samples 20", 0, "PASS: 1 gate passed"),
+        ("--min sqnr_db=1000 --eval-samples 20", 3, "FAIL: 1 of 1 gate failed"),
+        ("--max-drop top1=abc", 2, "'abc' is not a number"),
+    ],
+    ids=["passed", "failed", "no-limit"],
+)
+def test_the_action_ends_as_ptq_does(
+    gates: str, status: int, said: str, make_sample: MakeSample, shell: RunShell
+) -> None:
+    folder, step = make_sample("spoken_digits_transformer"), action_step()
+    given = {"MODEL": "model.onnx", "GATES": f"{gates} --no-latency", "RUN": "my run"}
+    variables = {name: given.get(name, "") for name in step["env"]}
+    output = folder / "output"
+    result = shell(step["run"], folder, GITHUB_ACTION_PATH=str(ROOT), GITHUB_OUTPUT=str(output), **variables)
+    assert result.returncode == status, result.stdout
+    assert said in result.stdout
+    assert output.read_text(encoding="utf-8").splitlines()[0] == "model=my run/model.int8.onnx"
+    assert (folder / "my run" / "report.md").exists() == (status != 2)
+
+
+def test_the_action_names_its_inputs_and_what_it_installs() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    used = set(re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text(encoding="utf-8")))
+    assert used == set(action["inputs"])
+    assert (CI / "action.sh").is_file() and (ROOT / "constraints.txt").is_file()
+
+
+def test_each_hook_runs_a_command_that_exists() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    for hook in hooks:
+        program, command, *_ = hook["entry"].split()
+        assert (program, hook["language"]) == ("ptq", "python") and command in COMMANDS
+        assert re.search(hook["files"], "ptq-run/report.json") or re.search(hook["files"], "ptq.toml")
+
+
+def test_the_container_copies_what_it_installs() -> None:
+    lines = (CI / "Containerfile").read_text(encoding="utf-8").splitlines()
+    assert "RUN pip install --constraint /opt/ptq/constraints.txt /opt/ptq" in lines
+    assert "COPY . /opt/ptq" in lines and lines[-1] == 'ENTRYPOINT ["ptq"]'

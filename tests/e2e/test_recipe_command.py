@@ -52,7 +52,7 @@ def test_every_suggestion_is_correct_without_its_comment_sign(detector: Path, pt
     path.write_text("\n".join(settings), encoding="utf-8")
     outcome = ptq("recipe check --json")
     assert outcome.status == 0, outcome.err
-    found = json.loads(outcome.out)
+    (found,) = json.loads(outcome.out)["recipes"]
     assert {"gate.max_drop.top1", "image.mean", "model.inputs"} <= {
         *found["settings"],
         *(f"gate.max_drop.{name}" for name in found["settings"].get("gate.max_drop", {})),

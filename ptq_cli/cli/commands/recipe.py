@@ -1,5 +1,6 @@
 """``ptq recipe``: recipes as files of their own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,30 +93,38 @@ Examples:
   ptq recipe check recipes/cpu.toml
 """,
 )
-@click.argument("file", required=False, type=PATH, metavar="[FILE]")
+@click.argument("file", nargs=-1, type=PATH, metavar="[FILE]...")
 @take(GLOBALS)
-def check(file: Path | None, as_json: bool) -> None:
-    """Check FILE, or ptq.toml if no FILE is given: its keys, its values and the names in it.
+def check(file: tuple[Path, ...], as_json: bool) -> None:
+    """Check each FILE, or ptq.toml if no FILE is given: its keys, its values and the names in it.
 
     Files and folders that it names and that are not there are listed; they are not errors.
     """
     from ptq_cli.pipeline.recipes.check_recipe import check_recipe_file
 
-    _show_checked(check_recipe_file(file), as_json=as_json)
+    _show_checked([check_recipe_file(path) for path in file or (None,)], as_json=as_json)
 
 
-def _show_checked(result: "CheckedRecipe", *, as_json: bool) -> None:
+def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
     from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.result_lines import shown_path
 
     if as_json:
-        missing = [str(path) for path in result.missing]
-        print_json({"file": str(result.file), "settings": dict(result.settings), "missing": missing})
+        found = [
+            {
+                "file": str(result.file),
+                "settings": dict(result.settings),
+                "missing": [str(path) for path in result.missing],
+            }
+            for result in results
+        ]
+        print_json({"recipes": found})
         return
-    count = len(result.settings)
-    say(f"{shown_path(result.file)} is correct: {count} setting{'' if count == 1 else 's'}")
-    for path in result.missing:
-        say(f"note: '{shown_path(path)}' is not there")
+    for result in results:
+        count = len(result.settings)
+        say(f"{shown_path(result.file)} is correct: {count} setting{'' if count == 1 else 's'}")
+        for path in result.missing:
+            say(f"note: '{shown_path(path)}' is not there")
 
 
 @command.command(

@@ -1,0 +1,24 @@
+#!/bin/sh
+# What action.yml runs: quantize a model, and fail if a gate fails.
+#
+# MODEL, DATA and EVAL_DATA may be empty: then the ptq.toml in the current folder names them. GATES are limits and other
+# flags of ptq quantize, separated by spaces. RUN is the run directory.
+# Exit status: 0 all gates passed, 3 a gate failed, 2 the input cannot be used, 1 a bug in ptq.
+set -u
+
+# Each of these is one word, whatever characters it has.
+set --
+if [ -n "$MODEL" ]; then set -- "$@" "$MODEL"; fi
+if [ -n "$DATA" ]; then set -- "$@" --data "$DATA"; fi
+if [ -n "$EVAL_DATA" ]; then set -- "$@" --eval-data "$EVAL_DATA"; fi
+
+# Remove old reports, so that none is mistaken for this build's report.
+rm -f "$RUN/report.json" "$RUN/report.md" "$RUN/junit.xml"
+# shellcheck disable=SC2086 - GATES are several words.
+ptq quantize "$@" --run "$RUN" $GATES
+status=$?
+
+if [ -n "${GITHUB_OUTPUT:-}" ]; then
+    printf 'model=%s\nreport=%s\n' "$RUN/model.int8.onnx" "$RUN/report.json" >> "$GITHUB_OUTPUT"
+fi
+exit $status
