@@ -141,7 +141,9 @@ def test_another_archive_of_texts_is_refused(scripts: SimpleNamespace, tmp_path:
 
 
 @pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own, while it exports
+@pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning"
+)  # torch's own, while it exports
 def test_the_onnx_files_are_what_the_script_writes(scripts: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes((SAMPLE / "model.safetensors").read_bytes())
     with pytest.MonkeyPatch.context() as patch:
