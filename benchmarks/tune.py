@@ -2,7 +2,8 @@
 
 python -m benchmarks.tune                    how often a budget that is called kept is exceeded
 python -m benchmarks.tune DIR                what it brings to the networks of a folder
-python -m benchmarks.tune --write            also write the table to benchmarks/RESULTS.md
+python -m benchmarks.tune --only a           the same on this sample model alone
+python -m benchmarks.tune --write            also write the tables to benchmarks/RESULTS.md
 python -m benchmarks.tune DIR --only a,b --write    replace the rows of these networks
 
 Without DIR: on synthetic models, whose true drop is known, and on models of the repository, whose answers to
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.each_network import measure_apart, merged, table_line
-from benchmarks.tune_trials import sample_lines, synthetic_lines
+from benchmarks.tune_trials import SAMPLES, sample_lines, synthetic_lines
 from benchmarks.zoo import find_networks
 from tools.marked import write_part
 
@@ -45,13 +46,14 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure what ptq tune promises and brings.")
     parser.add_argument("folder", type=Path, metavar="DIR", nargs="?")
-    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser.add_argument("--only", help="names of networks, or of sample models, separated by commas")
     parser.add_argument("--samples", type=int, default=48, help="to tune and to evaluate with, at most")
     parser.add_argument("--rungs", default="all", help="of recovery, as --recover takes them")
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
+    only = arguments.only.split(",") if arguments.only else None
     if arguments.folder is not None:
-        folders = find_networks(arguments.folder, arguments.only.split(",") if arguments.only else None)
+        folders = find_networks(arguments.folder, only)
         lines = list(_networks(folders, arguments.samples, arguments.rungs))
         if arguments.write:
             write_part(
@@ -60,7 +62,8 @@ def main() -> None:
                 "\n".join(merged(lines, RESULTS.read_text("utf-8"), "tune_networks")),
             )
         return
-    for part, table in (("tuning", synthetic_lines()), ("tune_samples", sample_lines())):
+    tables = {"tune_samples": sample_lines(only or SAMPLES)}
+    for part, table in {**({} if only else {"tuning": synthetic_lines()}), **tables}.items():
         text = "\n".join(table)
         print(text)
         if arguments.write:

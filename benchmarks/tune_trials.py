@@ -29,7 +29,7 @@ from ptq_cli.runtime.session import Session
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SAMPLE_RUNGS = ("weighed", "round")
-BITS = 3
+BITS = 4
 DRAWN = ((300, 300), (512, 1000))
 """Samples to choose by, and set aside."""
 SHARES = (0.99, 0.5)
@@ -260,11 +260,11 @@ class Drawn:
         return seen(len(chosen), lost, gained, float(10 * np.log10(signal / noise)))
 
 
-def sample_lines() -> Iterator[str]:
-    """Yield the table of the sample models."""
+def sample_lines(names: Sequence[str] = SAMPLES) -> Iterator[str]:
+    """Yield the table of some sample models."""
     yield f"| {' | '.join(DRAWN_HEADER)} |"
     yield f"|{'---|' * len(DRAWN_HEADER)}"
-    for name in SAMPLES:
+    for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             candidates = Candidates(ROOT / "sample_models" / name, Path(scratch))
             yield from _drawn_lines(name, candidates)
