@@ -132,7 +132,13 @@ def place(
     never_run = layers_never_run(model.graph, unseen)
     planning = _Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
     no_kernel = without_kernels(model, target_plan, target, settings.other_formats(target))
-    excluded = {**(faster or {}), **never_run, **no_kernel, **planning.unasked(settings), **settings.excluded}
+    excluded = {
+        **(faster or {}),
+        **never_run,
+        **no_kernel,
+        **planning.unasked(settings, target_plan),
+        **settings.excluded,
+    }
     changed = planning.in_float or planning.dynamic or excluded
     plan = planning.plan(excluded) if changed else target_plan
     if not recipe.all_layers:
@@ -195,7 +201,6 @@ class _Planning:
         cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
     ) -> "_Planning":
         families, modes = settings.weight_families, settings.modes
-        weighted = {site.node for site in families}
         reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in modes.items() if mode == FLOAT}
         for site, family in families.items():
             if modes.get(site.node) != FLOAT:
@@ -205,14 +210,25 @@ class _Planning:
             target=target,
             in_float={node: reason for node, reason in reasons.items() if reason},
             looked_up={site.node for site, family in families.items() if isinstance(family, CenterWeights)},
-            dynamic={name: kind for name, kind in settings.dynamic.items() if name in weighted},
+            dynamic=settings.dynamic,
             may_be_empty=may_be_empty,
         )
 
-    def unasked(self, settings: TensorSettings) -> dict[str, str]:
-        """Return the layers that are dynamic only if an override asks for it, with the reason."""
+    def unasked(self, settings: TensorSettings, target_plan: Plan) -> dict[str, str]:
+        """Return the layers that are not dynamic although their mode is, with the reason.
+
+        These are layers that an override has to ask for, and those whose weights the target leaves in float.
+        """
+        weighted = {site.node for site in settings.weight_families}
         notes = {name: rule.dynamic_note for name, rule in self.target.op.items() if rule.dynamic_note}
-        return {
+        computing = {name for name, rule in self.target.op.items() if rule.dynamic}
+        left = {
+            layer.name: layer.reason
+            for layer in target_plan.layers
+            if layer.op in computing and layer.name in self.dynamic and layer.name not in weighted
+            if not layer.quantized and layer.reason
+        }
+        return left | {
             node.name or "": notes[node.op_type]
             for node in self.model.graph.all_nodes()
             if node.op_type in notes and node.name in self.dynamic and node.name not in settings.asked
