@@ -29,7 +29,7 @@ from ptq_cli.runtime.session import Session
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SAMPLE_RUNGS = ("weighed", "round")
-BITS = 4
+BITS = 3
 DRAWN = ((300, 300), (512, 1000))
 """Samples to choose by, and set aside."""
 SHARES = (0.99, 0.5)
