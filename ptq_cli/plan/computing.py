@@ -18,7 +18,7 @@ from ptq_cli.plan.storing import DYNAMIC
 from ptq_cli.plan.target.rules import OpRule
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Computing:
     """Plans compute operators one by one.
 

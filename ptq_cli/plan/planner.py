@@ -109,7 +109,7 @@ def _untrapped(
 ) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
-        computing = Computing(requests, in_float, dynamic)
+        computing = Computing(requests=requests, in_float=in_float, dynamic=dynamic)
         for node in graph.all_nodes():
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":

@@ -45,7 +45,7 @@ STEP = _rule(
 INTEGER = _whole(-MOST_OCTAVES, MOST_OCTAVES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScaledWeights:
     """Integers spread evenly over [-amax, amax], with a scale for each output channel.
 

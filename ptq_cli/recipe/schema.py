@@ -406,7 +406,7 @@ class TuneSettings:
     time_budget: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
     """``[runtime]``: how ONNX Runtime runs.
 

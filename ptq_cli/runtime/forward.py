@@ -28,7 +28,7 @@ def as_it_is(name: str, array: Array) -> Array:
     return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ForwardPass:
     """A run of the model that gives some of the tapped tensors.
 

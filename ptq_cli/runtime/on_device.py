@@ -55,7 +55,9 @@ class DeviceModel:
         Nothing is recycled: a collector has read a tensor when its ``update`` returns, and ONNX Runtime uses
         the memory again as soon as nobody holds the tensor.
         """
-        turn = ForwardPass(self._taps, self.run, in_model_order=lambda _name, tensor: as_array(tensor))
+        turn = ForwardPass(
+            taps=self._taps, run=self.run, in_model_order=lambda _name, tensor: as_array(tensor)
+        )
         return Forward((turn,), AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:

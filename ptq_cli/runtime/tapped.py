@@ -86,7 +86,13 @@ class TappedModel:
 
     def one_pass(self) -> ForwardPass:
         """Return the pass that gives the tapped tensors."""
-        return ForwardPass(self._taps, self.run, self._buffers.give, self.in_model_order, self.by_channels)
+        return ForwardPass(
+            taps=self._taps,
+            run=self.run,
+            recycle=self._buffers.give,
+            in_model_order=self.in_model_order,
+            by_channels=self.by_channels,
+        )
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the tapped tensors; several threads may call it at once.

@@ -75,7 +75,7 @@ def collect(
             order and the sample.
         ActivationAxisError: a tensor does not have its axis, or not as many channels as before.
     """
-    forward = run if isinstance(run, Forward) else Forward((ForwardPass(tuple(taps), run),))
+    forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(taps), run=run),))
     axes = axes or {}
     makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
     feeding = Feeding(

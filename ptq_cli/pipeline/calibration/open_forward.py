@@ -83,7 +83,7 @@ def open_forward(
     release(model.model)
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward((ForwardPass((), lambda _inputs: []),))
+        return Forward((ForwardPass(taps=(), run=lambda _inputs: []),))
     if not machine.device.is_host:
         return _open_on_device(model, taps, machine, data, batch_size, progress)
     threads, limit = machine.threads, machine.memory

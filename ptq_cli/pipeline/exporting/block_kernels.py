@@ -32,7 +32,7 @@ def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) ->
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
-        >>> rule = block_rule(ScaledWeights(4, block_size=32), load_target("ort-cpu"), "MatMul", "float")
+        >>> rule = block_rule(ScaledWeights(bits=4, block_size=32), load_target("ort-cpu"), "MatMul", "float")
         >>> rule.kernel if rule else ""
         'MatMulNBits'
     """

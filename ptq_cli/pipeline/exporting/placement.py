@@ -313,7 +313,7 @@ def _described(
     return {
         site.node: describe_weights(item)
         for site, item in families.items()
-        if item != ScaledWeights(target.weight_rule(ops[site.node]).bits)
+        if item != ScaledWeights(bits=target.weight_rule(ops[site.node]).bits)
     }
 
 

@@ -182,7 +182,7 @@ class FixedPointQuantizer:
         """Return the integers: with a found alpha halves go away from zero, as in QKeras."""
         found = _required(parameters)
         if self.family.alpha == PLAIN:
-            return StoredWeight(quantize(weight, found), storage_bits(site, self.packed))
+            return StoredWeight(integers=quantize(weight, found), bits=storage_bits(site, self.packed))
         import torch
 
         from ptq_cli.quantizers.fixed.auto_scale import AutoScale
@@ -196,7 +196,7 @@ class FixedPointQuantizer:
         result = quantize_fixed_point(
             torch.tensor(weight), self.family.bits, alpha=self.family.alpha, auto=auto
         )
-        return StoredWeight(result.integers.numpy(), storage_bits(site, self.packed))
+        return StoredWeight(integers=result.integers.numpy(), bits=storage_bits(site, self.packed))
 
     def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
         import torch
@@ -235,7 +235,9 @@ class StepQuantizer:
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return how many steps each value is."""
-        return StoredWeight(quantize(weight, _required(parameters)), storage_bits(site, self.packed))
+        return StoredWeight(
+            integers=quantize(weight, _required(parameters)), bits=storage_bits(site, self.packed)
+        )
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,11 @@ class DorefaQuantizer:
         levels = encode_dorefa(torch.tensor(weight), scale, self.family.bits, axis=site.axis)
         indices, table = levels.indices.numpy(), levels.table.numpy()
         bits = storage_bits(site, self.packed)
-        return StoredWeight(indices, bits, table) if bits == HALF_BYTE else StoredWeight(table[indices])
+        return (
+            StoredWeight(integers=indices, bits=bits, table=table)
+            if bits == HALF_BYTE
+            else StoredWeight(integers=table[indices])
+        )
 
 
 @dataclass(frozen=True)
@@ -299,7 +305,12 @@ class CenterWeightQuantizer:
         found = encode_centers(values, centers, axis=site.axis)
         bits = found.bits if self.packed else BYTE
         offsets = None if site.axis is None else found.offsets().numpy()
-        return StoredWeight(found.indices.numpy(), bits, found.codebook.reshape(-1).numpy(), offsets)
+        return StoredWeight(
+            integers=found.indices.numpy(),
+            bits=bits,
+            table=found.codebook.reshape(-1).numpy(),
+            offsets=offsets,
+        )
 
 
 def _step_of(integer: npt.ArrayLike, bits: int) -> FloatArray:

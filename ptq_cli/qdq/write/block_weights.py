@@ -52,7 +52,9 @@ class BlockQuantizer:
         """Return the integers that QuantizeLinear gives."""
         assert parameters is not None  # noqa: S101 - a scaled weight has them
         rows = quantize(rows_of_blocks(weight, site), parameters)
-        return StoredWeight(_from_rows(rows, weight.shape, site), storage_bits(site, self.packed))
+        return StoredWeight(
+            integers=_from_rows(rows, weight.shape, site), bits=storage_bits(site, self.packed)
+        )
 
 
 def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:

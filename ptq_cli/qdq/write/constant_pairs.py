@@ -15,7 +15,6 @@ from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
-from ptq_cli.qdq.write.dynamic_layers import CHANNELS, DynamicLayers, spread
 from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
 from ptq_cli.qdq.write.pair_nodes import (
     add_computed,
@@ -24,6 +23,7 @@ from ptq_cli.qdq.write.pair_nodes import (
     make_quantize,
     put_in_front,
 )
+from ptq_cli.qdq.write.ranges_of_rows import CHANNELS, DynamicLayers, spread
 from ptq_cli.qdq.write.recurrent_weights import (
     add_product,
     in_kernel_layout,

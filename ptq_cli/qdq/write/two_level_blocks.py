@@ -84,7 +84,7 @@ class TwoLevelQuantizer:
         one, _ = two_level_scales(ranges.amax.astype(np.float32))
         values = quantize(rows, parameters)
         placed = values.reshape(weight.T.shape).T if site.axis == 0 else values.reshape(weight.shape)
-        return StoredWeight(placed, tensor_scale=one)
+        return StoredWeight(integers=placed, tensor_scale=one)
 
 
 def _rows(weight: FloatArray, site: WeightSite) -> FloatArray:

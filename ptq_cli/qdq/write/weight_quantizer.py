@@ -16,7 +16,7 @@ from ptq_cli.recipe.schema import AmaxSettings
 BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StoredWeight:
     """A weight as the file holds it.
 
@@ -96,7 +96,7 @@ class ScaledQuantizer:
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives."""
         assert parameters is not None  # noqa: S101 - a scaled weight has them
-        return StoredWeight(quantize(weight, parameters), storage_bits(site, self.packed))
+        return StoredWeight(integers=quantize(weight, parameters), bits=storage_bits(site, self.packed))
 
 
 def storage_bits(site: WeightSite, packed: bool) -> int:

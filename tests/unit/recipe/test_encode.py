@@ -44,7 +44,7 @@ FULL = Recipe(
         data="package.module:batches", metrics=["top1", "top5"], batch_size=9, samples=50
     ),
     gate=GateSettings(max_drop={"top1": 0.01}, min={"sqnr_db": 25.0, "cosine": -math.inf}),
-    runtime=RuntimeSettings("cuda:1", 3),
+    runtime=RuntimeSettings(device="cuda:1", threads=3),
 )
 
 

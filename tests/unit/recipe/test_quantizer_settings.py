@@ -24,8 +24,8 @@ from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, preset_name
 from ptq_cli.recipe.schema import ActivationSettings, Recipe, WeightSettings
 
 WEIGHTS = {
-    "nothing": ({}, ScaledWeights(8)),
-    "bits alone": ({"bits": 4}, ScaledWeights(4)),
+    "nothing": ({}, ScaledWeights(bits=8)),
+    "bits alone": ({"bits": 4}, ScaledWeights(bits=4)),
     "fixed point": ({"quantizer": "fixed_point", "integer": -2}, FixedPointWeights(8, "none", -2)),
     "dorefa": ({"quantizer": "dorefa"}, DorefaWeights(4)),
     "step": ({"quantizer": "step", "step": 0.5, "bits": 3}, StepWeights(3, 0.5)),
@@ -146,21 +146,21 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
     found = {name: merge_layers([preset_layer(name)]) for name in preset_names()}
     families = {name: weight_family(check_recipe(recipe).weights) for name, recipe in found.items()}
     assert families == {
-        "int8_ort_cpu": ScaledWeights(8),
+        "int8_ort_cpu": ScaledWeights(bits=8),
         "fixed_point_w8a8": FixedPointWeights(8),
         "dorefa_w4a8": DorefaWeights(4),
-        "scaled_w4a8": ScaledWeights(4),
+        "scaled_w4a8": ScaledWeights(bits=4),
         "step_w8a8": StepWeights(8),
         "codebook_w4": CenterWeights(16),
-        "int8": ScaledWeights(8),
-        "fp8": ScaledWeights(8, dtype="float8e4m3fn"),
-        "w2_block32": ScaledWeights(2, block_size=32),
-        "w4_block32": ScaledWeights(4, block_size=32),
-        "w4_block128": ScaledWeights(4, block_size=128),
-        "w8_block32": ScaledWeights(8, block_size=32),
-        "int4_awq": ScaledWeights(4, block_size=128),
-        "nvfp4": ScaledWeights(4, dtype="float4e2m1"),
-        "dynamic_int8": ScaledWeights(8),
+        "int8": ScaledWeights(bits=8),
+        "fp8": ScaledWeights(bits=8, dtype="float8e4m3fn"),
+        "w2_block32": ScaledWeights(bits=2, block_size=32),
+        "w4_block32": ScaledWeights(bits=4, block_size=32),
+        "w4_block128": ScaledWeights(bits=4, block_size=128),
+        "w8_block32": ScaledWeights(bits=8, block_size=32),
+        "int4_awq": ScaledWeights(bits=4, block_size=128),
+        "nvfp4": ScaledWeights(bits=4, dtype="float4e2m1"),
+        "dynamic_int8": ScaledWeights(bits=8),
     }
     assert found["int8_ort_cpu"] == Recipe()
 

@@ -34,7 +34,7 @@ def results(forward, batches=BATCHES):
 
 
 def one_pass(run, at_once=1, **rest):
-    return Forward((ForwardPass(("y",), run),), at_once, **rest)
+    return Forward((ForwardPass(taps=("y",), run=run),), at_once, **rest)
 
 
 def halves(batch):
@@ -105,7 +105,7 @@ def test_a_reader_that_ends_early_leaves_no_thread_behind(error):
 
 def test_each_piece_takes_every_pass():
     passes = tuple(
-        ForwardPass((name,), lambda inputs, f=factor: [inputs["x"] * f])
+        ForwardPass(taps=(name,), run=lambda inputs, f=factor: [inputs["x"] * f])
         for name, factor in (("a", 1), ("b", 2))
     )
     forward = Forward(passes, 2, halves)

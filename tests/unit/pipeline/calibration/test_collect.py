@@ -277,7 +277,7 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
 
     session, told, checkpoints = Session(tap(make_model(), ("conv", "relu")), threads=1), [], Always()
     found = collect(
-        Forward((ForwardPass(("conv", "relu"), session.run),), at_once, split),
+        Forward((ForwardPass(taps=("conv", "relu"), run=session.run),), at_once, split),
         batches(IMAGES, 5),
         inputs=["x"],
         taps=("conv", "relu"),
@@ -298,7 +298,7 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
     sessions = {name: Session(tap(make_model(), (name,)), threads=1) for name in ("conv", "relu")}
-    passes, told = tuple(ForwardPass((name,), session.run) for name, session in sessions.items()), []
+    passes, told = tuple(ForwardPass(taps=(name,), run=session.run) for name, session in sessions.items()), []
 
     found = collect(
         Forward(passes, at_once),
@@ -319,7 +319,7 @@ def test_message_counts_samples_from_the_start_of_the_batch():
         return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
 
     forward = Forward(
-        (ForwardPass(("bad",), run),),
+        (ForwardPass(taps=("bad",), run=run),),
         2,
         lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)],
     )

@@ -73,7 +73,9 @@ def test_channels_are_counted_alike_in_any_batches_and_from_a_checkpoint(method,
 
 def test_channels_are_counted_in_the_model_order():
     plain = RNG.normal(size=(12, 3, 4)).astype(np.float32)
-    turned = ForwardPass(("a", "b"), lambda _: [plain.transpose(0, 2, 1).copy()] * 2, in_model_order=back)
+    turned = ForwardPass(
+        taps=("a", "b"), run=lambda _: [plain.transpose(0, 2, 1).copy()] * 2, in_model_order=back
+    )
 
     found, _ = collect(
         Forward((turned,)),
