@@ -124,12 +124,29 @@ def product_with_vector(trace: ScaleTrace, node: ir.Node, index: int) -> Ids | N
 
 
 def own_weight(node: ir.Node, index: int) -> Floats | None:
-    """Return a constant that this node alone reads."""
+    """Return a constant that this node alone reads, and whose transpose no Gather looks rows up in."""
     value = input_at(node, index)
     array = floats_of(value)
     if value is None or array is None or len(value.uses()) != 1 or value.is_graph_output():
         return None
-    return array if array.dtype == np.float32 and array.size else None
+    if array.dtype != np.float32 or not array.size or _is_turned_table(value, array):
+        return None
+    return array
+
+
+def _is_turned_table(value: ir.Value, array: Floats) -> bool:
+    """Tell whether a table of embeddings has the same numbers: one set of integers then serves both."""
+    if array.ndim != 2 or value.graph is None:  # noqa: PLR2004 - a matrix
+        return False
+    for other in value.graph.initializers.values():
+        is_alike = (
+            other.const_value is not None and tuple(other.const_value.shape.numpy()) == array.shape[::-1]
+        )
+        if is_alike and any(use.node.op_type == "Gather" and use.idx == 0 for use in other.uses()):
+            table = floats_of(other)
+            if table is not None and np.array_equal(table[0], array[:, 0]) and np.array_equal(table.T, array):
+                return True
+    return False
 
 
 def _taken(trace: ScaleTrace, node: ir.Node, axis: int, size: int) -> Ids:

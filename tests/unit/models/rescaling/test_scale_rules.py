@@ -149,3 +149,13 @@ def test_a_factor_that_is_not_positive_is_refused() -> None:
     model = build(ONE_SPACE["Relu"])
     with pytest.raises(ValueError, match="a factor is a positive number"):
         rescale(model.graph, trace_scales(model.graph), {1: 0.0})
+
+
+def test_the_weight_that_is_also_a_table_of_embeddings_stays() -> None:
+    model = build("""(int64[n, 3] ids) => (float[n, 3, 10] y) <float[10, 6] table, float[6] g, float[6] b,
+        float[6, 10] w> {
+        e = Gather (table, ids) a = LayerNormalization (e, g, b) y = MatMul (a, w) }""")
+    assert len(spaces_of(model)) == 1
+    constants = model.graph.initializers
+    constants["w"].const_value = ir.tensor(constants["table"].const_value.numpy().T.copy(), name="w")
+    assert spaces_of(model) == []
