@@ -136,7 +136,7 @@ def own_weight(node: ir.Node, index: int) -> Floats | None:
 
 def _is_turned_table(value: ir.Value, array: Floats) -> bool:
     """Tell whether a table of embeddings has the same numbers: one set of integers then serves both."""
-    if array.ndim != 2 or value.graph is None:  # noqa: PLR2004 - a matrix
+    if array.ndim != 2 or value.graph is None:
         return False
     for other in value.graph.initializers.values():
         is_alike = (
