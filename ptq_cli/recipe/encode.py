@@ -29,7 +29,7 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
     Example:
         >>> recipe_to_table(Recipe(), Path("."))["quantization"]
-        {'target': 'ort-cpu', 'all_layers': False}
+        {'target': 'ort-cpu', 'all_layers': False, 'float_type': 'float32'}
     """
     # A list of tables stands between sections; an empty one would be a key above them all.
     sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}

@@ -102,7 +102,11 @@ def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: An
     }
 
 
-@pytest.mark.parametrize("preset", preset_names())
+FOR_TENSORRT = ("fp8", "int4_awq", "nvfp4")
+"""Their layers need more channels than this model has, or a calibration of their own: see ``test_tensorrt.py``."""
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name not in FOR_TENSORRT])
 def test_each_preset_works_on_a_calibration_that_is_there(folder: Path, ptq: Any, preset: str) -> None:
     assert exported(ptq, f"--preset {preset}")["weights"]
 

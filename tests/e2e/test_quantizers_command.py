@@ -24,7 +24,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_list_has_every_family_and_parameter(ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "600")
     outcome = ptq("quantizers")
 
     assert outcome.status == 0 and outcome.err == ""
@@ -50,7 +50,7 @@ def test_the_list_as_json(ptq: Any) -> None:
 
     assert [item["name"] for item in found] == list(FAMILIES)
     assert found[0]["weights"][0] == {"name": "bits", "default": 8, "wanted": "2 to 8"}
-    names = ["bits", "granularity", "block_size", "axis"]
+    names = ["bits", "granularity", "block_size", "axis", "dtype", "symmetric"]
     assert [setting["name"] for setting in found[0]["weights"]] == names
     assert [item["name"] for item in found if item["activations"] is None] == ["dorefa", "centers"]
 

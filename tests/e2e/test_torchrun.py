@@ -191,7 +191,7 @@ def test_a_rank_that_is_killed_ends_all_and_is_named(folder: Path, launch: Launc
     outcome = launch("-m", "ptq_cli", "calibrate", "model.onnx", "--data", data, "--batch-size", "2")
     assert outcome.returncode != 0
     error, hint = said_by_ptq(outcome)
-    assert error.startswith("error PTQ-RANKS-001: torchrun is ending this calibration: another process")
+    assert error.startswith("error PTQ-RANKS-001: torchrun is ending this command: another process")
     assert hint.startswith("hint: ")
     assert "Traceback (most recent call last)" not in outcome.stderr.partition("failed (exitcode")[0]
     assert outcome.stdout == ""

@@ -50,7 +50,7 @@ def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
     part = f" of {result.shards}" if result.shards else ""
-    if result.samples:
+    if result.samples or result.shards:
         say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     else:
         say("measured no activations: none needs a range, and no data were given")

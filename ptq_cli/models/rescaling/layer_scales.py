@@ -3,6 +3,8 @@
 Each function returns the channels of a node's output, or None if what the node reads must stay as it is.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -16,7 +18,7 @@ NO_IDS = np.zeros(0, np.int64)
 
 def convolution(trace: ScaleTrace, node: ir.Node) -> Ids | None:
     """Conv and ConvTranspose, with groups."""
-    weight = own_weight(node, 1)
+    weight = own_weight(trace, node, 1)
     if weight is None or weight.ndim < 3:
         return None
     group, is_transposed = node.attributes.get_int("group", 1), node.op_type == "ConvTranspose"
@@ -38,7 +40,7 @@ def convolution(trace: ScaleTrace, node: ir.Node) -> Ids | None:
 
 def gemm(trace: ScaleTrace, node: ir.Node) -> Ids | None:
     """Gemm with a matrix of constants on its right."""
-    weight = own_weight(node, 1)
+    weight = own_weight(trace, node, 1)
     if weight is None or weight.ndim != 2 or node.attributes.get_int("transA", 0) != 0:
         return None
     is_turned = node.attributes.get_int("transB", 0) != 0
@@ -55,7 +57,7 @@ def matmul(trace: ScaleTrace, node: ir.Node) -> Ids | None:
     if left is None or right is None:
         return None
     rank = rank_of(node.outputs[0])
-    weight = own_weight(node, 1)
+    weight = own_weight(trace, node, 1)
     if weight is None:
         return _product(trace, left, right) if floats_of(left) is None and floats_of(right) is None else None
     if weight.ndim < 2 or not rank or rank_of(left) is None or rank < weight.ndim:
@@ -107,7 +109,7 @@ def product_with_vector(trace: ScaleTrace, node: ir.Node, index: int) -> Ids | N
         node: the Mul.
         index: which input the constant is.
     """
-    vector, source = own_weight(node, index), node.inputs[1 - index]
+    vector, source = own_weight(trace, node, index), node.inputs[1 - index]
     rank = rank_of(node.outputs[0])
     if source is None or rank is None:
         return None
@@ -123,29 +125,23 @@ def product_with_vector(trace: ScaleTrace, node: ir.Node, index: int) -> Ids | N
     return times
 
 
-def own_weight(node: ir.Node, index: int) -> Floats | None:
+def own_weight(trace: ScaleTrace, node: ir.Node, index: int) -> Floats | None:
     """Return a constant that this node alone reads, and whose transpose no Gather looks rows up in."""
     value = input_at(node, index)
     array = floats_of(value)
     if value is None or array is None or len(value.uses()) != 1 or value.is_graph_output():
         return None
-    if array.dtype != np.float32 or not array.size or _is_turned_table(value, array):
+    if array.dtype != np.float32 or not array.size or _is_turned(array, trace.tables):
         return None
     return array
 
 
-def _is_turned_table(value: ir.Value, array: Floats) -> bool:
+def _is_turned(array: Floats, tables: Sequence[ir.Value]) -> bool:
     """Tell whether a table of embeddings has the same numbers: one set of integers then serves both."""
-    if array.ndim != 2 or value.graph is None:
-        return False
-    for other in value.graph.initializers.values():
-        is_alike = (
-            other.const_value is not None and tuple(other.const_value.shape.numpy()) == array.shape[::-1]
-        )
-        if is_alike and any(use.node.op_type == "Gather" and use.idx == 0 for use in other.uses()):
-            table = floats_of(other)
-            if table is not None and np.array_equal(table[0], array[:, 0]) and np.array_equal(table.T, array):
-                return True
+    for value in tables:
+        table = floats_of(value)
+        if table is not None and table.shape == array.shape[::-1] and np.array_equal(table[0], array[:, 0]):
+            return np.array_equal(table.T, array)
     return False
 
 

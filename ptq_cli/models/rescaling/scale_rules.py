@@ -54,7 +54,7 @@ def trace_scales(graph: ir.Graph) -> ScaleTrace:
     fixed 1, the constants that take them leave the outputs of the graph as they were. What nested graphs read
     is fixed.
     """
-    trace = ScaleTrace()
+    trace = ScaleTrace(_tables(graph))
     for node in graph:
         rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         found = rule(trace, node) if rule is not None and _is_float(node) else None
@@ -72,6 +72,17 @@ def trace_scales(graph: ir.Graph) -> ScaleTrace:
     for output in graph.outputs:
         trace.channels.fix(trace.of(output))
     return trace
+
+
+def _tables(graph: ir.Graph) -> list[ir.Value]:
+    """Return the matrices that Gathers look rows up in."""
+    looked_up = (node.inputs[0] for node in graph if node.op_type == "Gather" and node.domain == "")
+    return [value for value in looked_up if value is not None and _is_matrix(value)]
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    """Tell whether a value is a constant with two axes."""
+    return value.const_value is not None and len(value.const_value.shape) == 2
 
 
 def _is_float(node: ir.Node) -> bool:

@@ -1,7 +1,8 @@
 """Channels that are made and read together, so that their factors are chosen together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Ids
 from ptq_cli.models.rescaling.scale_trace import ScaledLayer, ScaleTrace, along
 
 NO_CHANNEL = -1
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +65,23 @@ def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
         if (axis := _only_axis(ids)) is not None and (roots := trace.channels.roots(ids).reshape(-1)).any()
     ]
     taken = [(layer, trace.channels.roots(layer.taken)) for layer in trace.layers if len(layer.taken)]
-    taken_tops = [groups.roots(roots) for _, roots in taken]
+    makers_of = _by_top(
+        (top, (layer, roots)) for layer, roots, top in zip(trace.layers, given, tops, strict=True)
+    )
+    readers_of = _by_top((top, item) for item in taken for top in np.unique(groups.roots(item[1])))
+    values_of = _by_top((top, item) for item in values for top in np.unique(item[2]))
     products = _passed_by_products(trace)
     spaces = []
     for top in order:
-        makers = [
-            (layer, roots) for layer, roots, own in zip(trace.layers, given, tops, strict=True) if own == top
-        ]
+        makers = makers_of[top]
         found = np.unique(np.concatenate([roots[groups.roots(roots) == top] for _, roots in makers]))
         readers = [
             HeldChannels(name=layer.node.name or "", axis=0, channels=_places(roots, found))
-            for (layer, roots), of in zip(taken, taken_tops, strict=True)
-            if (of == top).any()
+            for layer, roots in readers_of.get(top, ())
         ]
         held = [
             HeldChannels(name=value.name or "", axis=axis, channels=_places(roots, found))
-            for value, axis, of, roots in values
-            if (of == top).any()
+            for value, axis, _, roots in values_of.get(top, ())
         ]
         if len(found) > 1 and readers:
             spaces.append(
@@ -92,6 +94,13 @@ def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
                 )
             )
     return spaces
+
+
+def _by_top(items: Iterable[tuple[int, Item]]) -> dict[int, list[Item]]:
+    found: dict[int, list[Item]] = {}
+    for top, item in items:
+        found.setdefault(int(top), []).append(item)
+    return found
 
 
 def _through(makers: Sequence[ScaledLayer], products: set[int], found: Ids) -> frozenset[str]:

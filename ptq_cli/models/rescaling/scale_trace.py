@@ -55,10 +55,12 @@ class ScaleTrace:
         channels: which of them share a factor.
         constants: what takes the factors.
         layers: what makes channels, in graph order.
+        tables: the matrices that Gathers look rows up in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
         """Begin before the first node."""
+        self.tables = tables
         self.channels = ChannelIds()
         self.constants: list[ScaledConstant] = []
         self.layers: list[ScaledLayer] = []

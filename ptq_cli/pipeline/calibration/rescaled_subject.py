@@ -184,6 +184,10 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     nodes = list(subject.model.model.graph.all_nodes())
     excluded = {node.name or "": notes[node.op_type] for node in nodes if node.op_type in notes}
     dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
+    computing = {name for name, rule in target.op.items() if rule.dynamic}
+    # A product of two activations stays in float where ranges are found at each run.
+    products = (node for node in nodes if node.op_type in computing and node.name not in dynamic)
+    excluded |= {node.name or "": "both of its inputs are computed" for node in products}
     graph = subject.model.model
     return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
 

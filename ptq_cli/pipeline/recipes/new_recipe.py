@@ -166,6 +166,7 @@ def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]]
     """Return the layout, the mode and the sides of images, if an input looks like them.
 
     Example:
+        >>> import numpy as np
         >>> image_of(TensorSpec("x", np.dtype("f4"), (None, 3, 320, 640)))
         ('NCHW', 'RGB', (320, 640))
         >>> image_of(TensorSpec("x", np.dtype("f4"), (1, None, None, 1)))

@@ -197,6 +197,7 @@ def level_lines(report: Report) -> list[str]:
 
     Example:
         >>> from types import SimpleNamespace
+        >>> from ptq_cli.report.document.accuracy_level import AccuracyLevel
         >>> levels = [AccuracyLevel(4, True, {"sqnr_db": 30.0}), AccuracyLevel(0, False, {"sqnr_db": 31.25})]
         >>> level_lines(SimpleNamespace(accuracy_levels=levels, metrics=()))
         ['measured at accuracy level 4 of MatMulNBits; at level 0: sqnr_db 31.25']

@@ -43,7 +43,7 @@ def measuring_engine(target: Target) -> Engine:
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
         >>> measuring_engine(load_target("tensorrt")).title
-        'ONNX Runtime'
+        'ONNX Runtime at accuracy level 0'
     """
     return engine_of(target) or AS_WRITTEN
 

@@ -253,7 +253,7 @@ CANNOT = {
     "uint8 for tensorrt": (
         "tensorrt",
         {"match": "act", "activations": {"dtype": "uint8"}},
-        "target 'tensorrt' has activations of int8, and 'r' asks for uint8",
+        "target 'tensorrt' has activations of int8, float8e4m3fn, float4e2m1, and 'r' asks for uint8",
     ),
     "zero point for generic": (
         "generic",
