@@ -58,6 +58,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.large_model
 	$(BIN)/python -m benchmarks.layer_norm
 	$(BIN)/python -m benchmarks.rnn
+	$(BIN)/python -m benchmarks.conv_forms
 	$(BIN)/python -m benchmarks.language
 
 clean:
