@@ -30,16 +30,19 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 SECONDS = 3.0
 SHAPES = ((32, 32, 56, 3), (64, 128, 28, 3), (128, 256, 14, 1), (256, 256, 7, 3))
 """Channels in and out, height and width, size of the filter."""
-PAIRS = """<ir_version: 10, opset_import: ["": 21]> g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
+PAIRS = """<ir_version: 10, opset_import: ["": 21]>
+    g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
     <float a = {0.03}, TYPE z = {MIDDLE}, float b = {0.01}, int8[$O,$I,$K,$K] w, int8 u = {0}> {
     p = QuantizeLinear(x, a, z) q = DequantizeLinear(p, a, z) v = DequantizeLinear(w, b, u)
     c = Conv<pads = [$P, $P, $P, $P]>(q, v) r = QuantizeLinear(c, a, z) y = DequantizeLinear(r, a, z) }"""
 FORMS = {
     "float": """<ir_version: 10, opset_import: ["": 21]>
-    g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y) <float[$O,$I,$K,$K] w> { y = Conv<pads = [$P, $P, $P, $P]>(x, w) }""",
+    g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
+    <float[$O,$I,$K,$K] w> { y = Conv<pads = [$P, $P, $P, $P]>(x, w) }""",
     "uint8 pairs": PAIRS.replace("TYPE", "uint8").replace("MIDDLE", "128"),
     "uint16 pairs": PAIRS.replace("TYPE", "uint16").replace("MIDDLE", "32768"),
-    "ConvInteger": """<ir_version: 10, opset_import: ["": 21]> g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
+    "ConvInteger": """<ir_version: 10, opset_import: ["": 21]>
+    g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
     <float b = {0.01}, int8[$O,$I,$K,$K] w> {
     p, s, z = DynamicQuantizeLinear(x) c = ConvInteger<pads = [$P, $P, $P, $P]>(p, w, z)
     f = Cast<to = 1>(c) t = Mul(s, b) y = Mul(f, t) }""",
