@@ -85,7 +85,8 @@ def main() -> None:
             print(line, flush=True)
             lines.append(line)
     if arguments.write:
-        write_part(RESULTS, "speed", "\n".join(lines))
+        part = "speed" if "1" in arguments.threads.split(",") else "speed_threads"
+        write_part(RESULTS, part, "\n".join(lines))
 
 
 def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterator[Path]:
