@@ -172,6 +172,8 @@ def joined(ranks: Ranks) -> Iterator[Group]:
         try:
             talk.wait_for_all("joined", JOIN_SECONDS)
             with _process_group(ranks, store) as group:
+                # One that fails at once would close its connections while others still make theirs.
+                talk.wait_for_all("connected", JOIN_SECONDS)
                 yield Group(ranks, talk, group)
         except (Exception, _EndedError) as raised:  # noqa: BLE001 - raised again, on every rank
             error = _as_error(raised)
