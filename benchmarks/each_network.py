@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 def measure_apart(
     module: str, folder: Path, options: Mapping[str, object], longest: int
 ) -> Mapping[str, Any] | str:
-    """Return what a process says about a network, or why it says nothing.
+    """Return what a process says about a network, or why it says nothing; how long it took goes to stderr.
 
     Args:
         module: is run as ``python -m benchmarks.<module> FOLDER SCRATCH --option value``; the last line that
@@ -24,10 +25,12 @@ def measure_apart(
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", f"benchmarks.{module}", str(folder), scratch, *flags]
+        begin = time.perf_counter()
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=longest)
         except subprocess.TimeoutExpired:
             return f"took more than {longest} s"
+    print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         return f"exit status {done.returncode}: {last[0] if last else 'no message'}"

@@ -18,7 +18,6 @@ import math
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -93,9 +92,7 @@ def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]
     yield from ("", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}")
     found = []
     for folder in folders:
-        begin = time.perf_counter()
         network = measure_apart("openvino_network", folder, options, LONGEST_NETWORK)
-        print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         if isinstance(network, str):
             yield table_line(folder.name, network, columns=len(COLUMNS))
             continue

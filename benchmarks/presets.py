@@ -1,4 +1,6 @@
-"""The sample models with each preset: accuracy, SQNR, file size, and the share of integer layers.
+"""The sample models with each preset for ONNX Runtime and measured ranges.
+
+The table has accuracy, SQNR, file size, and the share of integer layers.
 
 python -m benchmarks.presets            print the table
 python -m benchmarks.presets --write    also write it to docs/quantizers.md
@@ -6,11 +8,13 @@ python -m benchmarks.presets --write    also write it to docs/quantizers.md
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.timing import evaluate_run, run_ptq
-from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_names
+from ptq_cli.recipe.activation_modes import STATIC
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
@@ -33,26 +37,41 @@ def main() -> None:
 
 
 def rows(sample: str) -> Iterator[tuple[str, ...]]:
-    """Calibrate a sample once, and yield a row for each preset."""
+    """Calibrate a sample once, and yield a row for each preset that works on that calibration."""
     folder = ROOT / "sample_models" / sample
-    names = [DEFAULT_PRESET, *(name for name in preset_names() if name != DEFAULT_PRESET)]
+    names = [
+        DEFAULT_PRESET,
+        *(name for name in preset_names() if name != DEFAULT_PRESET and shares_calibration(name)),
+    ]
     with tempfile.TemporaryDirectory() as run:
         run_ptq(["calibrate", "--run", run], folder)
         for preset in names:
             run_ptq(["export", "--run", run, "--preset", preset], folder)
             report = evaluate_run(run, folder)
-            metrics = {item["name"]: item for item in report["metrics"]}
-            size, ratio = report["model"]["quantized_model"]["bytes"], report["model"]["size_ratio"]
-            yield (
-                sample,
-                f"`{preset}`",
-                f"{metrics['top1']['float_value']:.2%}",
-                f"{metrics['top1']['quantized_value']:.2%}",
-                f"{metrics['sqnr_db']['quantized_value']:.2f} dB",
-                f"{size / 1000:.0f} kB",
-                f"{1 / ratio:.1%}",
-                f"{report['quantized_layers']} of {len(report['layers'])}",
-            )
+            yield cells_of(report, sample, preset)
+
+
+def cells_of(report: Mapping[str, Any], sample: str, preset: str) -> tuple[str, ...]:
+    """Return what a report on a sample with a preset says, as cells of a row."""
+    metrics = {item["name"]: item for item in report["metrics"]}
+    size, ratio = report["model"]["quantized_model"]["bytes"], report["model"]["size_ratio"]
+    return (
+        sample,
+        f"`{preset}`",
+        f"{metrics['top1']['float_value']:.2%}",
+        f"{metrics['top1']['quantized_value']:.2%}",
+        f"{metrics['sqnr_db']['quantized_value']:.2f} dB",
+        f"{size / 1000:.0f} kB",
+        f"{1 / ratio:.1%}",
+        f"{report['quantized_layers']} of {len(report['layers'])}",
+    )
+
+
+def shares_calibration(preset: str) -> bool:
+    """Tell whether a preset works on the default calibration: same target, measured ranges."""
+    table = preset_layer(preset).table
+    is_static = table.get("activations", {}).get("mode", STATIC) == STATIC
+    return bool(is_static and table.get("quantization", {}).get("target", "ort-cpu") == "ort-cpu")
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
+    shown = f" --only {arguments.only}" if arguments.only else ""
     lines = [
-        f"`python -m benchmarks.rewrites DIR --batch {arguments.batch} --write`, {platform.machine()}, "
+        f"`python -m benchmarks.rewrites DIR --batch {arguments.batch}{shown} --write`, {platform.machine()}, "
         f"onnxruntime {onnxruntime.__version__}, one thread; processor time of the file without a rewrite "
         "over that of the file with it, with the interval of 95 %, and the same by the clock in italics.",
         "",
@@ -60,7 +61,8 @@ def main() -> None:
                 print(line, flush=True)
                 lines.append(line)
     if arguments.write:
-        write_part(RESULTS, "rewrites", "\n".join(lines))
+        part = "rewrites" if arguments.batch == 1 else f"rewrites_batch_{arguments.batch}"
+        write_part(RESULTS, part, "\n".join(lines))
 
 
 def rows(folder: Path, scratch: Path, batch: int) -> Iterator[str]:

@@ -17,9 +17,7 @@ network has a process of its own, whose files take turns, for each batch and num
 import argparse
 import math
 import platform
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,9 +129,7 @@ def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[s
     yield from ("", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}")
     found = []
     for folder in folders:
-        begin = time.perf_counter()
         network = measure_apart("speed_network", folder, options, LONGEST_NETWORK)
-        print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         if isinstance(network, str):
             yield table_line(folder.name, network, columns=len(COLUMNS))
             continue

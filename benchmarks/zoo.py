@@ -21,7 +21,6 @@ its memory is free for the next.
 import argparse
 import platform
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,10 @@ def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[s
         print(line, flush=True)
         yield line
     for folder in folders:
-        begin = time.perf_counter()
         limits = {"samples": samples, "seconds": seconds}
         for line in rows(folder.name, measure_apart("zoo_network", folder, limits, LONGEST_NETWORK)):
             print(line, flush=True)
             yield line
-        print(f"{folder.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
 def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:

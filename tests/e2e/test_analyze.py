@@ -188,3 +188,5 @@ def test_model_explorer_reads_the_overlays(folder: Path, ptq: Ptq) -> None:
 
 def test_an_overlay_takes_the_place_of_no_input(folder: Path, refuse: Refuse) -> None:
     refuse("analyze --eval-data eval.npz --model-explorer eval.npz", "PTQ-USAGE-001", "eval.npz")
+    (folder / "shown.bits.npz").write_bytes((folder / "eval.npz").read_bytes())
+    refuse("analyze --eval-data shown.bits.npz --model-explorer shown.npz", "PTQ-USAGE-001", "shown.bits.npz")

@@ -56,6 +56,7 @@ from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, lay
 from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
 from ptq_cli.report.analysis.judge import Yardstick
 from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measure
+from ptq_cli.report.analysis.node_overlays import QUANTITIES, overlay_path
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import current_time
@@ -118,7 +119,9 @@ def run_analyze(
     question = question or Question()
     opened = _open(request, run, quantized_model)
     if overlay is not None:
-        require_free_outputs([overlay], input_files(opened.resolved.recipe))
+        require_free_outputs(
+            [overlay_path(overlay, item) for item in QUANTITIES], input_files(opened.resolved.recipe)
+        )
     progress(Progress("reading both models", 0, None))
     layers = evaluated_layers(
         plan_of(opened.pair.float_model, opened.resolved.target), opened.origin, opened.pair.quantized_name

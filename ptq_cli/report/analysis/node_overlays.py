@@ -15,7 +15,7 @@ from typing import Any
 
 from ptq_cli.report.analysis.analysis_document import Analysis
 
-SQNR, KERNEL, BITS, TIME = "SQNR (dB)", "kernel", "bits", "time (µs)"
+SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
 WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
 """From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
 RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
