@@ -1,7 +1,6 @@
 """The time of each operator of a model, as the graph has them before ONNX Runtime optimizes it."""
 
 import json
-import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -15,13 +14,13 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.latency.fast_runs import FAST, take_clocks, whole_runs
 from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.runtime.engines.marked_graph import MARK, marked_graph
 from ptq_cli.runtime.session import Session
 
 SUFFIX = "_kernel_time"
 REORDERS = "Reorder"
 MOST_MERGED = 16
 """Nodes in one kernel, about."""
-MARK = re.compile(r"(?:node|value)(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def operator_times(
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load or run a model.
     """
-    stored = [serialize(_marked(model)) for model in models]
+    stored = [serialize(marked_graph(model)) for model in models]
     with tempfile.TemporaryDirectory() as folder:
         whole = [Session(item, threads=threads) for item in stored]
         profiled = [
@@ -121,7 +120,7 @@ def node_times(
         [('Exp', True), ('Softmax', True)]
     """
     with tempfile.TemporaryDirectory() as folder:
-        profiled = ProfiledSession(model, serialize(_marked(model)), threads, Path(folder))
+        profiled = ProfiledSession(model, serialize(marked_graph(model)), threads, Path(folder))
         take_clocks([profiled.session], batches, threads=threads, seconds=seconds)
         return profiled.end()
 
@@ -157,17 +156,6 @@ class ProfiledSession:
             NodeTime(node.name or "", node.op_type, time)
             for node, time in zip(self._nodes, times, strict=True)
         )
-
-
-def _marked(model: ir.Model) -> ir.Model:
-    """Return a copy whose nodes and computed values have names that ONNX Runtime's kernels keep."""
-    marked = model.clone()
-    for index, node in enumerate(marked.graph):
-        node.name = f"node{index}."
-        for value in node.outputs:
-            if value.name:
-                value.name = f"value{index}.{value.name}"
-    return marked
 
 
 def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
