@@ -49,8 +49,8 @@ def main() -> None:
     lines = [
         f"`python -m benchmarks.rewrites DIR --batch {arguments.batch}{shown} --write`, "
         f"{platform.machine()}, onnxruntime {onnxruntime.__version__}, one thread; processor time of the "
-        "file without a rewrite over that of the file with it, with the interval of 95 %, and the same by the "
-        "clock in italics.",
+        "file without a rewrite over that of the file with it, with the interval of 95 %, and the same by "
+        "the clock in italics.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
