@@ -9,7 +9,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -53,7 +53,7 @@ class InMemory(Dataset):
         """The same as in the other data set."""
         return self._inner.digest()
 
-    def _stream(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
         del batch_size
         yield from (batch for number, batch in enumerate(self._batches) if number in selection)
 

@@ -1,6 +1,7 @@
 """Match the data's arrays with the model's inputs by name, rank, shape and dtype, before anything runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class BoundDataset(Dataset):
         """The digest of the data; it does not depend on the model."""
         return self._dataset.digest()
 
-    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
         """Yield the selected samples, ``batch_size`` at a time, keyed by the model's input names.
 
         Raises:
@@ -55,21 +56,22 @@ class BoundDataset(Dataset):
             self._require_batch_size(batch_size, fixed)
         return super().batches(batch_size, selection)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         axes = {spec.name: spec.samples_axis for spec in self._inputs if spec.samples_axis != 0}
-        for batch in self._dataset.batches(batch_size, selection):
-            where = f"sample '{batch.names[0]}' of '{self.source}'"
-            require_names([name for name in batch.inputs if name != self._label], self._names, where)
-            inputs = {name: batch.inputs[key] for name, key in self._names.items()}
-            for wanted in self._inputs:
-                if not wanted.shape:
-                    inputs[wanted.name] = scalar_of(inputs[wanted.name], wanted, where)
-                array = inputs[wanted.name]
-                _require_fit(TensorSpec(wanted.name, array.dtype, array.shape), wanted, where)
-            labels = batch.labels
-            if self._label is not None:
-                labels = as_labels(batch.inputs[self._label], batch.size, f"the last array of {where}")
-            yield Batch(inputs, labels, batch.names, axes)
+        with closing(self._dataset.batches(batch_size, selection)) as batches:
+            for batch in batches:
+                where = f"sample '{batch.names[0]}' of '{self.source}'"
+                require_names([name for name in batch.inputs if name != self._label], self._names, where)
+                inputs = {name: batch.inputs[key] for name, key in self._names.items()}
+                for wanted in self._inputs:
+                    if not wanted.shape:
+                        inputs[wanted.name] = scalar_of(inputs[wanted.name], wanted, where)
+                    array = inputs[wanted.name]
+                    _require_fit(TensorSpec(wanted.name, array.dtype, array.shape), wanted, where)
+                labels = batch.labels
+                if self._label is not None:
+                    labels = as_labels(batch.inputs[self._label], batch.size, f"the last array of {where}")
+                yield Batch(inputs, labels, batch.names, axes)
 
     def _require_batch_size(self, batch_size: int, fixed: int) -> None:
         if batch_size != fixed:

@@ -9,7 +9,7 @@ import copy
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
 from typing import IO, Self
 
@@ -159,7 +159,7 @@ class ArrayDataset(Dataset):
             require_label_shape(header.dtype, header.shape, total, self._where(self._label))
         return self.count
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         count = self._require_one_count()
         with contextlib.ExitStack() as stack:
             streams, at = self._open(stack), 0

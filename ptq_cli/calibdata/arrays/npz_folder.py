@@ -1,6 +1,6 @@
 """Several ``.npz`` files: each holds some samples, one sample, or one whole step of a recurrent model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -67,10 +67,10 @@ class NpzFolder(ItemsDataset):
         """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         return rebatch(self._limited(), batch_size, selection)
 
-    def _limited(self) -> Iterator[Batch]:
+    def _limited(self) -> Generator[Batch]:
         left = self._samples
         for file in self._files:
             batch = self._read(file)

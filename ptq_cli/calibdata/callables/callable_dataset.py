@@ -67,7 +67,7 @@ class CallableDataset(ItemsDataset):
                 hint="check the file and its permissions",
             ) from error
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         iterable = self._call()
         if iterable is self._peeked:
             raise DataFormatError(
@@ -77,7 +77,7 @@ class CallableDataset(ItemsDataset):
         # Batches in between cannot be skipped: the callable runs, but their arrays are not copied.
         return rebatch(self._limited(iterable), batch_size, selection)
 
-    def _limited(self, iterable: Iterable[Any]) -> Iterator[Batch]:
+    def _limited(self, iterable: Iterable[Any]) -> Generator[Batch]:
         left = self._samples
         for number, batch in enumerate(self._batches(iterable)):
             if (batch.labels is not None) != self.has_labels:

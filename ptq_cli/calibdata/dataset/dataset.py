@@ -1,7 +1,7 @@
 """The interface of every source of samples."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Self
 
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -112,7 +112,7 @@ class Dataset(ABC):
         It covers the source, not how it is used: neither ``samples`` nor the image settings.
         """
 
-    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+    def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
         """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
 
         Args:
@@ -128,7 +128,7 @@ class Dataset(ABC):
         return self._stream(batch_size, selection)
 
     @abstractmethod
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         """Do the work of ``batches``."""
 
 

@@ -1,6 +1,7 @@
 """Samples that are stored one by one, joined along another axis than the first."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import closing
 
 import numpy as np
 
@@ -34,13 +35,14 @@ class MovedAxes(Dataset):
         """The digest of the data; it does not depend on the axes."""
         return self._dataset.digest()
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
-        for batch in self._dataset.batches(batch_size, selection):
-            inputs = {
-                name: np.ascontiguousarray(np.moveaxis(array, 0, self._axes.get(name, 0)))
-                for name, array in batch.inputs.items()
-            }
-            yield Batch(inputs, batch.labels, batch.names, self._axes)
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
+        with closing(self._dataset.batches(batch_size, selection)) as batches:
+            for batch in batches:
+                inputs = {
+                    name: np.ascontiguousarray(np.moveaxis(array, 0, self._axes.get(name, 0)))
+                    for name, array in batch.inputs.items()
+                }
+                yield Batch(inputs, batch.labels, batch.names, self._axes)
 
 
 def move_axes(dataset: Dataset, axes: Mapping[str, int | None]) -> Dataset:

@@ -1,6 +1,7 @@
 """Turn batches of any sizes into batches of one size."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -9,39 +10,42 @@ from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.tensors import Array, along
 
 
-def rebatch(batches: Iterable[Batch], batch_size: int, selection: Selection = EVERY_BATCH) -> Iterator[Batch]:
+def rebatch(
+    batches: Generator[Batch], batch_size: int, selection: Selection = EVERY_BATCH
+) -> Generator[Batch]:
     """Split and join batches so that each has ``batch_size`` samples.
 
     A batch is smaller if it is the last one, or if the next samples cannot be joined to it because their
     shapes, dtypes or names differ (such as texts that are padded batch by batch).
 
     Args:
-        batches: of any sizes.
+        batches: of any sizes; closed at the end, also where the reader stops early.
         batch_size: samples per resulting batch.
         selection: which of the resulting batches are yielded; the values of the others are not copied.
 
     Example:
-        >>> parts = [Batch({"": np.zeros((n, 2))}, None, ("s",) * n) for n in (3, 2)]
+        >>> parts = (Batch({"": np.zeros((n, 2))}, None, ("s",) * n) for n in (3, 2))
         >>> [batch.size for batch in rebatch(parts, 2)]
         [2, 2, 1]
     """
     number = 0
     kept: _Begun | None = None
-    for incoming in batches:
-        start = 0
-        if kept is not None:
-            if kept.fits(incoming):
-                start = min(batch_size - kept.size, incoming.size)
-                kept.add(cut(incoming, 0, start))
-            if kept.size == batch_size or not start:
-                yield from kept.finish()
-                number, kept = number + 1, None
-        while incoming.size - start >= batch_size:
-            if number in selection:
-                yield cut(incoming, start, start + batch_size)
-            number, start = number + 1, start + batch_size
-        if start < incoming.size:
-            kept = _Begun(cut(incoming, start, incoming.size), wanted=number in selection)
+    with closing(batches) as given:
+        for incoming in given:
+            start = 0
+            if kept is not None:
+                if kept.fits(incoming):
+                    start = min(batch_size - kept.size, incoming.size)
+                    kept.add(cut(incoming, 0, start))
+                if kept.size == batch_size or not start:
+                    yield from kept.finish()
+                    number, kept = number + 1, None
+            while incoming.size - start >= batch_size:
+                if number in selection:
+                    yield cut(incoming, start, start + batch_size)
+                number, start = number + 1, start + batch_size
+            if start < incoming.size:
+                kept = _Begun(cut(incoming, start, incoming.size), wanted=number in selection)
     if kept is not None:
         yield from kept.finish()
 

@@ -1,6 +1,7 @@
 """Arrays of the data under the names of the model's inputs: ``--rename``."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import closing
 from typing import Self
 
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -70,19 +71,20 @@ class RenamedDataset(Dataset):
         """The digest of the data; it does not depend on the names."""
         return self._dataset.digest()
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
-        for batch in self._dataset.batches(batch_size, selection):
-            labels = batch.labels
-            if self._label is not None:
-                where = f"array '{self._label}' of '{self.source}'"
-                labels = as_labels(batch.inputs[self._label], batch.size, where)
-            inputs = {
-                self._names.get(found, found): array
-                for found, array in batch.inputs.items()
-                if found != self._label and (found in self._names or found not in self._dataset.specs)
-            }
-            axes = {self._names.get(found, found): axis for found, axis in batch.axes.items()}
-            yield Batch(inputs, labels, batch.names, axes)
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
+        with closing(self._dataset.batches(batch_size, selection)) as batches:
+            for batch in batches:
+                labels = batch.labels
+                if self._label is not None:
+                    where = f"array '{self._label}' of '{self.source}'"
+                    labels = as_labels(batch.inputs[self._label], batch.size, where)
+                inputs = {
+                    self._names.get(found, found): array
+                    for found, array in batch.inputs.items()
+                    if found != self._label and (found in self._names or found not in self._dataset.specs)
+                }
+                axes = {self._names.get(found, found): axis for found, axis in batch.axes.items()}
+                yield Batch(inputs, labels, batch.names, axes)
 
 
 def rename_arrays(dataset: Dataset, rename: Mapping[str, str], left_out: Collection[str] = ()) -> Dataset:

@@ -1,6 +1,7 @@
 """Samples that are set aside from the others, so that what the others decide can be judged by them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -128,14 +129,15 @@ class DividedDataset(Dataset):
             return None
         return int(np.count_nonzero(self._division.aside(0, count) == self._aside))
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         return rebatch(self._chosen(batch_size), batch_size, selection)
 
-    def _chosen(self, batch_size: int) -> Iterator[Batch]:
+    def _chosen(self, batch_size: int) -> Generator[Batch]:
         first = 0
-        for batch in self._dataset.batches(batch_size):
-            chosen = self._division.aside(first, batch.size) == self._aside
-            edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
-            for start, end in edges.reshape(-1, 2).tolist():
-                yield cut(batch, start, end)
-            first += batch.size
+        with closing(self._dataset.batches(batch_size)) as batches:
+            for batch in batches:
+                chosen = self._division.aside(first, batch.size) == self._aside
+                edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
+                for start, end in edges.reshape(-1, 2).tolist():
+                    yield cut(batch, start, end)
+                first += batch.size

@@ -1,6 +1,6 @@
 """A folder of images, with or without one subfolder for each class."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class ImageDataset(Dataset):
         """SHA-256 of the names and file sizes of all images of the folder; no image is opened."""
         return digest_listing(self.source, self._all_names)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         channels = CHANNELS[self._settings.mode]
         pixels = np.empty((min(batch_size, self.count), *self._size, channels), np.uint8)
         for number, start in enumerate(range(0, self.count, batch_size)):

@@ -1,7 +1,7 @@
 """Parquet files: a row is a sample, a column is an input of the model, images or labels."""
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Self
 
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -77,7 +77,7 @@ class ParquetDataset(Dataset):
         """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         columns = (*self._columns, *([self._label] if self._label is not None else []))
         for part in self._parts:
             part.require_columns(columns, self._parts[0])

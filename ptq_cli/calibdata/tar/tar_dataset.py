@@ -88,18 +88,19 @@ class TarDataset(Dataset):
         """SHA-256 of the files, as ``digest_files`` computes it."""
         return digest_files(self._files)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         pending: list[Sample] = []
-        for sample in self._samples(batch_size, selection):
-            pending.append(sample)
-            if len(pending) == batch_size:
-                yield join_samples(pending, self._settings, self.source)
-                pending.clear()
+        with contextlib.closing(self._samples(batch_size, selection)) as samples:
+            for sample in samples:
+                pending.append(sample)
+                if len(pending) == batch_size:
+                    yield join_samples(pending, self._settings, self.source)
+                    pending.clear()
         # A batch is selected as a whole or not at all, so that only the last batch can be smaller.
         if pending:
             yield join_samples(pending, self._settings, self.source)
 
-    def _samples(self, batch_size: int, selection: Selection) -> Iterator[Sample]:
+    def _samples(self, batch_size: int, selection: Selection) -> Generator[Sample]:
         count = 0
         with contextlib.closing(_groups(self._files)) as groups:
             while count < self._limit and (entries := next(groups, None)) is not None:

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Self
@@ -154,7 +154,7 @@ class TextDataset(Dataset):
         )
         return rows_of(rows, self._tokenizer, rules, self.source)
 
-    def _stream(self, batch_size: int, selection: Selection) -> Iterator[Batch]:
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         samples = self._samples
         if samples is None:  # no model has been asked
             samples = self._cut(self._layout.window)

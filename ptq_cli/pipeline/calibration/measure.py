@@ -1,6 +1,7 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,8 +205,9 @@ def measure(
     )
 
 
-def checked(batches: Iterator[Batch]) -> Iterator[Batch]:
+def checked(batches: Generator[Batch]) -> Generator[Batch]:
     """Yield the batches, each checked for NaN and Inf."""
-    for batch in batches:
-        require_finite(batch)
-        yield batch
+    with closing(batches) as given:
+        for batch in given:
+            require_finite(batch)
+            yield batch

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
@@ -291,11 +292,12 @@ def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -
     """Yield the first batches, copied, since a source may reuse arrays."""
     seen = 0
     batches = bind_inputs(subject.dataset, subject.model.inputs).batches(size)
-    for batch in batches if allow_nonfinite else checked(batches):
-        yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()})
-        seen += batch.size
-        if seen >= MOST_SAMPLES:
-            return
+    with closing(batches if allow_nonfinite else checked(batches)) as given:
+        for batch in given:
+            yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()})
+            seen += batch.size
+            if seen >= MOST_SAMPLES:
+                return
 
 
 def _size(piece: Mapping[str, Array]) -> int:

@@ -54,6 +54,6 @@ def _first_size(value: ir.Value) -> str | None:
 
 
 def _batch_of(dataset: Dataset, size: int) -> Batch | None:
-    with closing(dataset.batches(size)) as batches:  # type: ignore[type-var]
+    with closing(dataset.batches(size)) as batches:
         batch = next(batches, None)
     return batch if batch is not None and batch.size == size else None

@@ -1,6 +1,7 @@
 """The samples that accuracy is recovered from: some to learn from, the others to decide by."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -198,11 +199,12 @@ def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Batch, int]]:
     """Yield each batch, copied since a source may reuse arrays, and the number of its first sample."""
     first = 0
     batches = data.dataset.batches(size)
-    for batch in batches if data.allow_nonfinite else checked(batches):
-        yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()}), first
-        first += batch.size
-        if first >= MOST_SAMPLES:
-            return
+    with closing(batches if data.allow_nonfinite else checked(batches)) as given:
+        for batch in given:
+            yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()}), first
+            first += batch.size
+            if first >= MOST_SAMPLES:
+                return
 
 
 def _last_aside(pieces: list[tuple[Piece, bool]], fixed: int | None) -> list[tuple[Piece, bool]]:

@@ -1,6 +1,7 @@
 """What is analyzed: both models in stages, the layers that are wanted, and the samples in pieces."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -235,5 +236,6 @@ def pieces_of(
     def sample_bytes(arrays: Mapping[str, Array]) -> int:
         return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
 
-    for batch in checked(dataset.batches(fixed or batch_size)):
-        yield from (batch,) if fixed or whole_batches else cutter.cut(batch, sample_bytes)
+    with closing(checked(dataset.batches(fixed or batch_size))) as batches:
+        for batch in batches:
+            yield from (batch,) if fixed or whole_batches else cutter.cut(batch, sample_bytes)

@@ -16,6 +16,10 @@ def parts(*sizes):
     return [batch_of(int(start), size) for start, size in zip(starts, sizes, strict=True)]
 
 
+def each(batches):
+    yield from batches
+
+
 @pytest.mark.parametrize(
     ("sizes", "batch_size", "result"),
     [
@@ -28,7 +32,7 @@ def parts(*sizes):
     ],
 )
 def test_sizes_and_order(sizes, batch_size, result):
-    found = list(rebatch(parts(*sizes), batch_size))
+    found = list(rebatch(each(parts(*sizes)), batch_size))
     total = list(range(sum(sizes)))
     assert [batch.size for batch in found] == result
     assert [name for batch in found for name in batch.names] == [str(row) for row in total]
@@ -38,11 +42,11 @@ def test_sizes_and_order(sizes, batch_size, result):
 
 def test_shapes_that_cannot_be_joined_are_kept_apart():
     batches = [batch_of(0, 3, width=2), batch_of(3, 2, width=5)]
-    assert [batch.inputs["x"].shape for batch in rebatch(batches, 2)] == [(2, 2), (1, 2), (2, 5)]
+    assert [batch.inputs["x"].shape for batch in rebatch(each(batches), 2)] == [(2, 2), (1, 2), (2, 5)]
 
 
 def test_batches_without_labels():
-    assert [batch.labels for batch in rebatch([batch_of(0, 3, labels=False)] * 2, 2)] == [None] * 3
+    assert [batch.labels for batch in rebatch(each([batch_of(0, 3, labels=False)] * 2), 2)] == [None] * 3
 
 
 def test_source_may_reuse_its_array():

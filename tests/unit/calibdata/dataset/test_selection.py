@@ -194,7 +194,7 @@ def test_what_is_not_selected_is_not_copied():
             Counted.copies += 1
             return np.asarray(self).copy(order)
 
-    parts = [Batch({"x": np.zeros((3, 1)).view(Counted)}, None, ("s",) * 3) for _ in range(40)]
+    parts = (Batch({"x": np.zeros((3, 1)).view(Counted)}, None, ("s",) * 3) for _ in range(40))
     assert [batch.size for batch in rebatch(parts, 6, Selection(Shard(10, 20)))] == [6]
     assert Counted.copies == 2
 
