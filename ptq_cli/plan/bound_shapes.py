@@ -8,6 +8,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
 from ptq_cli.core.tensors import format_shape
+from ptq_cli.models.cache_inputs import is_cache, starts_empty
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.quiet import quiet_exporter
 
@@ -16,6 +17,9 @@ ASSUMED_PIXELS = 224
 """Assumed height and width of an image whose size the model leaves open: ImageNet's."""
 ASSUMED_LENGTH = 128
 """Assumed size of any other axis, such as the length of a sequence."""
+
+PLUS = "+"
+"""Between the symbols of a size that is a sum, such as the length of a mask for a cache and new tokens."""
 
 Shape = tuple[int | None, ...]
 
@@ -37,8 +41,9 @@ class BoundShapes:
 def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
     """Return the shape of each value for inputs of these sizes.
 
-    Sizes that are not given are assumed and listed: 1 for the first axis, 224 for the last two axes of a
-    float input with four axes, 128 for any other. A symbol has the same size in every input.
+    Sizes that are not given are assumed and listed: 1 for the first axis, 0 for the length of a key-value
+    cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other. A
+    symbol has the same size in every input, and ``past + new`` is the sum of two.
 
     Args:
         model: is not changed.
@@ -68,7 +73,7 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
         for size, number in zip(value.shape or (), given.get(value.name or "", ()), strict=False):
             if isinstance(size, ir.SymbolicDim) and size.value:
                 symbols.setdefault(size.value, number)
-    for value in inputs:
+    for value in sorted(inputs, key=_order):
         value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed))
     for value in every_value(bound.graph):
         if not any(value is item for item in inputs):
@@ -120,16 +125,37 @@ def _numbers(
             numbers.append(size)
             continue
         symbol = size.value or f"{value.name}[{axis}]"
-        if symbol not in symbols:
+        if symbol not in symbols and (total := _sum(symbol, symbols)) is not None:
+            symbols[symbol] = total
+        elif symbol not in symbols:
             symbols[symbol] = _assumed_size(value, axis, len(sizes))
             assumed[f"{value.name}[{axis}]"] = symbols[symbol]
         numbers.append(symbols[symbol])
     return numbers
 
 
+def _order(value: ir.Value) -> int:
+    """Sort inputs so that a symbol of a cache's length is one that no other input has, and sums come last."""
+    if any(isinstance(size, ir.SymbolicDim) and PLUS in (size.value or "") for size in value.shape or ()):
+        return 2
+    return int(is_cache(value.name or ""))
+
+
+def _sum(symbol: str, symbols: Mapping[str, int]) -> int | None:
+    """Return the size of a sum such as ``past + 1``; None if it is not one, or a part is not known."""
+    parts = [part.strip() for part in symbol.split(PLUS)]
+    sizes = [int(part) if part.isdecimal() else symbols.get(part) for part in parts]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(parts) > 1 and len(known) == len(parts) else None
+
+
 def _assumed_size(value: ir.Value, axis: int, rank: int) -> int:
     if axis == 0:
         return ASSUMED_BATCH
+    if starts_empty(value.name or ""):
+        return 0
+    if is_cache(value.name or ""):
+        return ASSUMED_LENGTH
     is_image = rank == 4 and axis >= 2 and value.dtype is not None and value.dtype.is_floating_point()
     return ASSUMED_PIXELS if is_image else ASSUMED_LENGTH
 

@@ -17,7 +17,7 @@ from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.shard_files import digest_files
 from ptq_cli.calibdata.text.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.text.text_tokenizer import TextTokenizer
-from ptq_cli.calibdata.text.token_arrays import IDS, ArrayLayout, is_cache, require_tokens, window_of
+from ptq_cli.calibdata.text.token_arrays import IDS, ArrayLayout, require_tokens, window_of
 from ptq_cli.calibdata.text.token_samples import (
     RowRules,
     TokenSample,
@@ -29,6 +29,7 @@ from ptq_cli.calibdata.text.token_samples import (
 from ptq_cli.core.errors import SequenceLengthError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.tensors import rows_of as rows_of_table
+from ptq_cli.models.cache_inputs import is_cache
 from ptq_cli.recipe.schema import TextSettings
 
 

@@ -1,6 +1,5 @@
 """Samples of tokens as the arrays that a model takes: tokens, masks, positions, types, empty caches."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,22 +8,12 @@ import numpy as np
 from ptq_cli.calibdata.text.token_samples import IGNORED, TokenSample
 from ptq_cli.core.errors import CacheInputError, SequenceLengthError, TokenizerError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
+from ptq_cli.models.cache_inputs import is_cache
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
 NAMES = (IDS, MASK, POSITIONS, TYPES)
 DEFAULT_WINDOW = 128
 _INT64: np.dtype[np.generic] = np.dtype(np.int64)
-_CACHE = re.compile(r"past_|.*past_key|.*past_value|.*cache", re.IGNORECASE)
-
-
-def is_cache(name: str) -> bool:
-    """Tell from its name whether an input holds a key-value cache.
-
-    Example:
-        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("input_ids")
-        (True, True, False)
-    """
-    return name not in NAMES and _CACHE.match(name) is not None
 
 
 def empty_cache(spec: TensorSpec) -> TensorSpec:

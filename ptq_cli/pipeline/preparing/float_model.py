@@ -32,6 +32,7 @@ from ptq_cli.models.batch_axes import (
     require_axes,
     with_axes,
 )
+from ptq_cli.models.cache_inputs import starts_empty
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
@@ -279,10 +280,7 @@ def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes:
         dtypes = {spec.name: spec.dtype for spec in source.example_specs}
         return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
     if source.example_specs or not names:
-        return {
-            spec.name: _made_up(tuple(size or EXAMPLE_SAMPLES for size in spec.shape), spec.dtype)
-            for spec in source.example_specs
-        }
+        return {spec.name: _made_up(_example_shape(spec), spec.dtype) for spec in source.example_specs}
     raise ModelInputError(
         f"the input shapes of '{source.file.path.name}' are not known ({', '.join(names)})",
         hint=f"pass data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
@@ -338,6 +336,15 @@ def _first_samples(
         name: joined([array] * EXAMPLE_SAMPLES, axes.get(name, 0) if array.ndim else None)
         for name, array in example.items()
     }
+
+
+def _example_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """Return a small shape; a key-value cache is empty, so that a mask need not cover more than the tokens."""
+    is_empty = starts_empty(spec.name)
+    return tuple(
+        (0 if is_empty and axis and size is None else size or EXAMPLE_SAMPLES)
+        for axis, size in enumerate(spec.shape)
+    )
 
 
 def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:

@@ -10,6 +10,7 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
 from ptq_cli.report.proof.optimized_outputs import OutputSums
 from ptq_cli.report.proof.verification import KernelComparison, KernelDifference
+from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
@@ -30,6 +31,7 @@ def compare_kernels(
     A kernel rounds once where the graph as written rounds a float: on the same integers they are at most one
     step apart, and rarely. These steps add up along a network, so that outputs can be far apart although
     every kernel is right. A kernel that saturates, or computes something else, is many steps apart alone.
+    Weights in blocks are computed at accuracy level 0: what another level rounds is the session's choice.
 
     Args:
         model: the quantized graph; is left as it is.
@@ -48,7 +50,7 @@ def compare_kernels(
     progress(Progress(STAGE, 0, None))
     cut = kernels_apart(model)
     whole = Session(cut.whole, threads=threads, optimize=False)
-    apart = Session(cut.apart, threads=threads)
+    apart = Session(cut.apart, threads=threads, accuracy_level=EXACT)
     found = {unit.tensor: _Sums(unit, grids.get(unit.tensor)) for unit in cut.units}
     samples = 0
     for batch in batches:
