@@ -339,7 +339,7 @@ def _first_samples(
 
 
 def _example_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return a small shape; a key-value cache is empty, so that a mask need not cover more than the tokens."""
+    """Return a small shape; a key-value cache is empty, so that masks cover the tokens alone."""
     is_empty = starts_empty(spec.name)
     return tuple(
         (0 if is_empty and axis and size is None else size or EXAMPLE_SAMPLES)
