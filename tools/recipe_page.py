@@ -9,8 +9,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.amax.decide import AUTO
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.attribute_texts import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import load_target, target_names

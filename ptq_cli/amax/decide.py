@@ -5,15 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.method_registry import AUTO
+from ptq_cli.amax.plugin_methods import find_method, require_method
 from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics, each_channel
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,14 @@ def check_amax_settings(settings: AmaxSettings) -> None:
 
     Raises:
         UnknownNameError: there is none of that name.
+        PluginError: a plug-in with this name cannot be used.
 
     Example:
         >>> check_amax_settings(AmaxSettings(method="mse", weight_method="max"))
     """
-    require_known("amax method", settings.method, (AUTO, *METHODS))
-    require_known("amax method of weights", settings.weight_method, METHODS)
+    if settings.method != AUTO:
+        require_method(settings.method, more=(AUTO,))
+    require_method(settings.weight_method, "amax method of weights")
 
 
 def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
@@ -85,7 +85,7 @@ def decide_range(
         (-1.0, 3.0)
     """
     check_amax_settings(settings)
-    method = METHODS[resolve_method(settings, has_histogram=statistics.histogram is not None)]
+    method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
     # A float format has a value 0 and no zero point.
     if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, _signed(format))

@@ -1,4 +1,4 @@
-"""The amax methods by the name that ``--amax`` and ``--weight-amax`` take."""
+"""The amax methods of ptq by the name that ``--amax`` and ``--weight-amax`` take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +16,9 @@ from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
+
+AUTO = "auto"
+"""Which ``--amax`` may also be: percentile where histograms were kept, otherwise max."""
 
 Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
 Search = Callable[[LinearHistogram, AmaxSettings, IntegerFormat], Choice]
@@ -37,8 +40,17 @@ class Method:
     of_values: DecideValues
 
 
-def _clipped(statistics: TensorStatistics, amax: float) -> Choice:
-    """Return what of [min, max] lies within amax: a rare outlier on one side costs the other side nothing."""
+def clipped(statistics: TensorStatistics, amax: float) -> Choice:
+    """Return what of [min, max] lies within amax: a rare outlier on one side costs the other side nothing.
+
+    Example:
+        >>> from ptq_cli.collectors.max_collector import MaxCollector
+        >>> collector = MaxCollector()
+        >>> collector.update(np.array([-1.0, 3.0], np.float32))
+        True
+        >>> clipped(collector.statistics(), 2.0)
+        Choice(low=-1.0, high=2.0, candidates=None)
+    """
     low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
     return Choice(max(low, -amax), min(high, amax))
 
@@ -68,6 +80,24 @@ def _mse_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: Integ
     return mse_range(view, format, start_bin=start_bin, stride=settings.stride)
 
 
+def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
+    """Return the format if it is one of integers.
+
+    Raises:
+        RecipeValueError: it is one of floats, whose steps differ in size.
+
+    Example:
+        >>> integer_format("mse", IntegerFormat(8, signed=True)).bits
+        8
+    """
+    if isinstance(format, FloatFormat):
+        raise RecipeValueError(
+            f"the amax method '{method}' weighs steps of one size, and {format.name} has steps of many",
+            hint="choose max or percentile for it",
+        )
+    return format
+
+
 def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
     """Return a method that searches the linear view."""
 
@@ -76,23 +106,15 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
             raise missing_histogram(name)
         return linear_view(statistics, settings.bins)
 
-    def integers(format: NumberFormat) -> IntegerFormat:
-        if isinstance(format, FloatFormat):
-            raise RecipeValueError(
-                f"the amax method '{name}' weighs steps of one size, and {format.name} has steps of many",
-                hint="choose max or percentile for it",
-            )
-        return format
-
     return Method(
         lambda statistics, settings, format: symmetric(
-            view(statistics, settings), settings, integers(format)
+            view(statistics, settings), settings, integer_format(name, format)
         ),
         lambda statistics, settings, format: asymmetric(
-            view(statistics, settings), settings, integers(format)
+            view(statistics, settings), settings, integer_format(name, format)
         ),
         lambda values, settings, format: symmetric(
-            histogram_of_values(values, settings.bins), settings, integers(format)
+            histogram_of_values(values, settings.bins), settings, integer_format(name, format)
         ),
     )
 
@@ -100,7 +122,7 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
 METHODS: dict[str, Method] = {
     "max": Method(
         symmetric=lambda statistics, _settings, _format: symmetric_choice(max_amax(statistics)),
-        asymmetric=lambda statistics, _settings, _format: _clipped(statistics, max_amax(statistics)),
+        asymmetric=lambda statistics, _settings, _format: clipped(statistics, max_amax(statistics)),
         of_values=lambda values, _settings, _format: symmetric_choice(
             float(np.max(np.abs(values), initial=0.0))
         ),
@@ -109,7 +131,7 @@ METHODS: dict[str, Method] = {
         symmetric=lambda statistics, settings, _format: symmetric_choice(
             percentile_amax(statistics, settings.percentile)
         ),
-        asymmetric=lambda statistics, settings, _format: _clipped(
+        asymmetric=lambda statistics, settings, _format: clipped(
             statistics, percentile_amax(statistics, settings.percentile)
         ),
         of_values=lambda values, settings, _format: symmetric_choice(

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from ptq_cli.amax.decide import AUTO
-from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.core.errors import RecipeValueError, did_you_mean, require_known
+from ptq_cli.amax.method_registry import AUTO
+from ptq_cli.amax.plugin_methods import require_method
+from ptq_cli.core.errors import RecipeValueError, did_you_mean
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
@@ -39,10 +39,10 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
         >>> check_overrides([OverrideSettings(match="*", amax="mse")])
     """
     for item in overrides:
-        if item.amax is not None:
-            require_known("amax method", item.amax, (AUTO, *METHODS))
+        if item.amax is not None and item.amax != AUTO:
+            require_method(item.amax, more=(AUTO,))
         if item.weight_amax is not None:
-            require_known("amax method of weights", item.weight_amax, METHODS)
+            require_method(item.weight_amax, "amax method of weights")
 
 
 def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[OverrideSettings]) -> AmaxSettings:

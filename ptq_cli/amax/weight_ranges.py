@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.plugin_methods import find_method, require_method
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
-from ptq_cli.core.errors import require_known
 from ptq_cli.core.formats import NumberFormat
 from ptq_cli.core.granularity import Granularity, PerTensor
 from ptq_cli.recipe.schema import AmaxSettings
@@ -56,8 +55,8 @@ def choose_weight_ranges(
         >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
         [2.0, 0.5]
     """
-    require_known("amax method of weights", settings.weight_method, METHODS)
-    of_values = METHODS[settings.weight_method].of_values
+    require_method(settings.weight_method, "amax method of weights")
+    of_values = find_method(settings.weight_method).of_values
     if isinstance(granularity, PerTensor):
         choice = of_values(weight, settings, format)
         return WeightRanges(np.asarray(choice.amax), _is_unsearched([choice]))

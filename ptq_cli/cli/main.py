@@ -72,6 +72,15 @@ class LazyGroup(SectionGroup):
         return command
 
 
+def _show_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    from ptq_cli.core.plugins import plugin_lines
+
+    click.echo("\n".join([f"ptq, version {__version__}", *map(printable, plugin_lines())]))
+    context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -84,7 +93,14 @@ Example:
 
 Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
 )
-@click.version_option(__version__, prog_name="ptq")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and the installed plug-ins, and exit.",
+)
 @QUIET
 @DEBUG
 def cli() -> None:

@@ -89,6 +89,12 @@ class EntryPointError(PtqError):
     code = "PTQ-ENTRY-001"
 
 
+class PluginError(PtqError):
+    """A plug-in of another package cannot be loaded, does not fit, or has a name that is already used."""
+
+    code = "PTQ-PLUGIN-001"
+
+
 class ModelFormatError(PtqError):
     """The file is not a model that ptq can read: it is text, a truncated archive or an unknown format."""
 

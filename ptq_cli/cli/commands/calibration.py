@@ -88,12 +88,11 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.amax.method_registry import METHODS
     from ptq_cli.cli.shown.calibration_tables import listed, notes, tensor_table
     from ptq_cli.cli.shown.output import CHOSEN, print_table, say, tell
     from ptq_cli.cli.shown.result_lines import counted
 
-    methods = tuple(method for method in METHODS if method not in view.missing)
+    methods = tuple(method for method in view.methods if method not in view.missing)
     samples = counted(view.samples, "sample")
     measured = f"{counted(len(tensors), 'tensor')} for {view.target}, measured on {samples}"
     say(f"{measured}, statistics: {view.collector}")

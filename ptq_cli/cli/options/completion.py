@@ -69,17 +69,17 @@ def complete_commands(
 
 def amax_methods() -> list[str]:
     """Return what ``--amax`` may be."""
-    from ptq_cli.amax.decide import AUTO
-    from ptq_cli.amax.method_registry import METHODS
+    from ptq_cli.amax.method_registry import AUTO
+    from ptq_cli.amax.plugin_methods import method_names
 
-    return [AUTO, *METHODS]
+    return [AUTO, *method_names()]
 
 
 def weight_amax_methods() -> list[str]:
     """Return what ``--weight-amax`` may be."""
-    from ptq_cli.amax.method_registry import METHODS
+    from ptq_cli.amax.plugin_methods import method_names
 
-    return list(METHODS)
+    return list(method_names())
 
 
 def collectors() -> list[str]:
@@ -96,9 +96,10 @@ def devices() -> list[str]:
 
 def metrics() -> list[str]:
     """Return the metrics that ``--metric`` may name."""
+    from ptq_cli.core.plugins import METRICS, plugin_names
     from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
-    return [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]
+    return [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS, *plugin_names(METRICS)]
 
 
 def operators() -> list[str]:
@@ -116,10 +117,10 @@ def presets() -> tuple[str, ...]:
 
 
 def targets() -> tuple[str, ...]:
-    """Return the targets of ptq's own."""
-    from ptq_cli.plan.target.target_file import target_names
+    """Return the targets that have a name."""
+    from ptq_cli.plan.target.target_file import known_targets
 
-    return target_names()
+    return known_targets()
 
 
 def runtimes() -> dict[str, str]:

@@ -3,7 +3,6 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.cli.shown.output import CHOSEN, UNKNOWN
 from ptq_cli.cli.shown.result_lines import nonfinite_counts, nonfinite_values
 from ptq_cli.pipeline.views.calibration_view import shown_name
@@ -95,7 +94,7 @@ def method_label(tensor: "TensorView", method: str) -> str:
 def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[str]:
     """Return notes on the tensors that the table has no column for."""
     found = []
-    kept = [method for method in METHODS if method not in view.missing]
+    kept = [method for method in view.methods if method not in view.missing]
     if view.missing:
         found.append(
             f"note: {listed(view.missing)} need histograms, and this calibration kept only ranges; "

@@ -29,6 +29,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.run.used_plugins import plugin_versions
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.locations import relative_location
@@ -214,7 +215,8 @@ def make_reports(
         pair, name = item.pair, item.pair.quantized_name
         own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
         models = model_summary(recipe.model.path, run, pair)
-        plain = _report(models, item, calibration, measured, evaluation, timed, versions)
+        plugins = plugin_versions(own_recipe, [judged.spec for judged in measured.metrics])
+        plain = _report(models, item, calibration, measured, evaluation, timed, versions | plugins)
         sizes = (float_model.size, pair.quantized_model.size)
         warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
         warnings += arithmetic_warnings(pair.quantized_model.content)

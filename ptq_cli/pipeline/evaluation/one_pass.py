@@ -23,8 +23,9 @@ from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.run.used_plugins import plugin_versions
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings
+from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings, Recipe
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
@@ -269,6 +270,7 @@ def pass_identity(
         "the batch size": str(measured.batch_size),
         "the image settings": json.dumps(asdict(image)),
         "the metrics": repr(named),
+        "the plug-ins": repr(sorted(plugin_versions(Recipe(), specs).items())),
         "the metrics' code": repr(
             sorted(
                 (relative_location(file, folder), sha256_file(Path(file)))

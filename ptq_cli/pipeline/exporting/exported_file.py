@@ -21,7 +21,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.target.target_file import target_names
+from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.qdq.metadata import (
     ACTIVATIONS,
     AMAX_METHOD,
@@ -115,7 +115,7 @@ def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Re
     noted = origin.get(TARGET)
     if noted is None or noted == resolved.target.name:
         return resolved
-    if noted in target_names():
+    if noted in known_targets():
         return resolved.for_target(noted)
     named = resolved.recipe.quantization.target
     raise StaleCalibrationError(

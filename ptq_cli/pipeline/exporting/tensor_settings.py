@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import AUTO
+from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
 from ptq_cli.models.graph_reading import names_around
 from ptq_cli.pipeline.exporting.block_kernels import block_rule, require_blocks, shorter_block, unread_blocks

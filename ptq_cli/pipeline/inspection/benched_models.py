@@ -15,7 +15,7 @@ from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.engine_registry import ENGINES, measuring_engine
@@ -63,7 +63,7 @@ class BenchedModels:
         found = [ENGINES[name] for name in names] or [
             measuring_engine(target if noted == target.name else load_target(noted))
             for graph in self.graphs
-            if (noted := graph.metadata_props.get(TARGET, "")) in (*target_names(), target.name)
+            if (noted := graph.metadata_props.get(TARGET, "")) in (*known_targets(), target.name)
         ]
         for engine in found:
             engine.require()

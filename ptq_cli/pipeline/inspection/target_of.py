@@ -4,7 +4,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.plan.target.target_file import Target, target_names
+from ptq_cli.plan.target.target_file import Target, known_targets
 from ptq_cli.qdq.metadata import TARGET
 
 
@@ -24,7 +24,7 @@ def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
     target = resolved.target
     if named or noted is None:
         return target
-    if noted in target_names():
+    if noted in known_targets():
         return resolved.for_target(noted).target
     if target.name != noted:
         raise UsageError(

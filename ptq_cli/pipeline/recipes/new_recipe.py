@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.plan.target.target_file import target_names
+from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, merge_layers, preset_layer
 from ptq_cli.recipe.schema import Recipe
@@ -81,7 +81,7 @@ def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
         "",
         "[quantization]",
         "# Where does the model run?",
-        f"# One of: {', '.join(target_names())}.",
+        f"# One of: {', '.join(known_targets())}.",
     )
     yield f"target = {json.dumps(recipe.quantization.target)}"
     yield from _data("evaluation", recipe.evaluation.data, folder)

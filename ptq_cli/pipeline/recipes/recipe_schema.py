@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ptq_cli.amax.decide import AUTO as AUTO_METHOD
+from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.calibdata.images.checked_settings import CHANNELS, LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
 from ptq_cli.amax.expected_error import ExpectedError, count_clipped, expected_error
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
@@ -114,7 +114,8 @@ class CalibrationView:
         plan: what the target would quantize, which is what was measured.
         exported: what ``ptq export`` quantizes.
         tensors: those that were asked for, in graph order.
-        missing: methods that need statistics which were not kept.
+        methods: that are shown: those of ptq, and those of plug-ins that a setting names.
+        missing: those of them that need statistics which were not kept.
     """
 
     run: RunDirectory
@@ -125,6 +126,7 @@ class CalibrationView:
     plan: Plan
     exported: Plan
     tensors: tuple[TensorView, ...]
+    methods: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -169,7 +171,8 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
     names = find(model, plan)
     tensors = view_tensors(plan, settings, calibration, names)
     stored = calibration.provenance
-    missing = tuple(method for method in METHODS if any(method not in item.methods for item in tensors))
+    methods = _methods_of(settings)
+    missing = tuple(method for method in methods if any(method not in item.methods for item in tensors))
     return CalibrationView(
         run=run,
         collector=stored.method,
@@ -179,6 +182,7 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
         plan=plan,
         exported=placement.plan,
         tensors=tensors,
+        methods=methods,
         missing=missing,
     )
 
@@ -212,13 +216,19 @@ def _decide_by_each(
     plan: Plan, settings: Mapping[str, AmaxSettings], calibration: Calibration
 ) -> dict[str, dict[str, Decision]]:
     found = {}
-    for method in METHODS:
+    for method in _methods_of(settings):
         every = {name: replace(item, method=method) for name, item in settings.items()}
         try:
             found[method] = decide_activations(plan, every, calibration)
         except MissingStatisticError:
             continue  # it is listed as missing
     return found
+
+
+def _methods_of(settings: Mapping[str, AmaxSettings]) -> tuple[str, ...]:
+    """Return the names of ptq's methods, and of the plug-ins that a setting names."""
+    chosen = dict.fromkeys(item.method for item in settings.values() if item.method != AUTO)
+    return (*METHODS, *(name for name in chosen if name not in METHODS))
 
 
 def _view(

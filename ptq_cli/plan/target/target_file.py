@@ -10,6 +10,8 @@ from typing import Any
 from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
 from ptq_cli.core.files import require_file
 from ptq_cli.core.formats import FLOATS, INTEGERS
+from ptq_cli.core.plugins import TARGETS as PLUGINS
+from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
 from ptq_cli.plan.target.rules import (
     BIASES,
     INTEGER_FORMS,
@@ -28,7 +30,7 @@ from ptq_cli.recipe.decode import decode_table, merge_tables
 from ptq_cli.recipe.locations import is_target_file
 from ptq_cli.recipe.schema import FLOAT_TYPES
 
-__all__ = ["OpRule", "Target", "load_target", "target_names"]
+__all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
 
 TARGETS = Path(__file__).parent / "tables"
 ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
@@ -51,11 +53,21 @@ def target_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
 
 
+def known_targets() -> tuple[str, ...]:
+    """Return the names of all targets: those that come with ptq, and those of plug-ins.
+
+    Example:
+        >>> "ort-cpu" in known_targets()
+        True
+    """
+    return (*target_names(), *plugin_names(PLUGINS))
+
+
 def load_target(name: str) -> Target:
     """Return the target with this name, or the one that a TOML file describes.
 
     Args:
-        name: one of ``target_names()``; or a path that ends with ``.toml`` or names a folder.
+        name: one of ``known_targets()``; or a path that ends with ``.toml`` or names a folder.
 
     Raises:
         UnknownNameError: there is no such target; the hint lists all of them.
@@ -63,11 +75,31 @@ def load_target(name: str) -> Target:
         RecipeSyntaxError: it is not TOML.
         RecipeKeyError: its table has an unknown key.
         RecipeValueError: a value in it is not valid.
+        PluginError: a package has a target with this name, which cannot be used.
     """
     if is_target_file(name):
         return _checked_by_onnx(_read_target(Path(name), os.path.relpath(name)), os.path.relpath(name))
-    require_known("target", name, target_names())
+    plugin = find_plugin(PLUGINS, name, target_names())
+    if plugin is not None:
+        return _target_of(plugin)
+    require_known("target", name, known_targets())
     return _own_target(TARGETS / f"{name}.toml")
+
+
+def _target_of(plugin: Plugin) -> Target:
+    path = plugin.load()
+    if not isinstance(path, str | os.PathLike):
+        raise plugin.failed(f"is a {type(path).__name__}, expected the path of a TOML file")
+    where = f"the table of the package {plugin.package} {plugin.version}"
+    target = _plugin_target(Path(path), where)
+    if target.name != plugin.name:
+        raise plugin.failed(f"has a table whose 'name' is '{target.name}'")
+    return target
+
+
+@cache
+def _plugin_target(path: Path, where: str) -> Target:
+    return _checked_by_onnx(_read_target(path, where), where)
 
 
 @cache

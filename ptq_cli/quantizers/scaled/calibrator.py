@@ -3,7 +3,7 @@
 import torch
 
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.plugin_methods import find_method
 from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
@@ -82,6 +82,6 @@ class Calibrator:
         found = []
         for collector in self._collectors:
             statistics = collector.statistics()
-            method = METHODS[resolve_method(settings, has_histogram=statistics.histogram is not None)]
+            method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
             found.append(method.symmetric(statistics, settings, format).amax)
         return torch.tensor(found, dtype=torch.float32).reshape(self._shape)

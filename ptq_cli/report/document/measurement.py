@@ -91,7 +91,7 @@ class Measurement:
         float_hits: the samples that the float model has right; None for a comparison.
         output: the output that was judged; None in a report of an earlier format version.
         pytorch_value: the PyTorch model's value; None if it did not run.
-        computed_by: the class or function that the user named; None for a metric of ptq.
+        computed_by: the class or function of the user or of a plug-in; None for a metric of ptq.
         arguments: what it was given, each as JSON.
         no_interval: why there is no ``drop_interval`` though there is a drop; empty if there is one.
         by_class: each class of a metric that is a mean over classes of shares of samples.

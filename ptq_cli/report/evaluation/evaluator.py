@@ -268,6 +268,7 @@ class Evaluator:
     def _label_measurements(self, model: str) -> Iterable[Measurement]:
         for judged, metrics in zip(self._metrics, self._labelled, strict=True):
             spec, of_quantized = judged.spec, metrics[model]
+            code = spec.code
             if FLOAT not in metrics:
                 yield _compared(judged, of_quantized, self.samples)
                 continue
@@ -281,7 +282,7 @@ class Evaluator:
                 float_value=of_float.compute(),
                 output=judged.output_name,
                 pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
-                computed_by=relative_location(spec.metric, Path.cwd()) if spec.is_named_code else None,
+                computed_by=relative_location(code, Path.cwd()) if code is not None else None,
                 arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
             )
             measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ptq_cli.core.errors import UnknownNameError, did_you_mean
+from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
 from ptq_cli.report.metrics.agreement import Top1Agreement
 from ptq_cli.report.metrics.auroc import Auroc
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
@@ -76,13 +77,27 @@ def is_label_metric(name: str) -> bool:
 
 
 def is_requested_metric(name: str) -> bool:
-    """Return whether a metric of ptq that is computed on request has this name.
+    """Return whether a metric of ptq or of a plug-in that is computed on request has this name.
 
     Example:
         >>> is_requested_metric("top10"), is_requested_metric("exact_match"), is_requested_metric("sqnr_db")
         (True, True, False)
     """
-    return is_label_metric(name) or name in REQUESTED_COMPARISONS
+    return is_label_metric(name) or name in REQUESTED_COMPARISONS or plugin_metric(name) is not None
+
+
+def plugin_metric(name: str) -> Plugin | None:
+    """Return the plug-in with this name, or None if there is none.
+
+    Raises:
+        PluginError: a package took a name of ptq's, or two packages took the same one.
+
+    Example:
+        >>> plugin_metric("top1") is None
+        True
+    """
+    is_own = is_label_metric(name) or name in REQUESTED_COMPARISONS or name in PAIR_METRICS
+    return find_plugin(METRICS, name, [name] if is_own else ())
 
 
 def is_comparison(name: str) -> bool:
@@ -128,7 +143,7 @@ torchmetrics.classification:MulticlassF1Score, file.py:callable
     """
     if is_requested_metric(name) or name in PAIR_METRICS:
         return
-    known = [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS, *more]
+    known = [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS, *plugin_names(METRICS), *more]
     raise UnknownNameError(
         f"there is no metric '{name}'{did_you_mean(name, known)}",
         hint=f"known: {', '.join(known)}; or torchmetrics.classification:MulticlassF1Score, file.py:callable",

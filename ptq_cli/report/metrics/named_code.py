@@ -13,7 +13,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
 from ptq_cli.report.metrics.given_values import as_number, described, raised
-from ptq_cli.report.metrics.metric_registry import make_label_metric
+from ptq_cli.report.metrics.metric_registry import make_label_metric, plugin_metric
 from ptq_cli.report.metrics.recorder import Recorded, State
 from ptq_cli.report.metrics.spec import MetricSpec
 
@@ -35,15 +35,22 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
 
     Raises:
         EntryPointError: the file, module or name does not exist, or importing it failed.
+        PluginError: the package of a plug-in cannot be imported.
         MetricError: the metric refuses its arguments.
 
     Example:
         >>> metric_maker(MetricSpec(name="top1", metric="top1"))().targets
         'classes'
     """
-    if not spec.is_named_code:
+    plugin = None if spec.is_named_code else plugin_metric(spec.metric)
+    if plugin is not None:
+        named = plugin.load()
+        if not callable(named):
+            raise plugin.failed(f"is a {type(named).__name__}, expected a function or a class")
+    elif spec.is_named_code:
+        named = load_entry_point(spec.metric, Path.cwd(), "--metric")
+    else:
         return _checked(lambda: make_label_metric(spec.metric, dict(spec.arguments)), spec)
-    named = load_entry_point(spec.metric, Path.cwd(), "--metric")
     if _is_torchmetrics(named):
         from ptq_cli.report.metrics.torch_metric import TorchMetric
 

@@ -12,6 +12,7 @@ from ptq_cli.report.metrics.metric_registry import (
     PAIR_METRICS,
     REQUESTED_COMPARISONS,
     is_requested_metric,
+    plugin_metric,
     require_metric,
 )
 
@@ -25,7 +26,7 @@ class MetricSpec:
 
     Attributes:
         name: what the report calls it.
-        metric: a name of ptq's, ``package.module:Class`` or ``file.py:callable``.
+        metric: a name of ptq's or of a plug-in, ``package.module:Class`` or ``file.py:callable``.
         output: the output that it judges; None for the first.
         arguments: what its constructor is given, or the function beside output and labels.
         higher_is_better: False for an error; None if the metric says so itself.
@@ -45,8 +46,16 @@ class MetricSpec:
 
     @property
     def is_named_code(self) -> bool:
-        """Whether it is code that the user named, not a metric of ptq."""
+        """Whether it is code that the user named, not a metric of ptq or of a plug-in."""
         return is_entry_point(self.metric)
+
+    @property
+    def code(self) -> str | None:
+        """The class or function that computes it; None for a metric of ptq."""
+        if self.is_named_code:
+            return self.metric
+        plugin = plugin_metric(self.metric)
+        return plugin.value if plugin is not None else None
 
 
 def split_output(text: str) -> tuple[str, str | None]:

@@ -13,7 +13,8 @@ import ptq_cli
 from ptq_cli.cli.help.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
 from ptq_cli.cli.main import COMMANDS, cli, main, run
 
-HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba'}"
+HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'importlib.metadata'}"
+"""The last one would look for plug-ins."""
 WIDTH = 80
 
 
