@@ -1,5 +1,6 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
+# make site   set up and build the site of the documentation into site/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-nightly lint format docs docs-check bench clean
+.PHONY: demo test test-nightly lint format docs docs-check site bench clean
 
 demo: $(VENV)/.installed
 	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
@@ -40,6 +41,10 @@ docs-check: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.generate_docs --check
 	$(BIN)/python -m tools.draw_quantizers --check
 
+# The variable silences an advertisement.
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.main_job
 	$(BIN)/python -m benchmarks.calibration
@@ -62,7 +67,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.language
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf sample_models/*/ptq-run
 
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt

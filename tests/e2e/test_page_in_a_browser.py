@@ -1,10 +1,6 @@
-"""The page in a headless Chromium: nothing to complain about, on a phone and on a desk, by day and by night.
-
-Where there is no Chromium with its driver, these tests are skipped, and say so. ``.ci/run`` installs both.
-"""
+"""The page in a headless Chromium: nothing to complain about, on a phone and a desk, by day and by night."""
 
 import io
-import shutil
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,71 +9,26 @@ from typing import Any
 import pytest
 from PIL import Image
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from ptq_cli.report.html.page_view import render_page
+from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
 
-PHONE, DESK = 390, 1280
+DESK = 1280
 PAPER = 794
 """Pixels across a sheet of A4."""
 WIDTHS = {"phone": PHONE, "desk": DESK}
 LAYERS = 24
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
-CONTRAST = """
-const level = (text) => {
-  const parts = text.match(/[\\d.]+/g).map(Number);
-  const [r, g, b] = parts.slice(0, 3).map((part) => {
-    const share = part / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  });
-  return { light: 0.2126 * r + 0.7152 * g + 0.0722 * b, solid: parts.length < 4 || parts[3] > 0.99 };
-};
-const behind = (element) => {
-  for (let at = element; at; at = at.parentElement) {
-    const found = level(getComputedStyle(at).backgroundColor);
-    if (found.solid) return found.light;
-  }
-  return 1;
-};
-const weak = [];
-for (const element of document.querySelectorAll("body *")) {
-  const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  const shown = element.checkVisibility() && !element.closest("svg, .skip, option");
-  if (!own || !shown) continue;
-  const [front, back] = [level(getComputedStyle(element).color).light, behind(element)];
-  const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
-  if (ratio < 4.5) weak.push(`${element.tagName}.${element.className}: ${ratio.toFixed(2)}`);
-}
-return weak;
-"""
 Open = Callable[..., webdriver.Chrome]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    found = {what: next(filter(None, map(shutil.which, names)), None) for what, names in NAMES.items()}
-    missing = [what for what, path in found.items() if path is None]
-    if missing:
-        pytest.skip(f"no {' and no '.join(missing)} here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(found["chromium"])
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(found["chromedriver"])))
-    yield driver
-    driver.quit()
+    yield from start_browser()
 
 
 @pytest.fixture
@@ -89,13 +40,7 @@ def show(browser: webdriver.Chrome, tmp_path: Path) -> Open:
     ) -> webdriver.Chrome:
         path = tmp_path / "report.html"
         path.write_text(text or render_page(Network(LAYERS).page_input()), encoding="utf-8")
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        features = [
-            {"name": "prefers-color-scheme", "value": scheme},
-            {"name": "prefers-reduced-motion", "value": "reduce"},  # or a click meets what is still moving
-        ]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        set_screen(browser, width, scheme=scheme, media=media)
         browser.get_log("browser")
         browser.get(path.as_uri())
         return browser
