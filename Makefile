@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-nightly lint format docs docs-check site bench clean
+.PHONY: demo test test-nightly test-install lint format docs docs-check site bench clean
 
 demo: $(VENV)/.installed
 	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
@@ -21,6 +21,9 @@ test: lint docs-check
 
 test-nightly: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-install: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.try_release
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

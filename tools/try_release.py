@@ -48,13 +48,12 @@ def build(output: Path) -> list[Path]:
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "ptq-run"))
     python = new_environment(output.parent / "builder")
     step("pip install build", [python, "-m", "pip", "install", "--quiet", "build"], output.parent)
-    words = [python, "-m", "build", "--outdir", output, source]
-    step("python -m build", words, output.parent)
+    step("python -m build", [python, "-m", "build", "--outdir", output, source], output.parent)
     return sorted(output.iterdir())
 
 
 def try_file(file: Path, folder: Path, samples: Sequence[str]) -> None:
-    """Install a wheel or an sdist with what the samples need, quantize them, and check a script against it."""
+    """Install a wheel or an sdist with what the samples need, quantize them, and check a script."""
     python = new_environment(folder / "environment")
     pip: list[str | Path] = [
         python,

@@ -2,18 +2,32 @@
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+import ptq_cli
 from ptq_cli.cli.main import COMMANDS
+from tools import try_release
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / "docs" / "ci"
 GATE = CI / "gate.sh"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PYTHONS = (
+    "docs/ci/Containerfile",
+    "action.yml",
+    "docs/ci/github-actions.yml",
+    "docs/ci/gitlab-ci.yml",
+    ".github/workflows/release.yml",
+)
 
 MakeSample = Callable[[str], Path]
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
@@ -128,3 +142,44 @@ def test_the_container_copies_what_it_installs() -> None:
     lines = (CI / "Containerfile").read_text(encoding="utf-8").splitlines()
     assert "RUN pip install --constraint /opt/ptq/constraints.txt /opt/ptq" in lines
     assert "COPY . /opt/ptq" in lines and lines[-1] == 'ENTRYPOINT ["ptq"]'
+
+
+def test_what_ci_installs_is_pinned() -> None:
+    """The container, the action and the workflows install with constraints.txt, which has every package."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"==[^,*]+", str(pin.specifier)) for pin in pins)
+    versions = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    assert len(versions) == len(pins)
+    wanted = [*PROJECT["dependencies"], *(item for part in EXTRAS.values() for item in part)]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_ci_runs_the_python_that_is_tested(name: str) -> None:
+    """What is not a matrix of versions names one, which the package supports and its tests have run on."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    found = re.findall(r"(?:python:|python-version: \"?)(3\.\d+)", text)
+    assert found and set(found) == {"3.11"}
+    assert "Programming Language :: Python :: 3.11" in PROJECT["classifiers"]
+
+
+def test_a_release_tries_what_it_publishes() -> None:
+    """The workflow builds by the command that is tested, and publishes only after the files were tried."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))[
+        "jobs"
+    ]
+    commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
+    assert "python -m build" in commands["build"]
+    assert f"python -m {try_release.__name__} dist/*" in commands["try"]
+    assert (jobs["try"]["needs"], jobs["publish"]["needs"]) == ("build", "try")
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+
+
+def test_a_release_is_tried_with_what_the_readme_says() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for sample, command in try_release.COMMANDS.items():
+        assert f"cd sample_models/{sample}\n{command}\n" in page
+    assert f"ptq_cli-{ptq_cli.__version__}-py3-none-any.whl[text]" in page

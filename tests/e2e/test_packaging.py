@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.try_release import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 BUILT = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "ptq_cli", "configs")
 NAMES = sorted(path.stem for path in (ROOT / "configs" / "presets").glob("*.toml"))
@@ -117,12 +119,8 @@ def test_an_editable_installation_reads_the_presets_of_the_checkout(checkout: Pa
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_an_empty_environment_gets_all_that_a_run_needs(wheel: Path, tmp_path: Path) -> None:
-    """This one downloads; a looser pin of torch than that of the constraints brings gigabytes of CUDA."""
-    venv.create(tmp_path / "environment", with_pip=True)
-    programs = tmp_path / "environment" / ("Scripts" if os.name == "nt" else "bin")
-    run(programs / "python", "-m", "pip", "install", "-c", ROOT / "constraints.txt", wheel, folder=tmp_path)
-    sample = ROOT / "sample_models" / "spoken_digits_transformer"
-    words = ("--data", sample / "calib.npz", "--samples", "32", "--run", tmp_path / "run")
-    run(programs / "ptq", "quantize", sample / "model.pt2", *words, folder=tmp_path)
-    assert (tmp_path / "run" / "model.int8.onnx").is_file()
+def test_a_newcomer_gets_a_gated_model_of_each_sample() -> None:
+    """This one downloads: it builds both files, and tries them in empty environments."""
+    said = run(sys.executable, "-m", "tools.try_release", folder=ROOT)
+    assert [said.count(f"  {name}: ") for name in COMMANDS] == [2, 1, 1]
+    assert "mypy --strict script.py" in said
