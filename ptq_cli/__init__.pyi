@@ -9,6 +9,7 @@ from .api.stages import merge as merge
 from .api.stages import merge_evaluation as merge_evaluation
 from .api.stages import prepare as prepare
 from .api.stages import quantize as quantize
+from .api.stages import quantize_folder as quantize_folder
 from .api.tuning import tune as tune
 from .api.views import analyze as analyze
 from .api.views import compare as compare

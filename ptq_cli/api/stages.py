@@ -17,6 +17,8 @@ from ptq_cli.pipeline.evaluation.run_evaluate import (
 from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
 from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
+from ptq_cli.pipeline.folders.folder_result import FolderResult
+from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
 from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
@@ -269,6 +271,57 @@ def quantize(
         request,
         RunDirectory(Path(run)),
         target,
+        evaluate=evaluate,
+        restart=restart,
+        thumbnails=thumbnails,
+        progress=progress,
+    )
+
+
+def quantize_folder(
+    folder: PathLike,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    output: PathLike | None = None,
+    suffix: str | None = None,
+    evaluate: bool | None = None,
+    restart: bool = False,
+    thumbnails: bool = False,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> FolderResult:
+    """Quantize each ONNX file of a folder, such as an export of Optimum; all files are written at the end.
+
+    Args:
+        folder: where the float models are, with their configurations and tokenizers.
+        run: the run directory, in which each file has one of its own.
+        output: the folder of the quantized models; None for ``export`` in the run directory.
+        suffix: of their names: ``"q4"`` for ``model_q4.onnx``; None for that of the form.
+        evaluate: as for ``quantize``; files without evaluation data are not evaluated.
+        restart: start from the beginning even if earlier calibrations could be continued.
+        thumbnails: as for ``evaluate``.
+        recipe: a recipe file.
+        preset: a preset, which the recipe file overrides.
+        progress: is called after each batch.
+        settings: any setting of the recipe, by the name of its flag. ``data`` and ``eval_data`` are for all
+            files, or folders with a file of each model's name.
+
+    Raises:
+        ModelFolderError: the folder holds no float ONNX files.
+        PtqError: as ``quantize`` does; the message names the file.
+
+    Example:
+        >>> result = quantize_folder("exported", preset="w4_block32")  # doctest: +SKIP
+        >>> [item.output.name for item in result.files]  # doctest: +SKIP
+        ['encoder_model_q4.onnx', 'decoder_model_merged_q4.onnx']
+    """
+    return run_quantize_folder(
+        request_of(settings, Path(folder), recipe, preset),
+        RunDirectory(Path(run)),
+        as_path(output),
+        suffix=suffix,
         evaluate=evaluate,
         restart=restart,
         thumbnails=thumbnails,

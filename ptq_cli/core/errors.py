@@ -149,6 +149,12 @@ class FixedInputError(PtqError):
     code = "PTQ-MODEL-009"
 
 
+class ModelFolderError(PtqError):
+    """A folder that is named as the model holds no float ONNX files, or the command takes a single file."""
+
+    code = "PTQ-MODEL-010"
+
+
 class DataFormatError(PtqError):
     """The data is not in a format that ptq reads, or the file is damaged or holds Python objects."""
 

@@ -181,7 +181,7 @@ def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False
 def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredModel:
     path = data_path(keeper.path / name)
     with path.open("wb") as stream:
-        for value in _constants(model):
+        for value in constants_of(model):
             if value.const_value is not None and _is_moved(value.const_value):
                 _move(value, value.const_value, stream, path)
     if not path.stat().st_size:
@@ -209,7 +209,7 @@ def data_path(path: Path) -> Path:
 
 def serialize(model: ir.Model) -> StoredModel:
     """Return a model serialized, its large constants where they are."""
-    outside = [value.const_value for value in _constants(model)]
+    outside = [value.const_value for value in constants_of(model)]
     tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     files = tuple(sorted({Path(tensor.path) for tensor in tensors}))
@@ -218,19 +218,19 @@ def serialize(model: ir.Model) -> StoredModel:
 
 def is_large(model: ir.Model) -> bool:
     """Tell whether constants of a model lie outside its graph, or must."""
-    outside = any(isinstance(value.const_value, ir.ExternalTensor) for value in _constants(model))
+    outside = any(isinstance(value.const_value, ir.ExternalTensor) for value in constants_of(model))
     return outside or constant_bytes(model) > LARGEST_BYTES
 
 
 def constant_bytes(model: ir.Model) -> int:
     """Return how many bytes the constants of a model have."""
-    tensors = (value.const_value for value in _constants(model))
+    tensors = (value.const_value for value in constants_of(model))
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def release(model: ir.Model) -> None:
     """Let go of the memory that constants were mapped into; they are mapped again when asked for."""
-    for value in _constants(model):
+    for value in constants_of(model):
         release_tensor(value.const_value)
 
 
@@ -265,9 +265,16 @@ class _Written(Protocol):
     def tofile(self, file: BinaryIO) -> None: ...
 
 
-def _constants(model: ir.Model) -> Iterator[ir.Value]:
+def constants_of(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the constants of a model, those of nested graphs too."""
     for graph in model.graphs():
         yield from graph.initializers.values()
+
+
+def write_tensor(tensor: ir.TensorProtocol, stream: BinaryIO) -> None:
+    """Write the values of a constant as ONNX keeps them outside a graph."""
+    cast(_Written, tensor).tofile(stream)
+    stream.flush()
 
 
 def _is_moved(tensor: ir.TensorProtocol) -> bool:
@@ -278,8 +285,7 @@ def _is_moved(tensor: ir.TensorProtocol) -> bool:
 def _move(value: ir.Value, tensor: ir.TensorProtocol, stream: BinaryIO, path: Path) -> None:
     stream.write(bytes(-stream.tell() % ALIGNMENT))
     offset = stream.tell()
-    cast(_Written, tensor).tofile(stream)
-    stream.flush()
+    write_tensor(tensor, stream)
     shape = ir.Shape(tensor.shape.numpy())
     length = stream.tell() - offset
     value.const_value = ir.ExternalTensor(

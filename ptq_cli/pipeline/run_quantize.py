@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.files import write_together
+from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
@@ -26,8 +27,9 @@ from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export, rep
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.times import Times
 from ptq_cli.runtime.cuda import require_device
 
@@ -49,6 +51,23 @@ class QuantizationResult:
     times: Times
 
 
+@dataclass(frozen=True)
+class MadeQuantization:
+    """A quantization that is not written yet.
+
+    Attributes:
+        result: what was done.
+        float_model: as it was prepared.
+        model: the quantized model, as its files will hold it.
+        files: the content of each file to write.
+    """
+
+    result: QuantizationResult
+    float_model: StoredModel
+    model: StoredModel
+    files: Mapping[Path, Content]
+
+
 def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
     """Tell whether a setting that was given has a use only in an evaluation.
 
@@ -57,6 +76,20 @@ def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
         (True, False)
     """
     return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric", "with_pytorch"))
+
+
+def is_evaluated(
+    recipe: Recipe, settings: Mapping[str, Any], evaluate: bool | None, *, thumbnails: bool = False
+) -> bool:
+    """Tell whether a quantization ends with an evaluation: as it is asked, or if a setting needs one.
+
+    Example:
+        >>> is_evaluated(Recipe(), {}, None), is_evaluated(Recipe(), {"eval_data": "eval.npz"}, None)
+        (False, True)
+    """
+    if evaluate is not None:
+        return evaluate
+    return thumbnails or recipe.gate.has_limits or asks_for_evaluation(settings)
 
 
 def run_quantize(
@@ -85,18 +118,63 @@ def run_quantize(
         PtqError: as the three stages do.
     """
     resolved = resolve(request)
+    made = make_quantization(
+        request,
+        resolved,
+        run,
+        output,
+        evaluate=evaluate,
+        restart=restart,
+        thumbnails=thumbnails,
+        progress=progress,
+    )
+    write_together(made.files)
+    discard_checkpoints(run)
+    return made.result
+
+
+def discard_checkpoints(run: RunDirectory) -> None:
+    """Remove what a run that is finished could have continued from."""
+    discard_checkpoint(run.checkpoint)
+    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+
+
+def make_quantization(
+    request: Request,
+    resolved: Resolved,
+    run: RunDirectory,
+    output: Path | None,
+    *,
+    evaluate: bool | None,
+    restart: bool,
+    thumbnails: bool,
+    progress: ProgressCallback,
+) -> MadeQuantization:
+    """Calibrate, export, and evaluate; only checkpoints are written.
+
+    Args:
+        request: all settings.
+        resolved: what they mean.
+        run: the run directory.
+        output: where the quantized model goes, or None for the run directory.
+        evaluate: as for ``run_quantize``.
+        restart: start from the beginning even if an earlier calibration could be continued.
+        thumbnails: show the samples that change their class on the page, if they are images.
+        progress: is called after each batch.
+
+    Raises:
+        PtqError: as ``run_quantize`` does.
+    """
     recipe = resolved.recipe
     require_outputs(run, input_files(recipe), output)
     require_device(resolved.machine.device)
-    if evaluate is None:
-        evaluate = thumbnails or recipe.gate.has_limits or asks_for_evaluation(request.settings)
+    evaluate = is_evaluated(recipe, request.settings, evaluate, thumbnails=thumbnails)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
     )
     if restart:
-        discard_checkpoint(run.checkpoint)
-        discard_evaluation_checkpoint(run.evaluation_checkpoint)
+        discard_checkpoints(run)
     opened = open_subject(resolved, progress, run.float_model, dataset)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(opened.model.model, opened.plan, resolved.target, tensor_recipe(recipe))
@@ -139,7 +217,5 @@ def run_quantize(
     else:
         quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
         (times,) = served_latency(resolved, stored, [quantized], run, progress)
-    write_together(files)
-    discard_checkpoint(run.checkpoint)
-    discard_evaluation_checkpoint(run.evaluation_checkpoint)
-    return QuantizationResult(calibrated.result, exported.result, evaluation, times)
+    result = QuantizationResult(calibrated.result, exported.result, evaluation, times)
+    return MadeQuantization(result, stored, exported.model, files)

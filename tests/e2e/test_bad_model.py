@@ -166,9 +166,9 @@ CASES: dict[str, Bad] = {
     "a folder": Bad(
         arrange=lambda folder: (folder / "bad").mkdir(),
         words="bad",
-        code="PTQ-FILE-001",
-        says=("model 'bad' is a folder, expected a file",),
-        hint="name a file inside it",
+        code="PTQ-MODEL-010",
+        says=("model 'bad' is a folder",),
+        hint="name a file",
     ),
     "a name that is too long": Bad(
         arrange=nothing, words="x" * 300, code="PTQ-FILE-001", says=("name too long",), hint="check the path"

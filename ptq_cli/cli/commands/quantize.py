@@ -1,11 +1,11 @@
 """``ptq quantize``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import EVALUATION, SectionCommand, option
+from ptq_cli.cli.help.help_sections import EVALUATION, OWN, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, LATENCY, METRIC, THUMBNAILS
 from ptq_cli.cli.options.global_options import GLOBALS
@@ -18,7 +18,10 @@ from ptq_cli.cli.options.quantization_options import (
     RECOVER,
     RUNTIME_OPERATORS,
 )
-from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, OUTPUT, settings_from, take
+from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, PATH, SUFFIX, settings_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.run.resolve import Request
 
 
 @click.command(
@@ -29,12 +32,21 @@ Examples:
   ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
   ptq quantize model.pt --max-drop top1=0.01
   ptq quantize model.pt --weight-bits 4 --recover round
+  ptq quantize exported/ --preset w4_block32 -o exported/
 
 Exits with status 3 if a limit fails.
 """,
 )
+@option(
+    OWN,
+    "--output",
+    "-o",
+    type=PATH,
+    metavar="PATH",
+    help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, RUN/export]",
+)
 @take(
-    OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, FLOAT_TYPE, RUNTIME_OPERATORS
+    SUFFIX, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, FLOAT_TYPE, RUNTIME_OPERATORS
 )
 @take(EVALUATION_DATA)
 @option(
@@ -47,6 +59,7 @@ Exits with status 3 if a limit fails.
 def command(
     model: Path | None,
     output: Path | None,
+    suffix: str | None,
     evaluate: bool | None,
     restart: bool,
     run: Path,
@@ -63,6 +76,10 @@ def command(
 
     Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
     the end: if a step fails or is interrupted, the files of earlier runs stay as they were.
+
+    If MODEL is a folder, such as an export of Optimum, each ONNX file in it is quantized: model.onnx becomes
+    model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
+    all files, or folders with a file of each model's name.
     """
     import json
 
@@ -73,6 +90,8 @@ def command(
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
     from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.core.json_values import encode
+    from ptq_cli.pipeline.folders.file_suffix import refuse_suffix
+    from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
@@ -80,6 +99,11 @@ def command(
     from ptq_cli.report.text.markdown import report_to_markdown
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    if names_folder(request):
+        return _quantize_folder(
+            request, run, output, suffix, evaluate, restart=restart, thumbnails=thumbnails, as_json=as_json
+        )
+    refuse_suffix(suffix)
     with shown_progress() as progress:
         result = run_quantize(
             request,
@@ -114,3 +138,39 @@ def command(
             summaries.print_speed(result.times)
             warn_of_result((*result.export.warnings, *result.times.warnings))
     return summaries.exit_status(report) if report is not None else 0
+
+
+def _quantize_folder(
+    request: "Request",
+    run: Path,
+    output: Path | None,
+    suffix: str | None,
+    evaluate: bool | None,
+    *,
+    restart: bool,
+    thumbnails: bool,
+    as_json: bool,
+) -> int:
+    from ptq_cli.cli.shown.folder_lines import folder_values, print_folder
+    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.result_lines import GATE_MISSED
+    from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
+
+    with shown_progress() as progress:
+        result = run_quantize_folder(
+            request,
+            RunDirectory(run),
+            output,
+            suffix=suffix,
+            evaluate=evaluate,
+            restart=restart,
+            thumbnails=thumbnails,
+            progress=progress,
+        )
+    if as_json:
+        print_json(folder_values(result))
+    else:
+        print_folder(result)
+    return 0 if result.passed else GATE_MISSED

@@ -85,6 +85,13 @@ OUTPUT = option(
     metavar="FILE",
     help="Output file.  [default: RUN/model.int8.onnx]",
 )
+SUFFIX = option(
+    OWN,
+    "--suffix",
+    metavar="NAME",
+    help="What the names of a folder's quantized files end with: q4 for model_q4.onnx.  "
+    "[default: by the form: quantized, int8, q4, …]",
+)
 PLOT = option(
     OWN,
     "--plot",

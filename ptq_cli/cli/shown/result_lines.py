@@ -175,7 +175,14 @@ def merge_values(result: "MergeResult") -> dict[str, Any]:
 
 
 def print_export(result: "ExportResult") -> None:
-    """Print what was exported."""
+    """Print what was exported, and where it is."""
+    print_quantized(result)
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def print_quantized(result: "ExportResult") -> None:
+    """Print what was quantized and how."""
     from ptq_cli.pipeline.exporting.run_export import quantizer_line
 
     integer = sum(layer.quantized for layer in result.plan.layers)
@@ -214,8 +221,6 @@ def print_export(result: "ExportResult") -> None:
         say(f"note: {method} had only one candidate for '{name}': its whole range")
     for line in export_recovery_lines(result):
         say(line)
-    share = share_of_float(result.bytes, result.float_bytes)
-    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
 
 
 def quantized_line(result: "ExportResult") -> str:

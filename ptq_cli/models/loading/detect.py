@@ -4,7 +4,7 @@ import enum
 import zipfile
 from pathlib import Path
 
-from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.errors import ModelFolderError, ModelFormatError
 from ptq_cli.core.files import require_file
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -31,7 +31,8 @@ def detect_kind(path: Path) -> ModelKind:
         magic number; it is read as ONNX if its first field is one that a ModelProto begins with.
 
     Raises:
-        InputFileError: the file is missing, a folder, or unreadable.
+        InputFileError: the file is missing or unreadable.
+        ModelFolderError: it is a folder.
         ModelFormatError: it is empty, text, a damaged archive, or of an unknown format.
 
     Example:
@@ -44,6 +45,11 @@ def detect_kind(path: Path) -> ModelKind:
         ptq_cli.core.errors.ModelFormatError: PTQ-MODEL-001: model 'model.pt' is a text file
         hint: expected: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
     """
+    if path.is_dir():
+        raise ModelFolderError(
+            f"model '{path}' is a folder, and this command takes a single file",
+            hint="name a file in it, or pass the folder to ptq quantize",
+        )
     require_file(path, "model")
     with path.open("rb") as stream:
         head = stream.read(512)

@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper
 from safetensors.torch import save_file
 
-from ptq_cli.core.errors import InputFileError, ModelFormatError
+from ptq_cli.core.errors import InputFileError, ModelFolderError, ModelFormatError
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.quiet import quiet_exporter
 from tests.unit.models.loading.sources import SmallNet
@@ -106,5 +106,5 @@ def test_missing_file_is_named(tmp_path):
 
 
 def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(InputFileError, match="is a folder, expected a file"):
+    with pytest.raises(ModelFolderError, match="is a folder, and this command takes a single file"):
         detect_kind(tmp_path)

@@ -1,0 +1,189 @@
+"""The files of a model that is a folder: its ONNX files, and what belongs to them."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ptq_cli.core.errors import InputFileError, ModelFolderError
+from ptq_cli.models.external_data import external_files, require_external_data
+from ptq_cli.models.pair_operators import QUANTIZING
+from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+
+SUFFIX = ".onnx"
+TOKENIZER = "tokenizer.json"
+KNOWN_SUFFIXES = (
+    *("fp16", "quantized", "int8", "uint8", "bnb4"),
+    *("q8", "q8f16", "uint8f16", "q4", "q4f16", "q2", "q1", "q2f16"),
+)
+"""Of models that are quantized already, as Transformers.js and Optimum name them."""
+CARRIED = ("*.json", "*.jinja", "*.model", "*.spm", "vocab*.txt", "merges.txt", "LICENSE*")
+"""Configurations and tokenizers, which a model is loaded with."""
+_SPLIT = re.compile(r"(?P<base>.+)_(?P<suffix>[^_]+)")
+_OPERATORS = (*QUANTIZING, "MatMulNBits", "GatherBlockQuantized", "MatMulBnb4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFolder:
+    """A folder of ONNX files; all paths but its own start there.
+
+    Attributes:
+        path: the folder.
+        files: float models, those that read a cache last.
+        left_out: ONNX files that are quantized already.
+        carried: configurations and tokenizers.
+        data: of each float model, the files beside it that hold its constants.
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    left_out: tuple[Path, ...]
+    carried: tuple[Path, ...]
+    data: dict[Path, frozenset[Path]]
+
+    @property
+    def tokenizer(self) -> Path | None:
+        """The tokenizer, if there is one."""
+        return next((self.path / file for file in self.carried if file.name == TOKENIZER), None)
+
+    def bytes(self, files: Iterable[Path]) -> int:
+        """Return how many bytes float models have, with their constants, each file once."""
+        names = set(files)
+        data = {item for file in names for item in self.data[file]}
+        return sum(item.stat().st_size for item in [*(self.path / file for file in names), *data])
+
+    def groups(self) -> list[tuple[Path, ...]]:
+        """Return the files in groups that share a file of constants and a folder; one alone is a group.
+
+        Example:
+            >>> a, b, c = Path("a.onnx"), Path("b.onnx"), Path("c.onnx")
+            >>> data = {a: frozenset([Path("x")]), b: frozenset(), c: frozenset([Path("x")])}
+            >>> folder = ModelFolder(path=Path(), files=(a, b, c), left_out=(), carried=(), data=data)
+            >>> [[file.stem for file in group] for group in folder.groups()]
+            [['a', 'c'], ['b']]
+        """
+        found: list[tuple[list[Path], set[Path]]] = []
+        for file in self.files:
+            mine = set(self.data[file])
+            others = [group for group in found if group[1] & mine and group[0][0].parent == file.parent]
+            merged = [item for group in others for item in group[0]]
+            names = set().union(mine, *(group[1] for group in others))
+            found = [group for group in found if group not in others]
+            found.append(([*merged, file], names))
+        return sorted((tuple(files) for files, _ in found), key=lambda group: self.files.index(group[0]))
+
+
+def names_folder(request: Request) -> bool:
+    """Tell whether the model of a request, or of the recipe that it leaves it to, is a folder.
+
+    Raises:
+        PtqError: the recipe cannot be used; see ``resolve``.
+
+    Example:
+        >>> [names_folder(Request(settings={}, model=Path(name))) for name in (".", "model.onnx")]
+        [True, False]
+    """
+    path = request.model
+    if path is None and request.given is None:
+        named = resolve(request).recipe.model.path
+        path = Path(named) if named is not None else None
+    return path is not None and path.is_dir()
+
+
+def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") -> ModelFolder:
+    """Find the files of a model that is a folder: those in it, and in the folders directly inside it.
+
+    Args:
+        path: the folder.
+        outputs: folders that commands write to; what lies in them belongs to no model.
+        suffix: of files that are quantized already, besides the known ones.
+
+    Raises:
+        ModelFolderError: it holds no ONNX files, or all of them are quantized.
+        InputFileError: it cannot be read.
+        ModelFormatError: external data are missing or lie outside a file's folder.
+    """
+    ours = {item.resolve() for item in outputs} - {path.resolve()}
+    try:
+        folders = [path, *(item for item in sorted(path.iterdir()) if _is_part(item, ours))]
+        found = [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
+    except OSError as error:
+        raise InputFileError(
+            f"model '{path}' cannot be read: {(error.strerror or str(error)).lower()}",
+            hint="check its permissions",
+        ) from error
+    models = [item for item in found if item.suffix == SUFFIX and not item.name.startswith(".")]
+    data: dict[Path, frozenset[Path]] = {}
+    left_out = []
+    for item in models:
+        place = item.relative_to(path)
+        needed = None if _is_named(item, models, suffix) else _constants_of(item)
+        if needed is None:
+            left_out.append(place)
+        else:
+            data[place] = needed
+    if not data:
+        raise _empty(path, left_out)
+    return ModelFolder(
+        path=path,
+        files=tuple(sorted(data, key=_turn)),
+        left_out=tuple(left_out),
+        carried=tuple(item.relative_to(path) for item in found if any(map(item.match, CARRIED))),
+        data=data,
+    )
+
+
+def _is_part(folder: Path, ours: Collection[Path]) -> bool:
+    if not folder.is_dir() or folder.name.startswith(".") or folder.name == DEFAULT_RUN.name:
+        return False
+    return folder.resolve() not in ours and not RunDirectory(folder).float_model.exists()
+
+
+def _is_named(file: Path, models: Sequence[Path], suffix: str) -> bool:
+    """Tell whether a file has the name of a quantized one, beside that of the float one."""
+    split = _SPLIT.fullmatch(file.stem)
+    if split is None or split["suffix"] not in (*KNOWN_SUFFIXES, suffix):
+        return False
+    return file.with_name(f"{split['base']}{SUFFIX}") in models
+
+
+def _constants_of(file: Path) -> frozenset[Path] | None:
+    """Return the files that hold a model's constants; None if the model is quantized."""
+    try:
+        model = onnx.load(file, load_external_data=False)
+    except (DecodeError, ValueError, RuntimeError):
+        return frozenset()  # Whoever opens it says what is wrong with it.
+    if any(node.op_type in _OPERATORS for node in _nodes(model.graph)):
+        return None
+    require_external_data(model, file)
+    return frozenset(item.resolve() for item in external_files(model, file.parent))
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+
+
+def _turn(file: Path) -> tuple[bool, str]:
+    """Sort files: a weight that several files hold is decided where the tokens of a text run together."""
+    return "past" in file.stem or "merged" in file.stem, file.as_posix()
+
+
+def _empty(path: Path, left_out: Sequence[Path]) -> ModelFolderError:
+    if left_out:
+        names = ", ".join(f"'{item.as_posix()}'" for item in left_out)
+        return ModelFolderError(
+            f"model '{path}' holds no float ONNX files: {names} are quantized already",
+            hint="name the folder of the float models that they were made from",
+        )
+    return ModelFolderError(
+        f"model '{path}' is a folder without ONNX files",
+        hint="export the model to ONNX first, as optimum-cli export onnx does, or name a file",
+    )
