@@ -58,6 +58,19 @@ def require_file(path: Path, what: str) -> Path:
     return path
 
 
+def is_folder(path: Path) -> bool:
+    """Tell whether there is a folder; not if the path cannot be looked at.
+
+    Example:
+        >>> is_folder(Path()), is_folder(Path("no-such-folder")), is_folder(Path("a" * 1000))
+        (True, False, False)
+    """
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False
+
+
 def replaced_file(path: Path) -> Path:
     """Return the file that writing to ``path`` replaces: that which a symbolic link points to, or ``path``.
 

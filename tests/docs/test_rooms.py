@@ -23,6 +23,7 @@ MADE_BY_A_RUN = {
     "details.json",
     "analysis.json",
     "tune.json",
+    "folder.json",
     "profile.json",
     "tune.partial.json",
 }

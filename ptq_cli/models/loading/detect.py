@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 from ptq_cli.core.errors import ModelFolderError, ModelFormatError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.files import is_folder, require_file
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_PROTOCOLS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -45,7 +45,7 @@ def detect_kind(path: Path) -> ModelKind:
         ptq_cli.core.errors.ModelFormatError: PTQ-MODEL-001: model 'model.pt' is a text file
         hint: expected: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
     """
-    if path.is_dir():
+    if is_folder(path):
         raise ModelFolderError(
             f"model '{path}' is a folder, and this command takes a single file",
             hint="name a file in it, or pass the folder to ptq quantize",

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ptq_cli.core.errors import DataFormatError, EmptyDataError
+from ptq_cli.core.files import is_folder
 
 
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:
@@ -24,7 +25,7 @@ def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str 
         >>> data_by_file("calib.npz", [Path("model.onnx")])
         {PosixPath('model.onnx'): 'calib.npz'}
     """
-    if source is None or not Path(source).is_dir():
+    if source is None or not is_folder(Path(source)):
         return dict.fromkeys(files, source)
     own = {file: _own(Path(source), file) for file in files}
     return own if any(own.values()) else dict.fromkeys(files, source)

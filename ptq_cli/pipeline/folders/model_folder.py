@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ptq_cli.core.errors import InputFileError, ModelFolderError
+from ptq_cli.core.files import is_folder
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.pipeline.run.resolve import Request, resolve
@@ -91,7 +92,7 @@ def names_folder(request: Request) -> bool:
     if path is None and request.given is None:
         named = resolve(request).recipe.model.path
         path = Path(named) if named is not None else None
-    return path is not None and path.is_dir()
+    return path is not None and is_folder(path)
 
 
 def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") -> ModelFolder:

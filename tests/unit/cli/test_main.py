@@ -83,7 +83,7 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
     assert [line.rstrip(":") for line in lines if line.rstrip(":") in SECTIONS] == list(SECTIONS)
     # The common ones first.
     flags = [line.split()[0] for line in lines if line.startswith("  --")]
-    assert flags[:3] == ["--data", "--samples", "--batch-size"]
+    assert flags[:4] == ["--suffix", "--data", "--samples", "--batch-size"]
     assert flags.index("--amax") < flags.index("--amax-bins")
 
 
