@@ -8,6 +8,7 @@ from ptq_cli.core.errors import QuantizerValueError
 
 MIN_BITS = 2
 MAX_BITS = 16
+BYTE = 8
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,19 @@ class IntegerFormat:
         return f"{'int' if self.signed else 'uint'}{self.bits}"
 
     @property
+    def whole(self) -> "IntegerFormat":
+        """The format of all bits of the type that holds the integers.
+
+        Example:
+            >>> IntegerFormat(4, signed=False).whole.name
+            'uint8'
+        """
+        return IntegerFormat(8 * self.storage.itemsize, self.signed)
+
+    @property
     def storage(self) -> np.dtype[np.signedinteger] | np.dtype[np.unsignedinteger]:
         """The numpy dtype that holds the integers: 8 bits wide up to 8 bits, otherwise 16."""
-        width = 8 if self.bits <= 8 else 16
+        width = BYTE if self.bits <= BYTE else 16
         return np.dtype(f"{'int' if self.signed else 'uint'}{width}")
 
 

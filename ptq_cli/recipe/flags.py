@@ -49,6 +49,7 @@ class SharedSettings(TypedDict, total=False):
     activation_mode: str
     activation_granularity: str
     activation_quantizer: str
+    activation_bits: int
     activation_dtype: str
     activation_symmetric: bool
     activation_integer: int
@@ -149,6 +150,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "activation_mode": ("activations.mode",),
     "activation_granularity": ("activations.granularity",),
     "activation_quantizer": ("activations.quantizer",),
+    "activation_bits": ("activations.bits",),
     "activation_dtype": ("activations.dtype",),
     "activation_symmetric": ("activations.symmetric",),
     "activation_integer": ("activations.integer",),

@@ -38,6 +38,7 @@ def _one_of(*names: str) -> dict[str, Any]:
 
 
 DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
+OTHER_THAN_BYTES = DTYPES[2:]
 STEP = _rule(
     lambda value: value is None or 2.0**-MOST_OCTAVES <= value <= 2.0**MOST_OCTAVES,
     f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
@@ -143,10 +144,13 @@ class ScaledActivations:
             target's own.
         symmetric: whether the zero point is 0, or the middle of an unsigned type; if not set, as the target
             needs it.
+        bits: bits per activation, for integers of 8 bits. With fewer than 8, a Clip keeps the integers within
+            these bits; if not set, as many as the type has.
     """
 
     dtype: str | None = field(default=None, metadata=_one_of(*DTYPES))
     symmetric: bool | None = field(default=None, metadata=_rule(lambda _: True, "true or false"))
+    bits: int | None = field(default=None, metadata=_whole(2, 8))
 
 
 @dataclass(frozen=True)
@@ -276,6 +280,12 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
             hint=f"activations take: {', '.join(known)}",
         )
     found: ActivationFamily = _filled(kind, settings, name, where)
+    if isinstance(found, ScaledActivations) and found.bits is not None and found.dtype in OTHER_THAN_BYTES:
+        raise RecipeValueError(
+            f"'{where}.bits' is {found.bits}, but '{where}.dtype' is '{found.dtype}': only integers of 8 "
+            "bits are kept within fewer bits",
+            hint=f"leave out one of the two, or write dtype = '{DTYPES[0]}'",
+        )
     return found
 
 

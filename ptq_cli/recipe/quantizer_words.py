@@ -40,6 +40,7 @@ def describe_activations(family: ActivationFamily) -> str:
     """
     parts = [family_name(family)]
     if isinstance(family, ScaledActivations):
+        parts += [f"{family.bits} bits"] if family.bits is not None else []
         parts += [family.dtype] if family.dtype else []
         parts += [] if family.symmetric is None else ["symmetric" if family.symmetric else "asymmetric"]
     return ", ".join(parts)

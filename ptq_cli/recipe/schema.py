@@ -227,6 +227,8 @@ class ActivationSettings:
             ``"row"`` if not set.
         quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
             a quantizer replace the whole section of earlier settings.
+        bits: for ``"scaled"``: bits per activation, for integers of 8 bits; with fewer than 8, a Clip keeps
+            them within these bits.
         dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, ``"float8e4m3fn"`` or
             ``"float4e2m1"``, if the target has it.
         symmetric: for ``"scaled"``: whether the zero point is 0, or the middle of an unsigned type.
@@ -237,6 +239,7 @@ class ActivationSettings:
     mode: str | None = None
     granularity: str | None = None
     quantizer: str | None = None
+    bits: int | None = None
     dtype: str | None = None
     symmetric: bool | None = None
     integer: int | None = None

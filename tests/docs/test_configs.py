@@ -20,7 +20,7 @@ OF_SAMPLES = {"cifar10_cnn", "shakespeare_language_model", "spoken_digits_transf
 def test_the_presets_are_those_of_the_checkout() -> None:
     assert CONFIGS / "presets" == PRESETS
     assert {path.stem for path in PRESETS.iterdir()} == set(preset_names())
-    assert len(preset_names()) == 15
+    assert len(preset_names()) == 16
 
 
 @pytest.mark.parametrize("name", preset_names())

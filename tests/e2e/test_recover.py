@@ -50,6 +50,7 @@ QUANTIZERS: dict[str, dict[str, Any]] = {
     "4 bits": {"weight_bits": 4},
     "2 bits": {"weight_bits": 2},
     "8 bits": {"weight_bits": 8},
+    "4 bits of both": {"weight_bits": 4, "activation_bits": 4},
     "one scale": {"weight_bits": 4, "weight_granularity": "tensor"},
     "powers of two": {"weight_quantizer": "fixed_point", "weight_bits": 4},
     "blocks": {"weight_bits": 3, "weight_block_size": 4},
@@ -94,7 +95,8 @@ def test_every_layer_s_error_falls_and_the_output_gains(
     # With 8 bits nearly all the noise is that of the activations.
     assert found.kept or quantizer == "8 bits"
     assert found.kept == (found.after > found.before)
-    assert quantizer == "8 bits" or found.after > found.before + 1.0
+    least = 0.9 if quantizer == "4 bits of both" else 1.0  # What few steps of activations lose is lost.
+    assert quantizer == "8 bits" or found.after > found.before + least
     assert (found.samples, found.decided_by) == (70, 10)
 
 

@@ -166,6 +166,13 @@ QUANTIZERS = (
     ),
     option(
         ACTIVATIONS,
+        "--activation-bits",
+        type=int,
+        metavar="N",
+        help="Bits per activation, 2 to 8, of integers of 8 bits (scaled only).  [default: 8]",
+    ),
+    option(
+        ACTIVATIONS,
         "--activation-dtype",
         shell_complete=complete_names(completion.activation_dtypes),
         metavar="NAME",

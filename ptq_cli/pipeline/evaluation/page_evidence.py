@@ -13,7 +13,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.models.loading.onnx_source import value_spec
-from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.models.pair_operators import QUANTIZE, integers_of
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
@@ -92,7 +92,7 @@ def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
             continue
         yield node.inputs[0].name or "", parameters
         # An output of the model has given its name to what stands behind the pair.
-        for reader in node.outputs[0].consumers():
+        for reader in integers_of(node).consumers():
             yield reader.outputs[0].name or "", parameters
 
 

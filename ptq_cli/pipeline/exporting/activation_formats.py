@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import BY_NAME, FloatFormat
+from ptq_cli.core.formats import BY_NAME, FloatFormat, IntegerFormat
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations
@@ -43,6 +43,8 @@ def _asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
     if not isinstance(family, ScaledActivations):
         return site
     dtype = site.format if family.dtype is None else BY_NAME[family.dtype]
+    if family.bits is not None and isinstance(dtype, IntegerFormat):
+        dtype = replace(dtype, bits=family.bits)
     symmetric = site.symmetric if family.symmetric is None else family.symmetric
     symmetric = symmetric or isinstance(dtype, FloatFormat)
     return replace(site, format=dtype, symmetric=symmetric)
@@ -57,7 +59,10 @@ def _float_reason(
 ) -> str:
     """Return why a layer is computed in float between its pairs, or an empty string if it is not."""
     edges = [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
-    names = list(dict.fromkeys(sites[edge].format.name for edge in edges if edge in sites))
+    formats = [sites[edge].format for edge in edges if edge in sites]
+    # Those of fewer bits are held in the type's own integers, which is what a kernel reads.
+    held = [item.whole if isinstance(item, IntegerFormat) else item for item in formats]
+    names = list(dict.fromkeys(item.name for item in held))
     simulated = [name for name in names if name in target.activation.simulated]
     if simulated:
         return f"its edges are {' and '.join(names)}: target {target.name} computes {simulated[0]} in float"

@@ -140,6 +140,12 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
     if not isinstance(family, ScaledActivations):
         return
     rule = target.activation
+    if family.bits is not None and family.bits < BYTE and not rule.clipped:
+        raise TargetOverrideError(
+            f"target '{target.name}' has activations of {site.format.bits} bits, and '{site.tensor}' asks "
+            f"for {family.bits}",
+            hint="leave the bits of activations out, or choose another target (ort-cpu)",
+        )
     allowed = list(dict.fromkeys((site.format.name, rule.format, *rule.formats, *rule.simulated)))
     if family.dtype is not None and family.dtype not in allowed:
         raise TargetOverrideError(

@@ -25,10 +25,15 @@ def wide_format(target: Target, settings: ActivationSettings) -> str:
         ''
     """
     own = target.activation.integers
-    if settings.dtype is not None or settings.quantizer not in (None, "scaled") or own.bits == WIDE:
+    if _says_how(settings) or own.bits == WIDE:
         return ""
     formats = [name for name in target.activation.formats if BY_NAME[name].bits == WIDE]
     return min(formats, key=lambda name: BY_NAME[name].signed != own.signed, default="")
+
+
+def _says_how(settings: ActivationSettings) -> bool:
+    """Return whether a recipe asks for certain integers itself."""
+    return any((settings.dtype, settings.bits, settings.quantizer not in (None, "scaled")))
 
 
 def why_not_wide(target: Target, settings: ActivationSettings) -> str:
@@ -43,7 +48,7 @@ than float alone
     if wide_format(target, settings):
         return ""
     simulated = any(BY_NAME[name].bits == WIDE for name in target.activation.simulated)
-    if settings.dtype is not None or settings.quantizer not in (None, "scaled"):
+    if _says_how(settings):
         why = "the recipe says how activations are quantized"
     elif simulated:
         why = (

@@ -41,6 +41,8 @@ class ActivationRule:
             float type that it names: ``"float8e4m3fn"``.
         mixed: an operator may read integers of one of these formats and make those of another; otherwise it
             is computed in float then.
+        clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers, between a QuantizeLinear and a
+            DequantizeLinear, leaves the operators around it with their integer kernels.
         channel_multiple: the channels that a QuantizeLinear brings to a Conv, as those of an image, are
             padded to a multiple of this number, which the runtime's kernels are faster with; 1 leaves them.
     """
@@ -50,6 +52,7 @@ class ActivationRule:
     simulated: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=list)
     mixed: bool = False
+    clipped: bool = False
     channel_multiple: int = 1
 
     @property

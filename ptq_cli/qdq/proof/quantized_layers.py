@@ -70,9 +70,10 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
             dequantize = dequantized_by(value)
             if dequantize is None or is_pair_node(node):
                 continue
-            dtype, stored = grid_of(dequantize).dtype, stored_integers(dequantize)
+            grid, stored = grid_of(dequantize), stored_integers(dequantize)
+            dtype = grid.dtype
             if stored is None:
-                activations.add(dtype.name.lower())
+                activations.add(grid.format.name if grid.format is not None else dtype.name.lower())
             elif dtype != ir.DataType.INT32:
                 weight = (stored.dtype or dtype).name.lower()
         if node.op_type == DYNAMIC_LSTM:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, clips_integers, integers_of, quantizer_of
 from ptq_cli.models.two_levels import is_dynamic_quantize
 from ptq_cli.plan.already_quantized import has_parameters_of
 from ptq_cli.qdq.read.clamped_sums import is_clamped_sum
@@ -19,8 +19,8 @@ TakesIntegers = Callable[[ir.Node], bool]
 def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: False) -> Iterator[str]:
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
-    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, or by
-    MatMulInteger
+    The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, which may
+    be behind a Clip of its integers, or by MatMulInteger
     (``is_clamped_sum`` tells the one exception); each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
     are positive and finite. A model may also have integer inputs and outputs.
@@ -38,11 +38,11 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
 
 
 def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[str]:
-    readers = [reader for reader, _ in node.outputs[0].uses()]
+    readers = [reader for reader, _ in integers_of(node).uses()]
     if not readers and not node.outputs[0].is_graph_output():
         yield f"'{node.name}' is not read by any node"
     for reader in readers:
-        if takes_integers(reader) or reader.op_type in MULTIPLIES:
+        if reader.op_type in MULTIPLIES or clips_integers(reader) or takes_integers(reader):
             continue
         if reader.op_type != DEQUANTIZE:
             found = f"{reader.op_type} '{reader.name}'"
@@ -51,9 +51,20 @@ def _quantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator[s
             yield f"'{reader.name}' does not have the parameters of '{node.name}'"
 
 
+def _gives_integers(producer: ir.Node, takes_integers: TakesIntegers) -> bool:
+    """Tell whether an operator returns integers, which may be clipped to fewer bits."""
+    if not clips_integers(producer):
+        return takes_integers(producer)
+    source = producer.inputs[0]
+    before = source.producer() if source is not None else None
+    return before is not None and takes_integers(before)
+
+
 def _is_integer(source: ir.Value, takes_integers: TakesIntegers) -> bool:
     producer = source.producer()
-    if producer is not None and (producer.op_type == QUANTIZE or takes_integers(producer)):
+    if quantizer_of(source) is not None or (
+        producer is not None and _gives_integers(producer, takes_integers)
+    ):
         return True
     if is_dynamic_quantize(producer):
         return True

@@ -7,7 +7,13 @@ import onnx_ir as ir
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import input_at, sole_reader
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantized_by
+from ptq_cli.models.pair_operators import (
+    DEQUANTIZE,
+    dequantized_by,
+    integers_of,
+    quantized_by,
+    quantizer_of,
+)
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
@@ -166,13 +172,11 @@ def is_quantized(node: ir.Node, rule: OpRule) -> bool:
 
 def _is_computed(dequantize: ir.Node) -> bool:
     """Return whether a pair quantizes a value computed at run time, as both sides of a MatMul may be."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    return producer is not None and producer.op_type == QUANTIZE and not is_constant_pair(dequantize)
+    return quantizer_of(dequantize.inputs[0]) is not None and not is_constant_pair(dequantize)
 
 
 def _readers(quantizer: ir.Node) -> set[ir.Node]:
-    return {reader for pair, _ in quantizer.outputs[0].uses() for reader, _ in pair.outputs[0].uses()}
+    return {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
 
 
 def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What a QuantizeLinear or DequantizeLinear of any file says: scale, zero point, type, axis."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,13 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import (
+    DEQUANTIZE,
+    QUANTIZE,
+    clips_integers,
+    integer_clip_behind,
+    quantizer_of,
+)
 
 SCALE_TOLERANCE = 1e-3
 """A bias scale may differ by so much from the product of the two that integer kernels take for it."""
@@ -36,6 +42,7 @@ class Grid:
         dtype: of the integers.
         axis: of a scale with more than one number.
         block_size: elements along the axis that have one scale; 0 if a whole index has.
+        bits: that a Clip between the two nodes of a pair keeps the integers within; 0 without one.
     """
 
     scale: Array | None
@@ -43,6 +50,13 @@ class Grid:
     dtype: ir.DataType
     axis: int
     block_size: int
+    bits: int = 0
+
+    @property
+    def format(self) -> IntegerFormat | None:
+        """The integers; None if they are of another type."""
+        found = FORMATS.get(self.dtype)
+        return replace(found, bits=self.bits) if found is not None and self.bits else found
 
     @property
     def per_axis(self) -> bool:
@@ -52,7 +66,7 @@ class Grid:
     @property
     def parameters(self) -> QuantParameters | None:
         """What the arithmetic takes; None of a grid with several scales, a computed one, or another type."""
-        format = FORMATS.get(self.dtype)
+        format = self.format
         if format is None or self.scale is None or self.zero_point is None:
             return None
         if self.scale.size != 1 or self.zero_point.size != 1:
@@ -72,6 +86,7 @@ class Grid:
         """Return whether two grids are known to be the same."""
         return (
             self.dtype == other.dtype
+            and self.bits == other.bits
             and _equal(self.scale, other.scale)
             and _equal(self.zero_point, other.zero_point)
         )
@@ -88,7 +103,22 @@ def grid_of(node: ir.Node) -> Grid:
         dtype=_integers_of(node),
         axis=node.attributes.get_int("axis", 1),
         block_size=node.attributes.get_int("block_size", 0),
+        bits=_bits_of(node),
     )
+
+
+def _bits_of(node: ir.Node) -> int:
+    """Return how many bits a Clip keeps the integers of a pair within; 0 without one."""
+    if node.op_type == QUANTIZE:
+        clip = integer_clip_behind(node)
+    else:
+        clip = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if clip is None or not clips_integers(clip):
+        return 0
+    high = _array(input_at(clip, 2))
+    most = int(high.item()) if high is not None and high.size == 1 else 0
+    # Those of two's complement have a bit for the sign.
+    return most.bit_length() + int(high is not None and high.dtype.kind == "i")
 
 
 def _integers_of(node: ir.Node) -> ir.DataType:
@@ -97,11 +127,10 @@ def _integers_of(node: ir.Node) -> ir.DataType:
     if zeros is not None and zeros.dtype is not None:
         return zeros.dtype
     if node.op_type == DEQUANTIZE and source is not None:
-        producer = source.producer()
         if source.dtype is not None:
             return source.dtype
-        if producer is not None and producer.op_type == QUANTIZE:
-            return _integers_of(producer)
+        if (quantize := quantizer_of(source)) is not None:
+            return _integers_of(quantize)
     return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
 
 

@@ -13,7 +13,7 @@ from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
 from ptq_cli.qdq.read.graph_parts import readers_by_value
@@ -43,8 +43,14 @@ class ActivationPair:
 
     @property
     def integers(self) -> ir.Value:
-        """The tensor as integers."""
-        return self.quantize.outputs[0]
+        """The tensor as integers, behind the Clip that keeps them within fewer bits."""
+        return integers_of(self.quantize)
+
+    @property
+    def quantizers(self) -> tuple[ir.Node, ...]:
+        """What makes integers of it: a QuantizeLinear, and the Clip behind it if there is one."""
+        clip = integer_clip_behind(self.quantize)
+        return (self.quantize,) if clip is None else (self.quantize, clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +148,7 @@ class TwinGraphs:
                     hint="run ptq export again, and pass the model that it wrote",
                 )
             # Where the tensor is an output of the model, its name went to what stands behind the pair.
-            behind = (reader.outputs[0] for reader, _ in node.outputs[0].uses())
+            behind = (reader.outputs[0] for reader, _ in integers_of(node).uses())
             named = source if source.name in floats else next(behind)
             yield ActivationPair(named.name or "", node, parameters)
 

@@ -179,7 +179,8 @@ class _FormMaker:
         """Return a stage of these nodes as a model."""
         outputs = dict(self._outgoing(own))
         inputs: dict[ir.Value, Port] = {}
-        quantizers = [self._of_integers[value].quantize for value, port in outputs.items() if port.integers]
+        pairs = [self._of_integers[value] for value, port in outputs.items() if port.integers]
+        quantizers = [node for pair in pairs for node in pair.quantizers]
         nodes = {*own, *quantizers}
         made = {value for node in own for value in node.outputs}
         for node in own:

@@ -6,10 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.qdq.write.integer_clips import IntegerClips
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
 from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 
@@ -37,13 +38,16 @@ def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str
     integer = made | {layer.name for layer in plan.layers if layer.between_pairs}
     # Sites that share parameters share the constants too, so that a reader of the file sees that.
     shared: dict[str, Constants] = {}
+    clips = IntegerClips(model.graph, names)
     for site in plan.activations.values():
         if site.format == FLOAT4_E2M1:
             _insert_blocks(model.graph, values[site.tensor], parameters[site.tensor], integer, names)
             continue
         if site.source not in shared:
             shared[site.source] = _constants(model.graph, site, parameters[site.tensor], names)
-        _insert_pair(model.graph, values[site.tensor], shared[site.source], integer, names)
+        quantize = _insert_pair(model.graph, values[site.tensor], shared[site.source], integer, names)
+        if isinstance(site.format, IntegerFormat) and site.format != site.format.whole:
+            clips.put_behind(quantize, site.format)
 
 
 def _insert_blocks(
@@ -75,7 +79,8 @@ def _constants(
 
 def _insert_pair(
     main: ir.Graph, value: ir.Value, constants: Constants, integer: set[str], names: FreshNames
-) -> None:
+) -> ir.Node:
+    """Insert a pair, and return its QuantizeLinear."""
     producer, graph = value.producer(), _graph_of(value)
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
@@ -102,6 +107,7 @@ def _insert_pair(
         reader.replace_input_with(index, restored[place])
     if is_output:
         _keep_output_name(graph, value, restored[graph], names)
+    return quantize
 
 
 def _graph_of(value: ir.Value) -> ir.Graph:

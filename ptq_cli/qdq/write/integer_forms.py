@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
@@ -51,13 +52,19 @@ def gate_step(parameters: QuantParameters) -> float:
     """
     format = parameters.format
     end = (format.qmax - int(parameters.zero_point)) * float(parameters.scale)
-    return min(UPPER, end + SHIFT) / (format.qmax - format.qmin)
+    return min(UPPER, end + SHIFT) / _steps_of(format)
+
+
+def _steps_of(format: NumberFormat) -> float:
+    """Return the steps of the gate: those of all bits of the type, however few of them x has."""
+    whole = format.whole if isinstance(format, IntegerFormat) else format
+    return whole.qmax - whole.qmin
 
 
 def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
     """Return what the integer form computes of values on their grid, before its result is quantized."""
     step = gate_step(parameters)
-    steps = parameters.format.qmax - parameters.format.qmin
+    steps = _steps_of(parameters.format)
     found: Values = x * (np.clip(np.rint((x + SHIFT) / step), 0, steps) * (step / UPPER))
     return found
 
@@ -90,7 +97,8 @@ def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None
         raise RuntimeError(f"the input of '{node.name}' has no scale of its own")
     name, format = node.name or node.op_type, parameters.format
     step = gate_step(parameters)
-    zero = np.asarray(format.qmin, format.storage)
+    whole = format.whole if isinstance(format, IntegerFormat) else format
+    zero = np.asarray(whole.qmin, format.storage)
 
     def constant(role: str, value: Array) -> ir.Value:
         return add_initializer(main, names.claim(f"{name}.{role}"), value)

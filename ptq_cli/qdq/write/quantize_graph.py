@@ -8,6 +8,7 @@ from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs
 from ptq_cli.qdq.write.constant_pairs import store_constants
 from ptq_cli.qdq.write.float_forms import write_float_forms
+from ptq_cli.qdq.write.integer_clips import widen_clamps
 from ptq_cli.qdq.write.integer_forms import write_integer_forms
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.table_rows import share_tables
@@ -26,6 +27,7 @@ def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> No
     tied = list(tied_tables(model.graph, plan.weights))
     store_constants(model, plan, parameters)
     share_tables(model, tied)
+    widen_clamps(model, plan, parameters.activations)
     insert_activation_pairs(model, plan, parameters.activations)
     write_integer_forms(model, plan)
     faults = list(structure_faults(model))

@@ -9,6 +9,7 @@ import pytest
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.pair_operators import clips_integers
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.plan.clamps import expose_clamps
@@ -178,6 +179,36 @@ def test_int8_of_ort_cpu_is_integer_also_before_a_relu(tmp_path):
     assert (kernels.integer["Conv"], kernels.floating["Conv"]) == (2, 0)
     assert stored(result, "r.zero_point") == 0
     assert error_db(model, result) > 28.0
+
+
+def test_activations_of_4_bits_are_integers_of_8_bits_for_the_kernels(tmp_path):
+    model, placement, result = exported(tmp_path, activation_bits=4)
+    assert {site.format.name for site in placement.plan.activations.values()} == {"uint4"}
+    kernels = count_kernels(serialized(result))
+    assert (kernels.integer["Conv"], kernels.floating["Conv"]) == (2, 0)
+    far = {name: 8 * array for name, array in sample(model, seed=9).items()}
+    made = [node.outputs[0] for node in result.graph if clips_integers(node)]
+    assert len(made) == sum(node.op_type == "QuantizeLinear" for node in result.graph)
+    assert 10.0 < error_db(model, result) < 25.0
+    result.graph.outputs.extend(made)
+    for optimize in (False, True):
+        integers = run(result, far, optimize=optimize)[1:]
+        assert {array.dtype.name for array in integers} == {"uint8"}
+        assert [int(array.max()) for array in integers] == [15] * len(made)
+
+
+def test_few_bits_of_one_layer_leave_the_others_their_8(tmp_path):
+    override = [{"match": "body", "activations": {"bits": 3}}]
+    _, placement, result = exported(tmp_path, override=override)
+    formats = {name: site.format.name for name, site in placement.plan.activations.items()}
+    assert (formats["d"], formats["r"]) == ("uint3", "uint8")
+    kernels = count_kernels(serialized(result))
+    assert (kernels.integer["Conv"], kernels.floating["Conv"]) == (2, 0)
+
+
+def test_a_target_without_clips_of_integers_refuses_few_bits(tmp_path):
+    with pytest.raises(TargetOverrideError, match="has activations of 8 bits, and 'x' asks for 4"):
+        exported(tmp_path, target="generic", activation_bits=4)
 
 
 def test_one_layer_of_another_type_is_in_float_and_says_so(tmp_path):

@@ -150,6 +150,7 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
         "fixed_point_w8a8": FixedPointWeights(8),
         "dorefa_w4a8": DorefaWeights(4),
         "scaled_w4a8": ScaledWeights(bits=4),
+        "scaled_w4a4": ScaledWeights(bits=4),
         "step_w8a8": StepWeights(8),
         "codebook_w4": CenterWeights(16),
         "int8": ScaledWeights(bits=8),

@@ -19,6 +19,15 @@ def test_a_right_graph_has_no_fault():
     assert list(structure_faults(build(PAIR))) == []
 
 
+def test_integers_may_be_clipped_to_fewer_bits_between_the_two():
+    text = PAIR.replace("uint8 z = {3}", "uint8 z = {3}, uint8 low = {0}, uint8 high = {15}").replace(
+        "d = DequantizeLinear(q, s, z)", "c = Clip(q, low, high)\n d = DequantizeLinear(c, s, z)"
+    )
+    assert list(structure_faults(build(text))) == []
+    other = text.replace("(c, s, z)", "(c, t, z)")
+    assert list(structure_faults(build(other))) == ["'d' does not have the parameters of 'q'"]
+
+
 @pytest.mark.parametrize("second", ["float t = {0.5}", "float[1] t = {0.5}"])
 def test_equal_constants_of_two_names_are_no_fault(second):
     text = PAIR.replace("float t = {0.25}", f"{second}, uint8 u = {{3}}").replace(
