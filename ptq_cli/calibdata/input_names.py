@@ -6,6 +6,10 @@ from pathlib import Path
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset
 from ptq_cli.core.errors import DataNameError, did_you_mean
 
+BRANCH = "use_cache_branch"
+"""Input of exported decoders that have one branch for a cache and one without."""
+FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --input {BRANCH}=false"
+
 
 def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     """Return which of the data's arrays belongs to each of a model's inputs.
@@ -88,7 +92,7 @@ def require_names(found: Collection[str], wanted: Mapping[str, str], where: str)
             raise DataNameError(
                 f"no array for input '{key}' in {where}, found {_quoted(list(found)) or 'none'}"
                 f"{did_you_mean(key, unknown)}",
-                hint=_renaming(key, unknown),
+                hint=FIXED_BRANCH if key == BRANCH else _renaming(key, unknown),
             )
     if unknown:
         raise DataNameError(

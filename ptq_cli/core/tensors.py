@@ -62,9 +62,11 @@ class IndexSpec(TensorSpec):
 
     Attributes:
         rows: how many there are; every value must be less.
+        longest: most values of a sequence, if the model has a table of their positions.
     """
 
     rows: int = 0
+    longest: int | None = None
 
 
 def rows_of(spec: TensorSpec | None) -> int | None:
@@ -75,6 +77,16 @@ def rows_of(spec: TensorSpec | None) -> int | None:
         400
     """
     return spec.rows if isinstance(spec, IndexSpec) else None
+
+
+def longest_of(spec: TensorSpec | None) -> int | None:
+    """Return how many values of a sequence a model has positions for; None if it does not say.
+
+    Example:
+        >>> longest_of(IndexSpec("ids", np.dtype("i8"), (None, None), rows=400, longest=512))
+        512
+    """
+    return spec.longest if isinstance(spec, IndexSpec) else None
 
 
 def sizes_of(

@@ -10,6 +10,7 @@ from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.models.cache_inputs import is_cache, starts_empty
 from ptq_cli.models.graph_reading import every_value
+from ptq_cli.models.index_tables import longest_sequence
 from ptq_cli.models.quiet import quiet_exporter
 
 ASSUMED_BATCH = 1
@@ -42,8 +43,9 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
     """Return the shape of each value for inputs of these sizes.
 
     Sizes that are not given are assumed and listed: 1 for the first axis, 0 for the length of a key-value
-    cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other. A
-    symbol has the same size in every input, and ``past + new`` is the sum of two.
+    cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other, or
+    the rows of a shorter table of positions. A symbol has the same size in every input, and ``past + new`` is
+    the sum of two.
 
     Args:
         model: is not changed.
@@ -73,8 +75,9 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
         for size, number in zip(value.shape or (), given.get(value.name or "", ()), strict=False):
             if isinstance(size, ir.SymbolicDim) and size.value:
                 symbols.setdefault(size.value, number)
+    length = min(ASSUMED_LENGTH, longest_sequence(model.graph) or ASSUMED_LENGTH)
     for value in sorted(inputs, key=_order):
-        value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed))
+        value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed, length))
     for value in every_value(bound.graph):
         if not any(value is item for item in inputs):
             _forget(value, symbols)
@@ -114,7 +117,11 @@ def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tup
 
 
 def _numbers(
-    value: ir.Value, given: tuple[int, ...] | None, symbols: dict[str, int], assumed: dict[str, int]
+    value: ir.Value,
+    given: tuple[int, ...] | None,
+    symbols: dict[str, int],
+    assumed: dict[str, int],
+    length: int,
 ) -> list[int]:
     if given is not None:
         return list(given)
@@ -128,7 +135,7 @@ def _numbers(
         if symbol not in symbols and (total := _sum(symbol, symbols)) is not None:
             symbols[symbol] = total
         elif symbol not in symbols:
-            symbols[symbol] = _assumed_size(value, axis, len(sizes))
+            symbols[symbol] = _assumed_size(value, axis, len(sizes), length)
             assumed[f"{value.name}[{axis}]"] = symbols[symbol]
         numbers.append(symbols[symbol])
     return numbers
@@ -149,15 +156,15 @@ def _sum(symbol: str, symbols: Mapping[str, int]) -> int | None:
     return sum(known) if len(parts) > 1 and len(known) == len(parts) else None
 
 
-def _assumed_size(value: ir.Value, axis: int, rank: int) -> int:
+def _assumed_size(value: ir.Value, axis: int, rank: int, length: int) -> int:
     if axis == 0:
         return ASSUMED_BATCH
     if starts_empty(value.name or ""):
         return 0
     if is_cache(value.name or ""):
-        return ASSUMED_LENGTH
+        return length
     is_image = rank == 4 and axis >= 2 and value.dtype is not None and value.dtype.is_floating_point()
-    return ASSUMED_PIXELS if is_image else ASSUMED_LENGTH
+    return ASSUMED_PIXELS if is_image else length
 
 
 def _forget(value: ir.Value, symbols: Mapping[str, int]) -> None:

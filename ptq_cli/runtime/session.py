@@ -27,7 +27,9 @@ SAID_LIMIT = 400
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
-OTHER_SIZE = "check that the model accepts this batch size; try a batch of 1"
+OTHER_SIZE = (
+    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter --window"
+)
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
 LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
 NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"

@@ -7,7 +7,7 @@ import numpy as np
 
 from ptq_cli.calibdata.text.token_samples import IGNORED, TokenSample
 from ptq_cli.core.errors import CacheInputError, SequenceLengthError, TokenizerError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of
 from ptq_cli.models.cache_inputs import is_cache
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
@@ -59,7 +59,8 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
             f"--window is {wanted} tokens, but the model takes sequences of {sizes[0]}",
             hint=f"leave --window out, or pass --window {sizes[0]}",
         )
-    most = rows_of(inputs.get(POSITIONS))
+    limits = (rows_of(inputs.get(POSITIONS)), longest_of(inputs.get(IDS)))
+    most = min((limit for limit in limits if limit is not None), default=None)
     if most is not None and wanted is not None and wanted > most:
         raise SequenceLengthError(
             f"--window is {wanted} tokens, but the model has positions for {most}",

@@ -9,12 +9,19 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, ModelInputError, first_line
+from ptq_cli.core.errors import (
+    CacheInputError,
+    InvalidOnnxError,
+    ModelFormatError,
+    ModelInputError,
+    first_line,
+)
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
 from ptq_cli.models import stored
 from ptq_cli.models.batch_axes import noted_axes, with_axes
+from ptq_cli.models.cache_inputs import is_cache
 from ptq_cli.models.external_data import external_files, require_external_data
-from ptq_cli.models.index_tables import rows_of_tables
+from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.large_constants import large_constants_aside
 from ptq_cli.models.loading.declared_types import (
     clear_declared_shapes,
@@ -75,6 +82,7 @@ def load_onnx(path: Path) -> ir.Model:
         raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
     require_text(proto, path.name)
     require_external_data(proto, path)
+    _require_ranks(proto, path)
     _require_opset(proto, path)
     files = external_files(proto, path.parent)
     is_dense = make_dense(proto, path.name)
@@ -163,13 +171,16 @@ def _loaded(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """Return the specs of the graph's inputs that are not initializers: axes of samples, rows of tables."""
     values = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
-    return with_axes([_indexed(value) for value in values], noted_axes(model))
+    longest = longest_sequence(model.graph)
+    return with_axes([_indexed(value, longest) for value in values], noted_axes(model))
 
 
-def _indexed(value: ir.Value) -> TensorSpec:
+def _indexed(value: ir.Value, longest: int | None) -> TensorSpec:
     spec = value_spec(value)
     rows = rows_of_tables(value) if spec.dtype.kind in "iu" else None
-    return spec if rows is None else IndexSpec(spec.name, spec.dtype, spec.shape, rows=rows)
+    if rows is None:
+        return spec
+    return IndexSpec(spec.name, spec.dtype, spec.shape, rows=rows, longest=longest)
 
 
 def require_tensor_inputs(model: ir.Model, what: str) -> None:
@@ -194,6 +205,29 @@ def value_spec(value: ir.Value) -> TensorSpec:
     return TensorSpec(
         value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
     )
+
+
+def _require_ranks(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse an input whose rank the file does not say, which the checker does not name.
+
+    Raises:
+        CacheInputError: it holds a key-value cache.
+        InvalidOnnxError: it is another one.
+    """
+    constants = {item.name for item in proto.graph.initializer}
+    for value in proto.graph.input:
+        is_tensor = value.type.WhichOneof("value") == "tensor_type"
+        if value.name in constants or not is_tensor or value.type.tensor_type.HasField("shape"):
+            continue
+        if is_cache(value.name):
+            raise CacheInputError(
+                f"the cache input '{value.name}' of model '{path.name}' has no shape",
+                hint="export it with the sizes that are fixed, such as [batch, 9, past_length, 64]",
+            )
+        raise InvalidOnnxError(
+            f"the input '{value.name}' of model '{path.name}' has no shape",
+            hint="export it again with the rank of each input; sizes may be open",
+        )
 
 
 def _require_opset(proto: onnx.ModelProto, path: Path) -> None:

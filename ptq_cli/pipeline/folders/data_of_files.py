@@ -32,9 +32,8 @@ def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str 
 
 
 def _own(folder: Path, file: Path) -> str | None:
-    place = folder / file.parent
-    places = [place] if place == folder or not place.is_dir() else [place, folder]
-    for parent in places:
+    places = dict.fromkeys((folder / file.parent, folder))
+    for parent in filter(is_folder, places):
         found = sorted(item for item in parent.iterdir() if _is_called(item, file.stem))
         if len(found) > 1:
             names = " and ".join(f"'{item.name}'" for item in found)

@@ -1,0 +1,115 @@
+"""Language models whose data, caches and positions do not fit: each has its code and a hint."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.e2e.conftest import Ptq
+from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
+
+TOKENS, WIDTH, LONGEST = len(WORDS) + 1, 16, 20
+CACHE = "past_key_values.0.key"
+RANDOM = np.random.default_rng(0)
+
+
+def save(name: str, tokens: int, *others: tuple[str, int, Any]) -> None:
+    """Write a model that has a table of words, and one of positions that no input names."""
+    nodes = [
+        helper.make_node("Gather", ["words", "input_ids"], ["word"]),
+        helper.make_node("Shape", ["input_ids"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["counted"]),
+        helper.make_node("Gather", ["places", "counted"], ["place"]),
+        helper.make_node("Add", ["word", "place"], ["x"]),
+        helper.make_node("MatMul", ["x", "head"], ["logits"], "head"),
+        *(helper.make_node("Shape", [other[0]], [f"{other[0]}.size"]) for other in others),
+    ]
+    arrays = {
+        "words": RANDOM.standard_normal((tokens, WIDTH)).astype(np.float32),
+        "places": RANDOM.standard_normal((LONGEST, WIDTH)).astype(np.float32),
+        "head": RANDOM.standard_normal((WIDTH, tokens)).astype(np.float32),
+        "zero": np.array(0),
+        "one": np.array(1),
+    }
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "tokens",
+        [value("input_ids", TensorProto.INT64, ["n", "t"]), *(value(*other) for other in others)],
+        [
+            value("logits", TensorProto.FLOAT, ["n", "t", tokens]),
+            *(value(f"{other[0]}.size", TensorProto.INT64, ["rank"]) for other in others),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text with its tokenizer, and models that it does not fit."""
+    folder = tmp_path_factory.mktemp("tokens")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        save("model.onnx", TOKENS)
+        save("small.onnx", 3)
+        save("cache.onnx", TOKENS, (CACHE, TensorProto.FLOAT, None))
+        save("open.onnx", TOKENS, (CACHE, TensorProto.FLOAT, ["n", "heads", "past", 8]))
+        save("branch.onnx", TOKENS, ("use_cache_branch", TensorProto.BOOL, [1]))
+        save("rank.onnx", TOKENS, ("image", TensorProto.FLOAT, None))
+    save_tokenizers(folder)
+    (folder / "text.txt").write_text("\n".join(" ".join(RANDOM.choice(WORDS, 8)) for _ in range(80)))
+    return folder
+
+
+TEXT = "--data text.txt --tokenizer words.json"
+CASES = {
+    "a small vocabulary": (f"small.onnx {TEXT}", "PTQ-TEXT-001", "does not fit the model", "belongs to this"),
+    "a long window": (
+        f"model.onnx {TEXT} --window 40",
+        "PTQ-TEXT-002",
+        "--window is 40 tokens, but the model has positions for 20",
+        "--window 20 or shorter",
+    ),
+    "a cache without shape": (
+        "cache.onnx --preset dynamic_int8",
+        "PTQ-TEXT-003",
+        f"the cache input '{CACHE}' of model 'cache.onnx' has no shape",
+        "[batch, 9, past_length, 64]",
+    ),
+    "open heads": (f"open.onnx {TEXT}", "PTQ-TEXT-003", "how many heads", "fixed sizes"),
+    "a branch": (f"branch.onnx {TEXT}", "PTQ-DATA-002", "use_cache_branch", "--input use_cache_branch=false"),
+    "an input without shape": ("rank.onnx --preset w4_block32", "PTQ-MODEL-005", "'image'", "rank of each"),
+    "odd blocks": (
+        "model.onnx --preset w4_block32 --weight-block-size 33",
+        "PTQ-PLAN-002",
+        "reads blocks of 16, 32, 64, 128, 256, and 'head' asks for 33",
+        "block_size = 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_fit_has_a_code_and_a_hint(
+    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, name: str
+) -> None:
+    monkeypatch.chdir(models)
+    words, code, message, hint = CASES[name]
+    told = ptq(f"quantize {words} --run bad-run")
+    error, hinted = told.err.splitlines()
+    assert (told.status, error.startswith(f"error {code}: "), message in error) == (2, True, True), told.err
+    assert hinted.startswith("hint: ") and hint in hinted
+    assert not Path("bad-run").exists()
+
+
+def test_text_gets_windows_that_the_positions_of_a_model_allow(
+    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
+) -> None:
+    monkeypatch.chdir(models)
+    told = ptq(f"calibrate model.onnx {TEXT} --run good-run")
+    assert told.status == 0, told.err
+    assert f"on {80 * 8 // LONGEST} samples" in told.out
