@@ -48,13 +48,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", nargs="?")
     parser.add_argument("--only", help="names of networks, or of sample models, separated by commas")
     parser.add_argument("--samples", type=int, default=48, help="to tune and to evaluate with, at most")
+    parser.add_argument("--time-budget", default="", help="of each network, as --time-budget takes it")
     parser.add_argument("--rungs", default="all", help="of recovery, as --recover takes them")
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
     if arguments.folder is not None:
         folders = find_networks(arguments.folder, only)
-        lines = list(_networks(folders, arguments.samples, arguments.rungs))
+        lines = list(_networks(folders, arguments.samples, arguments.rungs, arguments.time_budget))
         if arguments.write:
             write_part(
                 RESULTS,
@@ -70,11 +71,11 @@ def main() -> None:
             write_part(RESULTS, part, text)
 
 
-def _networks(folders: Sequence[Path], samples: int, rungs: str) -> Iterator[str]:
+def _networks(folders: Sequence[Path], samples: int, rungs: str, time_budget: str) -> Iterator[str]:
     yield table_line(*COLUMNS)
     yield f"|{'---|' * len(COLUMNS)}"
     for folder in folders:
-        options = {"samples": samples, "gain": GAIN, "rungs": rungs}
+        options = {"samples": samples, "gain": GAIN, "rungs": rungs, "time-budget": time_budget}
         line = network_line(folder.name, measure_apart("tune_network", folder, options, LONGEST_NETWORK))
         print(line, file=sys.stderr, flush=True)
         yield line

@@ -65,11 +65,14 @@ def main() -> None:
     parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--gain", type=float, required=True)
     parser.add_argument("--rungs", required=True)
+    parser.add_argument("--time-budget", default="")
     onnxruntime.set_default_logger_severity(3)  # Its optimizer warns of much in old files.
     print(json.dumps(asdict(measure(**vars(parser.parse_args())))), flush=True)
 
 
-def measure(folder: Path, scratch: Path, samples: int, gain: float, rungs: str) -> TunedRow:
+def measure(
+    folder: Path, scratch: Path, samples: int, gain: float, rungs: str, time_budget: str = ""
+) -> TunedRow:
     """Quantize a network with defaults, and tune it if it needs that.
 
     Args:
@@ -78,6 +81,7 @@ def measure(folder: Path, scratch: Path, samples: int, gain: float, rungs: str) 
         samples: how many to calibrate, to tune and to evaluate with, at most.
         gain: what is wanted above the default, in dB.
         rungs: of ``--recover``.
+        time_budget: of the tuning, as ``--time-budget`` takes it; an empty string for none.
     """
     judge = Judge(folder, samples)
     default = judge.compare(quantize_with_ptq(folder, scratch, samples)[0], "")
@@ -87,7 +91,7 @@ def measure(folder: Path, scratch: Path, samples: int, gain: float, rungs: str) 
         met = True
     else:
         begin = time.perf_counter()
-        _tune(folder, scratch, samples, default.sqnr_db + gain + MARGIN, rungs)
+        _tune(folder, scratch, samples, default.sqnr_db + gain + MARGIN, rungs, time_budget)
         seconds = time.perf_counter() - begin
         ladder = json.loads((scratch / "tuned" / "tune.json").read_text("utf-8"))
         best, met = ladder["steps"][ladder["chosen"]], ladder["met"]
@@ -107,7 +111,7 @@ def measure(folder: Path, scratch: Path, samples: int, gain: float, rungs: str) 
     )
 
 
-def _tune(folder: Path, scratch: Path, samples: int, wanted: float, rungs: str) -> None:
+def _tune(folder: Path, scratch: Path, samples: int, wanted: float, rungs: str, time_budget: str) -> None:
     """Tune every output to the same SQNR; a budget that is missed leaves the best, too."""
     outputs = read_model(folder / "model.onnx").load().graph.outputs
     names = [f"sqnr_db[{value.name}]" for value in outputs] if len(outputs) > 1 else ["sqnr_db"]
@@ -116,6 +120,7 @@ def _tune(folder: Path, scratch: Path, samples: int, wanted: float, rungs: str) 
     words = ["tune", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(count)]
     words += [word for name in names for word in ("--budget", f"{name}={wanted:.3f}")]
     words += ["--set-aside", f"{min(0.9, max(0.5, PROVING / count)):.3f}", "--recover", rungs]
+    words += ["--time-budget", time_budget] if time_budget else []
     command = [sys.executable, "-m", "ptq_cli", *words, "--run", "tuned"]
     done = subprocess.run(command, cwd=scratch, check=False, capture_output=True, text=True)
     if done.returncode not in (0, MISSED):

@@ -36,6 +36,17 @@ class LayerProgress(Progress):
     unit = "layers"
 
 
+class RunProgress(Progress):
+    """One step of work that runs a model again and again, each time a little changed.
+
+    Example:
+        >>> RunProgress("ranges", 1, 300).unit
+        'runs'
+    """
+
+    unit = "runs"
+
+
 ProgressCallback = Callable[[Progress], None]
 
 

@@ -1,49 +1,69 @@
 """What each range of a tensor costs the outputs of a model, measured on samples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.pooled_results import pooled_results
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.recovery.loudest import loudest
 from ptq_cli.recovery.output_error import output_sqnr
 from ptq_cli.runtime.session import Session
 
 Costs = npt.NDArray[np.float64]
-Pieces = Sequence[Mapping[str, Array]]
+Piece = Mapping[str, Array]
+QUIET = 2.0**-6
+"""Share of the noise of the first candidates for which no other one is measured: 0.07 dB."""
+FAR = 1.0
+"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further,
+after one piece; after two pieces half of it, after three a third."""
+
+KnownCosts = dict[Hashable, float]
+"""What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
+of them: all but one tensor is in float anyway."""
+Running = dict[str, list[int]]
+"""Which candidates of each source are measured."""
 
 
 def range_costs(
     twins: TwinGraphs,
     plan: Plan,
     candidates: Mapping[str, Sequence[QuantParameters]],
-    pieces: Pieces,
+    pieces: Sequence[Piece],
     *,
+    cuts: Collection[str] = (),
+    known: KnownCosts | None = None,
     threads: int = 1,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Costs]:
     """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
 
     The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
-    parameters are on it together. Only what comes behind them is run again.
+    parameters are on it together. Only what comes behind them is run again. On the first piece the first
+    candidate of each tensor is measured, and then the others of the tensors that make all but ``QUIET`` of
+    the noise. On each further piece those are measured that cost not much more than the best of their tensor.
 
     Args:
         twins: the float model, and a quantized one of the same plan, which says where tensors have pairs.
         plan: of the quantized one.
         candidates: parameters by source, the tensor whose statistics decide; of one nothing is measured.
         pieces: the model's inputs, of few samples each.
+        cuts: tensors at which the float model is cut, beside those of the plan. With the same cuts, runs for
+            another plan show the same to the last bit.
+        known: what runs of this model on these pieces have shown before; is added to.
         threads: each runs a candidate; the result does not depend on them.
-        done: is told after each piece how many are done, of how many.
+        done: is told after each run how many are done or not needed, of how many.
 
     Units:
-        noise over signal, added up over outputs.
+        noise over signal, added up over outputs and pieces; infinite for candidates that were left out.
 
     Edge case:
         What the error at a tensor's readers alone would choose is worse: it clips outliers that the output
@@ -52,30 +72,110 @@ def range_costs(
     Raises:
         RuntimeFailedError: ONNX Runtime failed.
     """
-    stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
-    outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
-    staged = StagedModel(stages, twins.pairs, outputs[0], outputs)
     tensors: dict[str, list[str]] = {}
     for tensor, site in plan.activations.items():
         if tensor in twins.pairs and len(candidates.get(site.source, ())) > 1:
             tensors.setdefault(site.source, []).append(tensor)
-    tasks = [(source, index) for source in tensors for index in range(len(candidates[source]))]
-    costs = {source: np.zeros(len(candidates[source])) for source in tensors}
+    grids = {source: candidates[source] for source in tensors}
+    costs = {source: np.zeros(len(found)) for source, found in grids.items()}
+    each = sum(map(len, grids.values()))
+    running: Running = {source: [0] for source in grids}
     with ThreadPoolExecutor(threads, "ranges") as pool:
-        for count, piece in enumerate(pieces):
-            base = staged.run(piece, quantized=False)
-            wanted = {name: staged.floats(name, base[name]) for name in outputs}
+        model = _ModelOnGrids(twins, {*cuts, *plan.activations}, tensors, grids, known, pool)
+        for number, piece in enumerate(pieces):
 
-            def cost(task: tuple[str, int]) -> float:
-                source, index = task
-                grids = dict.fromkeys(tensors[source], candidates[source][index])
-                found = staged.on_grids(grids, base)  # noqa: B023 - the pool is done before the next piece
-                return sum(_noise(wanted[name], found[name]) for name in outputs)  # noqa: B023
+            def tell(count: int, passed: int = number * each) -> None:
+                done(passed + count, each * len(pieces))
 
-            for (source, index), found in zip(tasks, pool.map(cost, tasks), strict=True):
-                costs[source][index] += found
-            done(count + 1, len(pieces))
+            model.measure(number, piece, _undecided(running) if number else running, costs, tell)
+            if number == 0:
+                loud = loudest({source: costs[source][0] for source in running}, len(running), QUIET)
+                others: Running = {source: list(range(1, len(grids[source]))) for source in loud}
+                model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
+                running |= {source: [0, *indices] for source, indices in others.items()}
+            running = _close(running, costs, 1.0 + FAR / (number + 1))
+    for source, indices in running.items():
+        costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
+    done(each * len(pieces), each * len(pieces))
     return costs
+
+
+def _undecided(running: Running) -> Running:
+    return {source: indices for source, indices in running.items() if len(indices) > 1}
+
+
+def _close(running: Running, costs: Mapping[str, Costs], far: float) -> Running:
+    """Return the candidates that have not cost so many times what the best of their tensor has."""
+    found = {}
+    for source, indices in running.items():
+        cost = np.nan_to_num(costs[source], nan=np.inf)
+        best = min(cost[indices])
+        found[source] = [index for index in indices if cost[index] <= far * best]
+    return found
+
+
+class _ModelOnGrids:
+    """A float model of which some tensors are on grids; what was run once is remembered."""
+
+    def __init__(
+        self,
+        twins: TwinGraphs,
+        cuts: Collection[str],
+        tensors: Mapping[str, Sequence[str]],
+        grids: Mapping[str, Sequence[QuantParameters]],
+        known: KnownCosts | None,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._twins, self._cuts, self._tensors, self._grids = twins, frozenset(cuts), tensors, grids
+        self._known: KnownCosts = {} if known is None else known
+        self._pool = pool
+        self._staged: StagedModel | None = None
+
+    def measure(
+        self,
+        number: int,
+        piece: Piece,
+        running: Running,
+        costs: Mapping[str, Costs],
+        tell: Callable[[int], None],
+    ) -> None:
+        """Add what candidates cost on a piece of the data to their costs."""
+        keys = {
+            (source, index): self._key(number, source, index)
+            for source, indices in running.items()
+            for index in indices
+        }
+        unknown = [task for task, key in keys.items() if key not in self._known]
+        for task, noise in zip(unknown, self._runs(piece, unknown, tell), strict=True):
+            self._known[keys[task]] = noise
+        for (source, index), key in keys.items():
+            costs[source][index] += self._known[key]
+
+    def _key(self, number: int, source: str, index: int) -> Hashable:
+        grid = self._grids[source][index]
+        tensors = tuple(self._tensors[source])
+        return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
+
+    def _runs(
+        self, piece: Piece, tasks: Sequence[tuple[str, int]], tell: Callable[[int], None]
+    ) -> list[float]:
+        if not tasks:
+            return []
+        graph = self._twins.float_model
+        outputs = [value.name or "" for value in graph.graph.outputs if value.const_value is None]
+        if self._staged is None:
+            stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)
+            self._staged = StagedModel(stages, {}, outputs[0], outputs)
+        staged = self._staged
+        base = staged.run(piece, quantized=False)
+        wanted = {name: staged.floats(name, base[name]) for name in outputs}
+
+        def noise(task: tuple[str, int]) -> float:
+            source, index = task
+            found = staged.on_grids(dict.fromkeys(self._tensors[source], self._grids[source][index]), base)
+            return sum(_noise(wanted[name], found[name]) for name in outputs)
+
+        return pooled_results(self._pool, noise, tasks, tell)
 
 
 def _noise(wanted: Array, found: Array) -> float:
@@ -92,7 +192,7 @@ def _noise(wanted: Array, found: Array) -> float:
 
 
 def model_sqnr(
-    float_model: StoredModel, quantized_model: StoredModel, pieces: Pieces, *, threads: int = 1
+    float_model: StoredModel, quantized_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
 ) -> float:
     """Return the SQNR of a quantized model's outputs on samples.
 

@@ -18,6 +18,7 @@ from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.stages.staged_model import StagedModel
 from ptq_cli.recovery.range_effects import range_costs
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.unit.plan.graphs import build
@@ -88,14 +89,50 @@ def test_nothing_is_changed_where_nothing_is_better(quantize):
     assert weights[0].SerializeToString() == weights[1].SerializeToString()
 
 
-def test_the_cost_is_that_of_the_outputs(quantize):
+@pytest.fixture
+def costs(quantize, monkeypatch):
+    """Measures what two ranges of each tensor cost on three pieces, and counts the runs."""
     quantize()
     model = ir.load("run/model.float.onnx")
     plan = make_plan(model, load_target("ort-cpu"))
     twins = TwinGraphs(model, with_types(without_padding(ir.load("run/model.int8.onnx"))))
-    wide = QuantParameters(np.float32(0.1), np.asarray(128, np.int64), UINT8)
-    narrow = QuantParameters(np.float32(0.001), np.asarray(128, np.int64), UINT8)
-    candidates = {source: [wide, narrow] for source in plan.sources if source == "x"}
-    costs = range_costs(twins, plan, candidates, [{"x": correlated((4, 10, 10), 4)}])
-    assert list(costs) == ["x"]
-    assert costs["x"][1] > 10 * costs["x"][0] > 0
+    wide, narrow = (
+        QuantParameters(np.float32(scale), np.asarray(128, np.int64), UINT8) for scale in (0.1, 0.001)
+    )
+    pieces = [{"x": correlated((4, 10, 10), 4)}] * 3
+    runs, run = [], StagedModel.on_grids
+    monkeypatch.setattr(
+        StagedModel, "on_grids", lambda self, grids, base: runs.append(grids) or run(self, grids, base)
+    )
+
+    def measure(**options):
+        runs.clear()
+        return range_costs(
+            twins, plan, {source: [wide, narrow] for source in plan.sources}, pieces, **options
+        )
+
+    return measure, runs
+
+
+def test_the_cost_is_that_of_the_outputs_of_what_is_still_open(costs):
+    measure, runs = costs
+    told = []
+    found = measure(done=lambda *counts: told.append(counts))
+    assert found["x"][0] > 0
+    assert np.isinf(found["x"][1]), "ten times as much on the first piece"
+    assert len(found) < len(runs) <= 2 * len(found), "nothing is measured on the second piece"
+    assert told[-1] == (6 * len(found), 6 * len(found))
+    assert told == sorted(told)
+
+
+def test_what_was_run_for_another_plan_is_not_run_again(costs):
+    measure, runs = costs
+    known = {}
+    first = measure(known=known)
+    assert len(known) == len(runs)
+    again = measure(known=known)
+    assert not runs
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    with pytest.raises(TimeoutError):
+        measure(done=lambda *counts: (_ for _ in ()).throw(TimeoutError))
+    assert len(runs) <= 2, "what has not begun is not begun"

@@ -103,7 +103,7 @@ def quantized_graph(
             return trial.model, trial.plan
 
         placement, ranges = choose_ranges(
-            build, float_model, placement, calibration, data, resolved.machine, progress
+            build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
         )
     decided = _decide(graph, placement, calibration, run.float_model.name, keep)
     work = multiply_accumulates(decided.model).counts

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import PtqError
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.placement import Placement
@@ -26,7 +26,7 @@ from ptq_cli.runtime.machine import Machine
 
 STAGE = "ranges"
 MEASURED_ON, TOGETHER = 16, 4
-"""Samples that candidates are measured on, and how many run together."""
+"""Samples that the candidates are measured on that seem best, and how many run together."""
 MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 PERCENTILES = (99.999, 99.99, 99.9)
@@ -85,6 +85,7 @@ def choose_ranges(
     placement: Placement,
     calibration: Calibration,
     data: RecoveryData,
+    cuts: Collection[str],
     machine: Machine,
     progress: ProgressCallback,
 ) -> tuple[Placement, RangesByEffect]:
@@ -96,8 +97,9 @@ def choose_ranges(
         placement: with the methods of the recipe.
         calibration: has the statistics that each method decides from.
         data: the calibration data.
+        cuts: tensors at which the float model is cut, whatever is quantized of it.
         machine: what of it may be used.
-        progress: is called after each piece of the samples.
+        progress: is called after each run.
 
     Raises:
         RecoveryError: there are too few samples.
@@ -112,13 +114,16 @@ def choose_ranges(
     measured = most_unlike(grids, MOST_TENSORS)
     many = sum(len(found) > 1 for found in grids.values()) > len(measured)
     measured_on = few(samples.fit, TOGETHER if many else MEASURED_ON)
+    progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         twins,
         plan,
         measured,
         measured_on,
+        cuts=cuts,
+        known=data.known_costs,
         threads=machine.threads,
-        done=lambda done, total: progress(Progress(STAGE, done, total)),
+        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
     )
 
     def sqnr(quantized: ir.Model) -> float:

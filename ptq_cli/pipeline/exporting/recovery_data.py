@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments.moments_file import Moments, load_moments
+from ptq_cli.recovery.range_effects import KnownCosts
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 
 MOST_SAMPLES = 512
@@ -41,12 +42,15 @@ class RecoveryData:
         dataset: whose arrays have the names of the model's inputs.
         inputs: of the model.
         allow_nonfinite: NaN and Inf in the data are not refused.
+        batch_size: samples that run together where the sums do not depend on it.
+        known_costs: what ranges have cost the outputs of the same float model on these data.
     """
 
     dataset: Dataset
     inputs: tuple[TensorSpec, ...]
     allow_nonfinite: bool
     batch_size: int
+    known_costs: KnownCosts = field(default_factory=dict)
 
 
 def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:

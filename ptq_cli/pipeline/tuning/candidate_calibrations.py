@@ -1,7 +1,7 @@
 """The calibration that a candidate rests on: rungs that rewrite the float model need one of their own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.selection import WHOLE
@@ -17,13 +17,14 @@ from ptq_cli.core.files import Content
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
-from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
+from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, make_calibration, provenance_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE, REWRITING
 from ptq_cli.recipe.schema import RecoverySettings
+from ptq_cli.recovery.range_effects import KnownCosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,14 @@ class CandidateCalibration:
         calibration: the statistics.
         float_model: serialized.
         files: what has to be written with a candidate; nothing if the run directory has it.
+        known_costs: of ranges, which candidates share.
     """
 
     subject: CalibrationSubject
     calibration: Calibration
     float_model: StoredModel
     files: Mapping[Path, Content]
+    known_costs: KnownCosts = field(default_factory=dict)
 
 
 class CandidateCalibrations:
@@ -67,7 +70,16 @@ class CandidateCalibrations:
         """
         self._request, self._resolved, self._subject = request, resolved, subject
         self._run, self._progress, self._party = run, progress, party
+        self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}
+
+    def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
+        """Return the float model that candidates with these rungs are made from; it is not calibrated yet.
+
+        Raises:
+            PtqError: as ``calibrate`` does.
+        """
+        return self._rescaled_subject(rungs)[0].model.stored
 
     def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
         """Return the calibration of candidates with these rungs.
@@ -75,16 +87,25 @@ class CandidateCalibrations:
         Raises:
             PtqError: as ``calibrate`` does.
         """
-        key = tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
+        key = rewriting(rungs)
         if key not in self._made:
-            recipe = replace(self._resolved.recipe, recovery=RecoverySettings(list(key) or [NONE]))
-            resolved = self._resolved.with_recipe(recipe)
-            settings = {**self._request.settings, "recover": list(key) or [NONE]}
-            self._made[key] = self._calibrated(replace(self._request, settings=settings), resolved)
+            self._made[key] = self._calibrated(key)
         return self._made[key]
 
-    def _calibrated(self, request: Request, resolved: Resolved) -> CandidateCalibration:
-        subject, changed = rescaled(self._subject, resolved, self._progress)
+    def _asked(self, key: tuple[str, ...]) -> tuple[Request, Resolved]:
+        settings = {**self._request.settings, "recover": list(key) or [NONE]}
+        recipe = replace(self._resolved.recipe, recovery=RecoverySettings(list(key) or [NONE]))
+        return replace(self._request, settings=settings), self._resolved.with_recipe(recipe)
+
+    def _rescaled_subject(self, rungs: tuple[str, ...]) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
+        key = rewriting(rungs)
+        if key not in self._rescaled:
+            self._rescaled[key] = rescaled(self._subject, self._asked(key)[1], self._progress)
+        return self._rescaled[key]
+
+    def _calibrated(self, key: tuple[str, ...]) -> CandidateCalibration:
+        request, resolved = self._asked(key)
+        subject, changed = self._rescaled_subject(key)
         begun = provenance_of(subject, request, resolved, self._run, WHOLE)
         stored = self._party.told(lambda: self._earlier(begun))
         earlier = parse_calibration(stored, str(self._run.calibration)) if stored else None
@@ -112,3 +133,13 @@ class CandidateCalibrations:
             return b""
         same = replace(begun, samples=found.provenance.samples, share=None)
         return calibration_bytes(found) if found.provenance == same else b""
+
+
+def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the rungs that may change the float model.
+
+    Example:
+        >>> rewriting(("auto", "smooth", "round"))
+        ('auto', 'smooth')
+    """
+    return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))

@@ -29,7 +29,7 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.recovery_rungs import NONE
+from ptq_cli.recipe.recovery_rungs import NONE, REWRITING
 from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, RecoverySettings
 from ptq_cli.report.evaluation.evaluator import Evaluation
 
@@ -69,6 +69,7 @@ class CandidateModels:
 
     def __post_init__(self) -> None:
         self._made: dict[str, Exported] = {}
+        self._alike: dict[tuple[str, str], str] = {}
         self._written: CandidateCalibration | None = None
 
     @property
@@ -134,12 +135,22 @@ class CandidateModels:
 
     def _measured(self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, Seen]) -> Seen:
         if candidate.key not in known:
+            first = self._alike.setdefault(self._what_it_is(candidate), candidate.key)
+            if first in known:  # A rung that changed nothing is not measured again.
+                known[candidate.key] = known[first]
+                return known[first]
             model = self.export(candidate).model
             models = EvaluatedModels(self.float_model, {self.output.name: model})
             (found,) = self._evaluated(models, chosen)
             known[candidate.key] = Seen(found.samples, found.measurements)
             self.checkpoint.save()
         return known[candidate.key]
+
+    def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
+        """Return what is the same for candidates whose further rungs have left the float model as it was."""
+        others = tuple(rung for rung in candidate.rungs if rung not in REWRITING)
+        float_model = self.calibrations.float_model_of(candidate.rungs)
+        return float_model.sha256, replace(candidate, rungs=others).key
 
     def _evaluated(self, models: EvaluatedModels, chosen: EvaluationSet) -> tuple[Evaluation, ...]:
         if self.party.group is not None:
@@ -159,6 +170,7 @@ class CandidateModels:
             resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate, wide))
             base = self.calibrations.of(candidate.rungs)
             data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
+            data = replace(data, known_costs=base.known_costs) if data is not None else None
             self._made[candidate.key] = make_export(
                 resolved,
                 base.calibration,

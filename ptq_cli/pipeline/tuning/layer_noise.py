@@ -1,13 +1,14 @@
 """The noise that each layer adds on its own, in as few runs as tell the loud ones from the others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.pooled_results import pooled_results
+from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.pipeline.inspection.analysis_subject import pieces_of
 from ptq_cli.plan.sites import Plan
@@ -15,6 +16,7 @@ from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.recovery.loudest import loudest
 
 STAGE = "ranking layers"
 LEVELS = 8
@@ -81,7 +83,7 @@ def layer_noise(
         inputs: of the model.
         batch_size: samples that are run together, at most.
         threads: each runs a model of its own; the result does not depend on them.
-        progress: is called after each piece of the data.
+        progress: is called after each run.
 
     Units:
         shares of what an output varies by, the sum over all outputs.
@@ -99,20 +101,25 @@ def layer_noise(
     left: list[Layers] = neighbors(names, MOST_ALONE) if many else [(name,) for name in names]
     begun = len(left)
     found: dict[Layers, _Sums] = {layers: _Sums() for layers in left}
-    done = 0
+    size = min(batch_size, first)
+    total = len(names) * -(-dataset.count // size) if dataset.count is not None else None
+    done = passed = 0
+
+    def tell(count: int) -> None:  # Layers that are not measured any more count as done.
+        progress(RunProgress(STAGE, min(passed + count, total or passed + count), total))
+
     with ThreadPoolExecutor(threads, "rank") as pool:
-        progress(Progress(STAGE, 0, dataset.count))
-        for piece in pieces_of(dataset, inputs, min(batch_size, first), staged):
-            _measure(staged, outputs, piece.inputs, left, found, pool)
+        progress(RunProgress(STAGE, 0, total))
+        for piece in pieces_of(dataset, inputs, size, staged):
+            _measure(staged, outputs, piece.inputs, left, found, pool, tell)
             if many and not done:
                 left = split(left, {layers: found[layers].share for layers in left})
                 begun = len(left)
                 found |= {layers: _Sums() for layers in left}
-                _measure(staged, outputs, piece.inputs, left, found, pool)
-            done += piece.size
+                _measure(staged, outputs, piece.inputs, left, found, pool, tell)
+            done, passed = done + piece.size, passed + len(names)
             shares = {layers: found[layers].share for layers in left}
-            left = loudest(shares, max(1, begun * first // (2 * done)) if done >= first else len(left))
-            progress(Progress(STAGE, done, dataset.count))
+            left = loudest(shares, max(1, begun * first // (2 * done)) if done >= first else len(left), QUIET)
     return _by_layer({layers: sums.share for layers, sums in found.items()})
 
 
@@ -123,6 +130,7 @@ def _measure(
     groups: Sequence[Layers],
     found: Mapping[Layers, _Sums],
     pool: ThreadPoolExecutor,
+    tell: Callable[[int], None],
 ) -> None:
     """Add what each group of layers changes on a piece of the data."""
     base = staged.run(inputs, quantized=False)
@@ -133,7 +141,7 @@ def _measure(
         changed = staged.changed_outputs(layers, base, quantized=True)
         return {name: _difference(wanted[name], changed[name]) for name in outputs}
 
-    for layers, noise in zip(groups, pool.map(alone, groups), strict=True):
+    for layers, noise in zip(groups, pooled_results(pool, alone, groups, tell), strict=True):
         found[layers].add(noise, signal)
 
 
@@ -159,30 +167,8 @@ def split(groups: Sequence[Layers], shares: Mapping[Layers, float]) -> list[Laye
         >>> split([("a", "b"), ("c", "d")], {("a", "b"): 1.0, ("c", "d"): 0.0})
         [('a',), ('b',)]
     """
-    loud = set(loudest({layers: shares[layers] for layers in groups}, LOUD_GROUPS))
+    loud = set(loudest({layers: shares[layers] for layers in groups}, LOUD_GROUPS, QUIET))
     return [(name,) for layers in groups if layers in loud for name in layers]
-
-
-def loudest(shares: Mapping[Layers, float], most: int) -> list[Layers]:
-    """Return what makes all but ``QUIET`` of the noise, and at most so many, in the order given.
-
-    Edge case:
-        Noise that is not finite is loud.
-
-    Example:
-        >>> loudest({("a",): 1.0, ("b",): 0.0001, ("c",): 5.0}, 9)
-        [('a',), ('c',)]
-    """
-    sizes = {layers: share if np.isfinite(share) else np.inf for layers, share in shares.items()}
-    order = sorted(sizes, key=lambda layers: (-sizes[layers], layers))
-    total = sum(share for share in sizes.values() if np.isfinite(share))
-    kept, left = set(), total
-    for layers in order[:most]:
-        if np.isfinite(sizes[layers]) and left <= QUIET * total:
-            break
-        kept.add(layers)
-        left -= sizes[layers] if np.isfinite(sizes[layers]) else 0.0
-    return [layers for layers in shares if layers in kept]
 
 
 def _by_layer(shares: Mapping[Layers, float]) -> dict[str, float]:

@@ -70,12 +70,15 @@ class Stage:
 Readers = Mapping[ir.Value, Sequence[ir.Node]]
 
 
-def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]:
+def cut_stages(
+    twins: TwinGraphs, integer: Collection[str], further: Collection[str] = ()
+) -> tuple[Stage, ...]:
     """Return the stages of a model, in order; run one after the other they are the model.
 
     Args:
         twins: the model before quantization and after it.
         integer: names of the layers that compute on integers.
+        further: tensors of the float model that both are cut at, too.
 
     Raises:
         InvalidOnnxError: the two have not the same operators.
@@ -92,7 +95,7 @@ def cut_stages(twins: TwinGraphs, integer: Collection[str]) -> tuple[Stage, ...]
     quantized = _FormMaker(twins.quantized_model, twins.readers, twins.inserted, twins.pairs.values())
     weighted = {constant.node.name for constant in twins.constants} | twins.containers
     stages = []
-    for nodes in _Grouping(twins, readers).groups():
+    for nodes in _Grouping(twins, readers, further).groups():
         names = [node.name or "" for node in nodes]
         twin_nodes = [kept[name] for name in names]
         floating, other = floats.form(nodes), quantized.form(twin_nodes)
@@ -122,9 +125,9 @@ def _stage(names: Sequence[str], layer: str, floating: Form, quantized: Form | N
 class _Grouping:
     """Which nodes of the float graph are in one stage."""
 
-    def __init__(self, twins: TwinGraphs, readers: Readers) -> None:
+    def __init__(self, twins: TwinGraphs, readers: Readers, further: Collection[str]) -> None:
         self._graph, self._readers = twins.float_model.graph, readers
-        self._cut = {*twins.pairs, *(value.name for value in self._graph.outputs)}
+        self._cut = {*twins.pairs, *further, *(value.name for value in self._graph.outputs)}
         self._weighted = {constant.node.name for constant in twins.constants} | twins.containers
         # No two layers with weights in one stage: they could not be told apart.
         for node in self._graph:
@@ -214,8 +217,6 @@ class _FormMaker:
         node, whole = value.producer(), self._of_integers.get(value)
         if whole is not None:  # A nested graph takes the integers, and restores them itself.
             inputs[value] = _integers(whole)
-            return
-        if node is not None and node in nodes:
             return
         if node is not None and node in nodes:
             return

@@ -7,9 +7,10 @@ from ptq_cli.calibdata.arrays.npz_file import NpzDataset
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_noise as ranking
-from ptq_cli.pipeline.tuning.layer_noise import layer_noise, loudest
+from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.recovery.loudest import loudest
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
 
@@ -24,9 +25,9 @@ def measured(tmp_path, monkeypatch):
     runs: list[tuple[tuple[str, ...], int]] = []
     original = ranking._measure
 
-    def counted(staged, outputs, inputs, groups, found, pool):
+    def counted(staged, outputs, inputs, groups, found, pool, tell):
         runs.extend((layers, len(inputs["x"])) for layers in groups)
-        original(staged, outputs, inputs, groups, found, pool)
+        original(staged, outputs, inputs, groups, found, pool, tell)
 
     monkeypatch.setattr(ranking, "_measure", counted)
 
@@ -67,4 +68,4 @@ def test_many_layers_are_measured_in_groups_first(measured, monkeypatch):
 
 
 def test_what_is_not_finite_is_loud():
-    assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2) == [("b",), ("c",)]
+    assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2, QUIET) == [("b",), ("c",)]
