@@ -21,6 +21,7 @@ from ptq_cli.pipeline.evaluation.served_latency import (
     require_served_batch,
     served_latency,
 )
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export, report_layers
@@ -149,6 +150,7 @@ def make_quantization(
     restart: bool,
     thumbnails: bool,
     progress: ProgressCallback,
+    decided: DecidedWeights | None = None,
 ) -> MadeQuantization:
     """Calibrate, export, and evaluate; only checkpoints are written.
 
@@ -161,6 +163,7 @@ def make_quantization(
         restart: start from the beginning even if an earlier calibration could be continued.
         thumbnails: show the samples that change their class on the page, if they are images.
         progress: is called after each batch.
+        decided: weights of models that belong together, which are taken where they are known.
 
     Raises:
         PtqError: as ``run_quantize`` does.
@@ -194,6 +197,7 @@ def make_quantization(
         output,
         plan,
         data=data,
+        decided=decided,
         progress=progress,
     )
     files = {**calibrated.files, **exported.files}

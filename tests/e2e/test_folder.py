@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.e2e.conftest import SAMPLES, Ptq
 
@@ -100,3 +101,131 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     np.testing.assert_allclose(cached_logits, logits, atol=1e-3)
     (expected,) = open_model(exported / GRAPHS[0]).run(None, inputs_of(np.array([START]), 0))
     assert 0.99 < np.corrcoef(logits[0], expected[0, -1])[0, 1] < 1.0
+
+
+WIDTH = 32
+RANDOM = np.random.default_rng(0)
+SHARED = {
+    "dense.weight": RANDOM.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 6,
+    "dense.bias": RANDOM.standard_normal(WIDTH).astype(np.float32),
+}
+
+
+def save_dense(path: Path, name: str, **arrays: np.ndarray) -> None:
+    """Write a Gemm that all files share, and one of the file's own."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "dense.weight", "dense.bias"], ["hidden"], "dense"),
+        helper.make_node("Relu", ["hidden"], ["active"], "relu"),
+        helper.make_node("MatMul", ["active", f"{name}.weight"], ["y"], name),
+    ]
+    weight = RANDOM.standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    save_graph(path, nodes, {**SHARED, f"{name}.weight": weight}, TensorProto.FLOAT)
+
+
+def save_graph(path: Path, nodes: list[Any], arrays: Mapping[str, np.ndarray], dtype: int) -> None:
+    value = helper.make_tensor_value_info
+    ends = [value("x", dtype, ["n", WIDTH])], [value("y", TensorProto.FLOAT, None)]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "dense", *ends, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three files of one model, of which one is a look-up that nothing can be quantized of."""
+    (tmp_path / "onnx").mkdir()
+    for name in ("encoder", "decoder"):
+        save_dense(tmp_path / "onnx" / f"{name}_model.onnx", name)
+    look_up = helper.make_node("Gather", ["words", "x"], ["y"], "look_up")
+    words = {"words": RANDOM.standard_normal((2, 3, 4)).astype(np.float32)}
+    save_graph(tmp_path / "onnx" / "embed_tokens.onnx", [look_up], words, TensorProto.INT64)
+    (tmp_path / "config.json").write_text("{}")
+    for number, name in enumerate(("encoder_model", "decoder_model"), 1):
+        (tmp_path / "calib").mkdir(exist_ok=True)
+        x = number**2 * RANDOM.standard_normal((64, WIDTH)).astype(np.float32)
+        np.savez(tmp_path / "calib" / f"{name}.npz", x=x)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def dense_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Integers and scale of the shared weight, and its bias in real units."""
+    model = onnx.load(path)
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    made = {node.output[0]: node for node in model.graph.node}
+    gemm = next(node for node in model.graph.node if node.name == "dense")
+    (weights, scale, *_), (bias, step, *_) = (
+        [constants[name] for name in made[gemm.input[index]].input if name in constants] for index in (1, 2)
+    )
+    return weights, scale, bias * step
+
+
+def test_data_decide_the_weights_of_all_files_once(
+    parts: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
+) -> None:
+    monkeypatch.setattr("ptq_cli.pipeline.folders.run_quantize_folder.HELD", 1 << 10)
+    words = "--no-latency --recover weighed -o out"
+    missing = ptq(f"quantize . --data calib {words}")
+    assert missing.status == 2
+    assert "PTQ-DATA-005: no calibration data was given for 'onnx/embed_tokens.onnx'" in missing.err
+    assert "hint: save it as 'calib/embed_tokens.npz'" in missing.err
+    assert not Path("out").exists() and not Path("ptq-run").exists()
+    np.savez("calib/embed_tokens.npz", x=np.zeros((64, WIDTH), np.int64))
+    told = ptq(f"quantize . --data calib --exclude decoder --eval-data calib {words} --suffix own --json")
+    assert told.status == 0, told.err
+    assert not list(parts.rglob("*.partial"))
+    names = sorted(path.name for path in Path("out/onnx").iterdir())
+    assert names == ["decoder_model_own.onnx", "embed_tokens_own.onnx", "encoder_model_own.onnx"]
+    assert Path("out/config.json").read_text() == "{}"
+    files = {item["file"]: item for item in json.loads(told.out)["files"]}
+    assert [
+        files[f"onnx/{name}.onnx"]["weights_decided_before"] for name in ("decoder_model", "encoder_model")
+    ] == [
+        0,
+        1,
+    ]
+    assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["copied_because"]
+    copied, source = (parts / name for name in ("out/onnx/embed_tokens_own.onnx", "onnx/embed_tokens.onnx"))
+    assert copied.read_bytes() == source.read_bytes()
+    first, second = (dense_of(parts / f"out/onnx/{name}_model_own.onnx") for name in ("decoder", "encoder"))
+    nearest = np.abs(SHARED["dense.weight"]).max(axis=0) / 127
+    np.testing.assert_array_equal(first[0], second[0])
+    np.testing.assert_array_equal(first[1], second[1])
+    assert not np.allclose(first[1], nearest, rtol=1e-5), "the data decided"
+    np.testing.assert_allclose(first[2], second[2], atol=1e-2)
+    excluded = {
+        item["name"]: item["integer"] for item in files["onnx/decoder_model.onnx"]["export"]["layers"]
+    }
+    assert (excluded["decoder"], excluded["dense"]) == (False, True)
+    for name in ("encoder_model", "decoder_model"):
+        assert ptq(f"evaluate out/onnx/{name}_own.onnx --run ptq-run/onnx/{name} --no-latency").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("quantize onnx/encoder_model.onnx --suffix q4", "PTQ-USAGE-001", "the model is a single file"),
+        ("quantize . --preset w4_block32 --suffix my_q4", "PTQ-USAGE-001", "--suffix is 'my_q4'"),
+        (
+            "quantize . --preset w4_block32 -o config.json",
+            "PTQ-FILE-002",
+            "it is a file, and the model is a folder",
+        ),
+        ("quantize . --preset w4_block32 --exclude nothing", "PTQ-RECIPE-003", "onnx/decoder_model.onnx: "),
+        ("quantize calib", "PTQ-MODEL-010", "is a folder without ONNX files"),
+        ("inspect .", "PTQ-MODEL-010", "this command takes a single file"),
+        ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
+    ],
+)
+def test_what_a_folder_cannot_be_asked_is_refused(
+    parts: Path, ptq: Ptq, words: str, code: str, message: str
+) -> None:
+    told = ptq(f"{words} --run run" if words.startswith("quantize") else words)
+    assert (told.status, code in told.err, message in told.err, "hint: " in told.err) == (
+        2,
+        True,
+        True,
+        True,
+    ), told
+    assert not Path("run").exists() or not any(Path("run").iterdir())

@@ -51,6 +51,8 @@ def print_folder(result: "FolderResult") -> None:
 def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
+    if taken := result.export.taken:
+        say(f"{counted(taken, 'weight')} decided with a model above: the same integers and scales")
     if result.evaluation is None:
         print_speed(result.times)
         warn_of_result((*result.export.warnings, *result.times.warnings))

@@ -19,6 +19,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
@@ -93,6 +94,7 @@ class ExportResult:
         never_run: by its name, why a layer stays float that the calibration never ran.
         ranges: what was chosen by its effect; None if it was not asked for.
         recovery: what recovery did; None if it was not asked for.
+        taken: number of weights that were decided with another model of the same folder.
         warnings: about the file's size and where its work is done.
     """
 
@@ -115,6 +117,7 @@ class ExportResult:
     never_run: Mapping[str, str] = field(default_factory=dict)
     ranges: RangesByEffect | None = None
     recovery: Recovery | None = None
+    taken: int = 0
     warnings: tuple[ReportWarning, ...] = ()
 
 
@@ -199,6 +202,7 @@ def make_export(
     *,
     data: RecoveryData | None = None,
     moments: Moments | None = None,
+    decided: DecidedWeights | None = None,
     progress: ProgressCallback = silent,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
@@ -213,6 +217,7 @@ def make_export(
         plan: of the model for the target, where one was made already; otherwise it is made here.
         data: to recover accuracy from, if the recipe asks for that.
         moments: of what the layers read, where they were collected before.
+        decided: weights of models that belong together, which are taken where they are known.
         progress: is told about a measurement of operators, and about a recovery.
 
     Raises:
@@ -228,10 +233,14 @@ def make_export(
         model.metadata_props[RANGES] = made.ranges.metadata()
     rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
     recovery = None
-    if rungs and (data is not None or moments is not None):
+    given = decided.give(made, float_model) if decided is not None else GivenWeights()
+    if rungs and (given.left or decided is None) and (data is not None or moments is not None):
         material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
-        recovery = recover_model(made, float_model, rungs, material, resolved.machine, path.parent, progress)
+        own = without(made, given.sites)
+        recovery = recover_model(own, float_model, rungs, material, resolved.machine, path.parent, progress)
         model.metadata_props[RECOVERY] = recovery.metadata()
+    if decided is not None:
+        decided.learn(made, float_model)
     prove_powers_of_two(model, placement, exposed)
     write_runtime_operators(model, exposed)
     write_table_lookups(model)
@@ -274,6 +283,7 @@ def make_export(
         },
         ranges=made.ranges,
         recovery=recovery,
+        taken=len(given.sites),
         warnings=result_warnings((float_model.size, stored.size), report_layers(exposed), work),
     )
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ptq_cli.amax.overrides import means
 from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
 from ptq_cli.pipeline.folders.data_of_files import data_by_file, no_data_for
 from ptq_cli.pipeline.folders.model_folder import ModelFolder
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.activation_modes import needs_ranges
-from ptq_cli.recipe.recovery_rungs import NONE
-from ptq_cli.recipe.schema import RecoverySettings
+from ptq_cli.recipe.recovery_rungs import AUTO, NONE
+from ptq_cli.recipe.schema import OverrideSettings, RecoverySettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def file_requests(
             FileRequest(
                 file=file,
                 request=asked,
-                resolved=_without_data(resolve(asked), own, settings),
+                resolved=_for_file(resolve(asked), folder, file, own, settings),
                 run=RunDirectory(run.path / file.with_suffix("")),
                 output=output / file.with_name(f"{file.stem}_{suffix}{file.suffix}"),
                 has_evaluation=evaluation[file] is not None,
@@ -84,12 +85,31 @@ def _has_text(data: Mapping[str, str | None]) -> bool:
     return any(source is not None and source.lower().endswith(TEXT_SUFFIXES) for source in data.values())
 
 
-def _without_data(resolved: Resolved, own: Mapping[str, str | None], settings: Mapping[str, Any]) -> Resolved:
-    """Return what is asked of a file without data that a recipe names for the others."""
+def _for_file(
+    resolved: Resolved,
+    folder: ModelFolder,
+    file: Path,
+    own: Mapping[str, str | None],
+    settings: Mapping[str, Any],
+) -> Resolved:
+    """Return what is asked of a file, without what a recipe says for other files.
+
+    These are data that only others have, and overrides that mean layers of others. Factors for channels that
+    nobody asked for by name are left out: they would give each model other weights, and none to share.
+    """
     recipe = resolved.recipe
+    rungs = [name for name in recipe.recovery.rungs if len(folder.files) == 1 or name != AUTO]
+    override = [item for item in recipe.override if not _is_of_others(item, folder, file)]
     if own["data"] is None and recipe.calibration.data is not None:
-        recovery = recipe.recovery if "recover" in settings else RecoverySettings([NONE])
-        recipe = replace(recipe, calibration=replace(recipe.calibration, data=None), recovery=recovery)
+        rungs = rungs if "recover" in settings else []
+        recipe = replace(recipe, calibration=replace(recipe.calibration, data=None))
     if own["eval_data"] is None and recipe.evaluation.data is not None:
         recipe = replace(recipe, evaluation=replace(recipe.evaluation, data=None))
-    return resolved if recipe is resolved.recipe else resolved.with_recipe(recipe)
+    recovery = RecoverySettings(rungs or [NONE])
+    return resolved.with_recipe(replace(recipe, recovery=recovery, override=override))
+
+
+def _is_of_others(item: OverrideSettings, folder: ModelFolder, file: Path) -> bool:
+    """Tell whether an override means layers of other files, and none of this one."""
+    having = [name for name, layers in folder.layers.items() if any(means(item, layer) for layer in layers)]
+    return bool(having) and file not in having

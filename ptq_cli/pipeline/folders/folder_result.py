@@ -112,6 +112,7 @@ def _file_values(item: QuantizedFolderFile) -> dict[str, Any]:
         "layers": len(layers) if export is not None else None,
         "integer_layers": sum(layer.quantized for layer in layers) if export is not None else None,
         "quantized_weights": len({site.node for site in export.plan.weights}) if export is not None else None,
+        "weights_decided_before": export.taken if export is not None else None,
         "copied_because": item.reason or None,
         "verdict": evaluation.report.verdict if evaluation is not None else None,
     }

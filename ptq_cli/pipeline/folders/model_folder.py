@@ -1,13 +1,14 @@
 """The files of a model that is a folder: its ONNX files, and what belongs to them."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from ptq_cli.amax.overrides import Meant
 from ptq_cli.core.errors import InputFileError, ModelFolderError
 from ptq_cli.core.files import is_folder
 from ptq_cli.models.external_data import external_files, require_external_data
@@ -38,13 +39,15 @@ class ModelFolder:
         left_out: ONNX files that are quantized already.
         carried: configurations and tokenizers.
         data: of each float model, the files beside it that hold its constants.
+        layers: of each float model, what overrides may mean its layers and their tensors by.
     """
 
     path: Path
     files: tuple[Path, ...]
     left_out: tuple[Path, ...]
     carried: tuple[Path, ...]
-    data: dict[Path, frozenset[Path]]
+    data: Mapping[Path, frozenset[Path]]
+    layers: Mapping[Path, Sequence[Meant]]
 
     @property
     def tokenizer(self) -> Path | None:
@@ -63,7 +66,8 @@ class ModelFolder:
         Example:
             >>> a, b, c = Path("a.onnx"), Path("b.onnx"), Path("c.onnx")
             >>> data = {a: frozenset([Path("x")]), b: frozenset(), c: frozenset([Path("x")])}
-            >>> folder = ModelFolder(path=Path(), files=(a, b, c), left_out=(), carried=(), data=data)
+            >>> none = {"left_out": (), "carried": (), "layers": {}}
+            >>> folder = ModelFolder(path=Path(), files=(a, b, c), data=data, **none)
             >>> [[file.stem for file in group] for group in folder.groups()]
             [['a', 'c'], ['b']]
         """
@@ -118,23 +122,18 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
             hint="check its permissions",
         ) from error
     models = [item for item in found if item.suffix == SUFFIX and not item.name.startswith(".")]
-    data: dict[Path, frozenset[Path]] = {}
-    left_out = []
-    for item in models:
-        place = item.relative_to(path)
-        needed = None if _is_named(item, models, suffix) else _constants_of(item)
-        if needed is None:
-            left_out.append(place)
-        else:
-            data[place] = needed
-    if not data:
+    read = {item: None if _is_named(item, models, suffix) else _read(item) for item in models}
+    left_out = [item.relative_to(path) for item, parts in read.items() if parts is None]
+    floats = {item.relative_to(path): parts for item, parts in read.items() if parts is not None}
+    if not floats:
         raise _empty(path, left_out)
     return ModelFolder(
         path=path,
-        files=tuple(sorted(data, key=_turn)),
+        files=tuple(sorted(floats, key=_turn)),
         left_out=tuple(left_out),
         carried=tuple(item.relative_to(path) for item in found if any(map(item.match, CARRIED))),
-        data=data,
+        data={place: data for place, (data, _) in floats.items()},
+        layers={place: layers for place, (_, layers) in floats.items()},
     )
 
 
@@ -152,16 +151,18 @@ def _is_named(file: Path, models: Sequence[Path], suffix: str) -> bool:
     return file.with_name(f"{split['base']}{SUFFIX}") in models
 
 
-def _constants_of(file: Path) -> frozenset[Path] | None:
-    """Return the files that hold a model's constants; None if the model is quantized."""
+def _read(file: Path) -> tuple[frozenset[Path], list[Meant]] | None:
+    """Return the files that hold a model's constants, and its layers; None if the model is quantized."""
     try:
         model = onnx.load(file, load_external_data=False)
     except (DecodeError, ValueError, RuntimeError):
-        return frozenset()  # Whoever opens it says what is wrong with it.
-    if any(node.op_type in _OPERATORS for node in _nodes(model.graph)):
+        return frozenset(), []  # Whoever opens it says what is wrong with it.
+    nodes = list(_nodes(model.graph))
+    if any(node.op_type in _OPERATORS for node in nodes):
         return None
     require_external_data(model, file)
-    return frozenset(item.resolve() for item in external_files(model, file.parent))
+    layers = [Meant((node.name, *node.input, *node.output), (node.op_type,)) for node in nodes]
+    return frozenset(item.resolve() for item in external_files(model, file.parent)), layers
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

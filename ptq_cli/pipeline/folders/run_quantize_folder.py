@@ -11,6 +11,7 @@ from ptq_cli.core.errors import NothingToQuantizeError, OutputFileError, PtqErro
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.folders.file_suffix import require_suffix, suffix_of
 from ptq_cli.pipeline.folders.folder_layout import lay_out
 from ptq_cli.pipeline.folders.folder_requests import FileRequest, file_requests
@@ -74,22 +75,27 @@ def run_quantize_folder(
         raise no_data("evaluation", "--eval-data")
     require_places(folder, resolved, asked, target)
     making = _Making(folder, run)
-    for number, item in enumerate(asked, 1):
-        progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
-        make = partial(
-            make_quantization,
-            item.request,
-            item.resolved,
-            item.run,
-            item.output,
-            evaluate=wanted and item.has_evaluation,
-            restart=restart,
-            thumbnails=thumbnails,
-            progress=progress,
-        )
-        with named_errors(item.file):
-            making.add(item, make)
-    result = making.finish(target, ending)
+    decided = DecidedWeights() if len(asked) > 1 else None
+    try:
+        for number, item in enumerate(asked, 1):
+            progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
+            make = partial(
+                make_quantization,
+                item.request,
+                item.resolved,
+                item.run,
+                item.output,
+                evaluate=wanted and item.has_evaluation,
+                restart=restart,
+                thumbnails=thumbnails,
+                progress=progress,
+                decided=decided,
+            )
+            with named_errors(item.file):
+                making.add(item, make)
+        result = making.finish(target, ending)
+    finally:
+        making.discard()
     for item in asked:
         discard_checkpoints(item.run)
     return result
@@ -130,7 +136,7 @@ class _Making:
         self._folder, self._run = folder, run
         self._made: list[_Made] = []
         self._files: dict[Path, Content] = {}
-        self._waiting = PartialFolder(run.path, SUMMARY)
+        self._waiting: PartialFolder | None = None
         self._keepers: list[PartialFolder | None] = []
         self._refused: NothingToQuantizeError | None = None
 
@@ -191,13 +197,21 @@ class _Making:
         copies = {output / file: (folder.path / file).read_bytes() for file in carried}
         summary = {result.summary: result.to_json().encode()}
         write_together({**self._files, **layout.files, **copies, **summary})
-        self._waiting.remove()
         return result
+
+    def discard(self) -> None:
+        """Remove what waits on disk and was not written."""
+        if self._waiting is not None:
+            self._waiting.remove()
+        for item in self._made:
+            item.model.discard()
 
     def _held(self, content: Content) -> Content:
         """Return the content of a file, a large one on disk."""
         if isinstance(content, Path) or len(content) < HELD:
             return content
+        if self._waiting is None:
+            self._waiting = PartialFolder(self._run.path, SUMMARY)
         path = self._waiting.path / str(len(self._files))
         path.write_bytes(content)
         return path

@@ -1,0 +1,168 @@
+"""Weights that several models hold: the first model decides them, and the others take what it decided."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.stored import StoredModel, mapped
+from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
+from ptq_cli.pipeline.exporting.recovered_model import free_scales
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.write.weight_decisions import LARGEST_BIAS
+from ptq_cli.recovery.quantized_layer import (
+    QuantizedLayer,
+    constant_array,
+    quantized_layers,
+    replace_constants,
+)
+
+Floats = npt.NDArray[np.float64]
+CLOSE = 1e-6
+"""A float32 keeps a number to a share of 6e-8."""
+
+
+@dataclass(frozen=True)
+class _Bias:
+    """A layer's bias in real units, and its step, which is 0 of a bias in floats."""
+
+    values: Floats
+    step: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decision:
+    """A layer's constants.
+
+    Attributes:
+        values, scale: of the weight, as a graph holds them.
+        bias: None if there is none that could be changed.
+        nearest: the bias before anything was recovered.
+    """
+
+    values: Array
+    scale: Array
+    bias: _Bias | None
+    nearest: _Bias | None
+
+
+@dataclass(frozen=True)
+class GivenWeights:
+    """The weights of a model that were decided with an earlier one.
+
+    Attributes:
+        sites: these weights.
+        left: number of layers whose weights can still be chosen.
+    """
+
+    sites: tuple[WeightSite, ...] = ()
+    left: int = 0
+
+
+class DecidedWeights:
+    """The weights of models that belong together, by their floats and by how they are quantized.
+
+    Only layers whose weights can be chosen again are in it: all others are rounded to nearest, which gives
+    the same integers in each model.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Decision] = {}
+        self._nearest: dict[bytes, _Bias | None] = {}
+
+    def give(self, made: QuantizedGraph, float_model: StoredModel) -> GivenWeights:
+        """Write what was decided into a model, and return which weights took it.
+
+        A weight keeps its own integers if its bias would not fit into int32 with the scale that was decided.
+
+        Args:
+            made: the quantized model, whose constants are changed.
+            float_model: that it was made from.
+        """
+        taken, layers = [], _layers(made, float_model)
+        for key, layer in layers:
+            nearest = _bias(made, layer)
+            self._nearest.setdefault(key, nearest)
+            found = self._known.get(key)
+            constants = _constants(made, layer, found, nearest) if found is not None else None
+            if constants is not None:
+                replace_constants(made.model, constants)
+                taken.append(layer.site)
+        return GivenWeights(tuple(taken), left=len(layers) - len(taken))
+
+    def learn(self, made: QuantizedGraph, float_model: StoredModel) -> None:
+        """Keep the weights that are not known yet, as the model holds them."""
+        for key, layer in _layers(made, float_model):
+            if key not in self._known:
+                self._known[key] = _Decision(
+                    values=constant_array(made.model, layer.weight.values),
+                    scale=constant_array(made.model, layer.weight.scale),
+                    bias=_bias(made, layer),
+                    nearest=self._nearest[key],
+                )
+
+
+def without(made: QuantizedGraph, sites: tuple[WeightSite, ...]) -> QuantizedGraph:
+    """Return a quantized model whose plan does not hold some weights, so that nothing chooses them again."""
+    kept = tuple(site for site in made.plan.weights if site not in set(sites))
+    return replace(made, plan=replace(made.plan, weights=kept))
+
+
+def _layers(made: QuantizedGraph, float_model: StoredModel) -> list[tuple[bytes, QuantizedLayer]]:
+    """Return the layers whose weights can be chosen again, each with a digest of the weight and its form."""
+    graph = float_model.load()
+    layers, _ = quantized_layers(TwinGraphs(graph, made.model), made.plan, free_scales(made.placement))
+    found = []
+    for layer in layers.values():
+        form = replace(layer.site, tensor="", node="")
+        digest = hashlib.sha256(f"{form} {layer.weight.multiples}".encode())
+        with mapped(graph.graph.initializers[layer.site.tensor]) as weight:
+            digest.update(f"{weight.dtype} {weight.shape}".encode())
+            digest.update(np.ascontiguousarray(weight).tobytes())
+        found.append((digest.digest(), layer))
+    return found
+
+
+def _bias(made: QuantizedGraph, layer: QuantizedLayer) -> _Bias | None:
+    if layer.bias is None:
+        return None
+    values = constant_array(made.model, layer.bias.values).astype(np.float64)
+    if not layer.bias.scale:
+        return _Bias(values, np.zeros(1))
+    step = constant_array(made.model, layer.bias.scale).astype(np.float64)
+    return _Bias(values * step, step)
+
+
+def _constants(
+    made: QuantizedGraph, layer: QuantizedLayer, decision: _Decision, nearest: _Bias | None
+) -> Mapping[str, Array] | None:
+    """Return the constants of a layer for a decided weight; None if they do not fit the layer."""
+    held = [constant_array(made.model, name) for name in (layer.weight.values, layer.weight.scale)]
+    if [item.shape for item in held] != [decision.values.shape, decision.scale.shape]:
+        return None
+    constants = {layer.weight.values: decision.values, layer.weight.scale: decision.scale}
+    if layer.bias is None or nearest is None:
+        return constants
+    bias = decision.bias if decision.bias is not None and _is_same(decision.nearest, nearest) else nearest
+    if not layer.bias.scale:
+        return constants | {layer.bias.values: bias.values}
+    if layer.parameters is None:
+        return None
+    scale = decision.scale.reshape(nearest.step.shape).astype(np.float32)
+    step = (layer.parameters.scale * scale).astype(np.float32)
+    integers = np.rint(bias.values / step.astype(np.float64))
+    if np.abs(integers).max(initial=0) > LARGEST_BIAS:
+        return None
+    return constants | {layer.bias.values: integers.astype(np.int32), layer.bias.scale: step}
+
+
+def _is_same(one: _Bias | None, other: _Bias) -> bool:
+    """Tell whether two biases are one in floats, each rounded with its own step."""
+    if one is None or one.values.shape != other.values.shape:
+        return False
+    tolerance = one.step + other.step + CLOSE * np.abs(other.values)
+    return bool((np.abs(one.values - other.values) <= tolerance).all())
