@@ -17,6 +17,8 @@ NO_MORE_RUNGS = "no further rung is left"
 NO_MORE_TIME = "the time budget was over"
 NO_MORE_LOOKS = "the samples set aside are too few for another look"
 INTERRUPTED = "it was interrupted"
+SHARE_OF_RUNGS = 0.5
+"""Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Climb:
         gate: the budgets.
         is_over: whether no time is left.
         tell: is told about each candidate.
+        allow: is told until which share of the time budget what follows may go on.
         stop: is called when the climb is over, so that a last look may take its time.
         alone: whether an interrupt ends the climb with the best so far; one of several processes cannot.
         steps: the candidates so far.
@@ -112,6 +115,7 @@ class Climb:
     gate: GateSettings
     is_over: Callable[[], bool]
     tell: Callable[[LadderStep], None]
+    allow: Callable[[float], None] = lambda _share: None
     stop: Callable[[], None] = lambda: None
     alone: bool = True
     steps: list[LadderStep] = field(default_factory=list)
@@ -160,13 +164,9 @@ class Climb:
     def _up(self, rungs: Sequence[str], base: Candidate) -> None:
         if self._try(DEFAULT, base):
             return
-        for rung in rungs:
-            if rung in self._best.rungs:
-                continue
-            if self._is_hopeless():
-                return
-            if self._try(rung, Candidate((*self._best.rungs, rung))):
-                return
+        was_cut = self._climb_rungs(rungs)
+        if self.met or self.stopped:
+            return
         if self._is_promising() and self._look():
             return  # Float layers cost time, so that even a look that may fail comes first.
         for name, candidate in self._finer():
@@ -177,7 +177,24 @@ class Climb:
                     return
             except (NothingToQuantizeError, StaleCalibrationError):
                 continue  # What is left would need ranges of tensors that follow others so far.
-        self.stopped = NO_MORE_RUNGS
+        self.stopped = NO_MORE_TIME if was_cut else NO_MORE_RUNGS
+
+    def _climb_rungs(self, rungs: Sequence[str]) -> bool:
+        """Try each rung on top of the best; return whether their share of the time was over before."""
+        self.allow(SHARE_OF_RUNGS)
+        try:
+            for rung in rungs:
+                if rung in self._best.rungs:
+                    continue
+                if self.is_over():
+                    return True
+                if self._has_no_looks() or self._try(rung, Candidate((*self._best.rungs, rung))):
+                    return False
+        except TimeIsOverError:
+            return True
+        finally:
+            self.allow(1.0)
+        return False
 
     def _finer(self) -> Iterator[tuple[str, Candidate]]:
         """Yield what costs time or size, the cheapest first: 16 bits, and then float on top of the best."""
@@ -191,7 +208,10 @@ class Climb:
     def _is_hopeless(self) -> bool:
         if self.is_over():
             self.stopped = NO_MORE_TIME
-        elif self._spent and not self._could_be_shown():
+        return bool(self.stopped) or self._has_no_looks()
+
+    def _has_no_looks(self) -> bool:
+        if self._spent and not self._could_be_shown():
             self.stopped = NO_MORE_LOOKS
         return bool(self.stopped)
 

@@ -129,6 +129,7 @@ def _climbed(
         gate=opened.gate,
         is_over=clock.is_over,
         tell=tell,
+        allow=clock.allow,
         stop=clock.stop,
         alone=party.group is None,
     )

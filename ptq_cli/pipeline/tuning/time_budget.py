@@ -13,9 +13,14 @@ class BudgetClock:
 
     def __init__(self, seconds: float | None, progress: ProgressCallback, party: Party) -> None:
         self._party = party
-        self._end = time.monotonic() + seconds if seconds is not None else None
+        self._begin = time.monotonic()
         self._seconds, self._progress = seconds, progress
         self.begun = False
+        self.allow(1.0)
+
+    def allow(self, share: float) -> None:
+        """Let the climb go on until so much of the time has passed, counted from the beginning."""
+        self._end = self._begin + share * self._seconds if self._seconds is not None else None
 
     def is_over(self) -> bool:
         """Return whether no time is left, by the clock of the first process."""

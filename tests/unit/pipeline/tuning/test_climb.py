@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -76,13 +77,16 @@ class Scripted:
         self.kept.append(candidate)
 
 
-def climbed(subject: Scripted, *rungs: str, limit: float = 0.02, over: Sequence[bool] = ()) -> Climb:
+def climbed(
+    subject: Scripted, *rungs: str, limit: float = 0.02, over: Sequence[bool] = (), **options: Any
+) -> Climb:
     left = iter(over)
     climb = Climb(
         subject=subject,
         gate=GateSettings(max_drop={"top1": limit}),
         is_over=lambda: next(left, False),
         tell=lambda _step: None,
+        **options,
     )
     climb.up(rungs)
     return climb
@@ -154,6 +158,19 @@ def test_no_time_is_left():
     climb = climbed(subject, "ranges", over=[True])
     assert climb.stopped == NO_MORE_TIME
     assert len(climb.steps) == 1
+
+
+@pytest.mark.parametrize(
+    "cut", [{"over": [True]}, {"fails": {RANGES: TimeIsOverError()}}], ids=["before", "in"]
+)
+def test_rungs_that_take_their_share_of_the_time_leave_the_rest_to_layers_in_float(cut):
+    script: Script = {Candidate(): (20.0, 90, 90), Candidate((), ("a",)): (25.0, 80, 80)}
+    subject = Scripted(script, floats=[("a",)], fails=cut.get("fails", {}))
+    shares: list[float] = []
+    climb = climbed(subject, "ranges", "round", over=cut.get("over", ()), allow=shares.append)
+    assert [step.name for step in climb.steps] == ["default", "1 layer in float"]
+    assert climb.stopped == NO_MORE_TIME, "not all rungs were tried"
+    assert shares == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(

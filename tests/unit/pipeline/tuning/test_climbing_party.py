@@ -45,7 +45,9 @@ def test_a_clock_of_several_ends_nothing_between_two_candidates() -> None:
 
 
 def test_a_clock_of_one_ends_it_anywhere() -> None:
-    clock = BudgetClock(0.0, silent, Party())
+    clock = BudgetClock(1e6, silent, Party())
+    clock.progress(STEP)
+    clock.allow(0.0)
     assert clock.is_over()
     with pytest.raises(TimeBudgetError):
         clock.progress(STEP)
