@@ -1,5 +1,6 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
+# make test-install   build the wheel and the sdist, and try them in empty environments
 # make site   set up and build the site of the documentation into site/
 PYTHON ?= python3
 VENV := .venv

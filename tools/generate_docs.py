@@ -12,7 +12,7 @@ from pathlib import Path
 from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
-from tools.file_schemas import analysis_schema, bench_schema, details_schema
+from tools.file_schemas import command_schemas, file_schemas
 from tools.recipe_page import recipe_page
 from tools.target_page import target_page
 
@@ -26,9 +26,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
     "docs/recipe.schema.json": ("ptq_cli/recipe/schema.py", recipe_schema),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
-    "docs/analysis.schema.json": ("ptq_cli/report/analysis", analysis_schema),
-    "docs/bench.schema.json": ("ptq_cli/report/evaluation/bench_document.py", bench_schema),
-    "docs/details.schema.json": ("ptq_cli/report/document/details.py", details_schema),
+    "docs/json.schema.json": ("ptq_cli/cli/shown/documents", command_schemas),
+    **{f"docs/{name}": ("ptq_cli/report", schema) for name, schema in file_schemas().items()},
 }
 
 

@@ -48,6 +48,7 @@ COMMANDS = (
     "report",
     "compare",
     "quantizers",
+    "schema",
     "help",
 )
 DONE, BUG, INTERRUPTED = 0, 1, 130

@@ -1,5 +1,6 @@
 """A tiny model with data and a finished run in a folder of its own, and ways to call ``ptq`` on it."""
 
+import json
 import re
 import shlex
 import shutil
@@ -7,8 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import numpy as np
 import onnx
 import pytest
@@ -16,6 +20,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.cli.main import run
+from ptq_cli.cli.shown.documents.document_registry import COMMANDS
+from ptq_cli.core.json_schema import documents_schema
 
 torch.set_num_threads(1)
 
@@ -109,6 +115,19 @@ def untimed(words: list[str]) -> list[str]:
     return [*words, "--no-latency"] if is_timed and not {"--latency", "--help"} & set(words) else words
 
 
+@cache
+def schema_of(name: str) -> jsonschema.Draft202012Validator:
+    """The schema of what a command prints with ``--json``, without keys that it does not describe."""
+    schema = json.loads(documents_schema(name, {name: COMMANDS[name]}, strict=True))
+    return jsonschema.Draft202012Validator({**schema, **schema["$defs"].pop(name)})
+
+
+def require_described(words: list[str], document: Any) -> None:
+    """Fail if a document is not what the schema of its command describes."""
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    schema_of(name).validate(document)
+
+
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models, data and a finished run; tests work on copies."""
@@ -144,13 +163,17 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
 
-    Latencies are measured where a test says ``--latency`` alone: they take time.
+    Latencies are measured where a test says ``--latency`` alone: they take time. A document is compared with
+    the schema of its command.
     """
 
     def call(*words: str) -> Outcome:
         capfd.readouterr()
-        status = run(untimed(shlex.split(words[0]) if len(words) == 1 else list(words)))
+        given = untimed(shlex.split(words[0]) if len(words) == 1 else list(words))
+        status = run(given)
         captured = capfd.readouterr()
+        if "--json" in given and captured.out:
+            require_described(given, json.loads(captured.out))
         said = [
             line for line in captured.err.splitlines(keepends=True) if not PROGRESS.fullmatch(line.rstrip())
         ]

@@ -1,87 +1,106 @@
-"""With ``--json``, stdout is one JSON document and nothing else, for every command."""
+"""With ``--json``, stdout is one JSON document and nothing else, and its schema describes every key."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import click
+import jsonschema
 import pytest
 
-COMMANDS: dict[str, tuple[str, int, set[str]]] = {
-    "calibrate": (
-        "calibrate model.onnx --data calib.npz",
-        0,
-        {"run", "calibration", "method", "samples", "tensors", "parity", "dead"},
-    ),
-    "export": (
-        "export --onnx",
-        0,
-        {
-            "format",
-            "output",
-            "bytes",
-            "float_bytes",
-            "target",
-            "amax",
-            "integer_kernels",
-            "float_kernels",
-            "widened",
-            "layers",
-        },
-    ),
-    "evaluate": ("evaluate", 0, {"format", "verdict", "metrics", "gates", "layers", "model"}),
-    "evaluate, missed": ("evaluate --min sqnr_db=99", 3, {"format", "verdict", "metrics", "gates"}),
-    "quantize": ("quantize model.onnx --data calib.npz", 0, {"calibration", "export", "report"}),
-    "quantize, missed": (
-        "quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99",
-        3,
-        {"calibration", "export", "report"},
-    ),
-    "prepare": (
-        "prepare model.onnx --data calib.npz -o float.onnx",
-        0,
-        {
-            "model",
-            "kind",
-            "output",
-            "bytes",
-            "opset",
-            "nodes",
-            "passes",
-            "notes",
-            "difference",
-            "compared_on",
-        },
-    ),
-    "inspect": (
-        "inspect model.onnx",
-        0,
-        {"model", "kind", "inputs", "outputs", "layers", "target", "parity"},
-    ),
-    "inspect, PyTorch": ("inspect model.pt --arch model.py:build --data calib.npz", 0, {"parity"}),
-    "gate": ("gate ptq-run/report.json --min sqnr_db=1", 0, {"verdict", "gates"}),
-    "compare": (
-        "compare ptq-run/report.json ptq-run/report.json",
-        0,
-        {"same_samples", "metrics", "bytes_before", "bytes_after", "changes", "layers"},
-    ),
-    "gate, missed": ("gate ptq-run/report.json --min sqnr_db=99", 3, {"verdict", "gates"}),
+from ptq_cli.cli.main import cli
+from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES
+from tests.e2e.conftest import Ptq, Refuse
+
+DOCS = Path(__file__).parents[2] / "docs"
+PRINTED: dict[str, tuple[str, int]] = {
+    "calibrate": ("calibrate model.onnx --data calib.npz", 0),
+    "calibrate, channels": ("calibrate model.onnx --data calib.npz --activation-axis relu=1", 0),
+    "calibration show": ("calibration show", 0),
+    "explain": ("explain relu", 0),
+    "export": ("export --onnx", 0),
+    "evaluate": ("evaluate", 0),
+    "evaluate, missed": ("evaluate --min sqnr_db=99", 3),
+    "evaluate, a shard": ("evaluate --shard 1/2 --batch-size 4", 0),
+    "quantize": ("quantize model.onnx --data calib.npz", 0),
+    "quantize, missed": ("quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99", 3),
+    "verify": ("verify", 0),
+    "prepare": ("prepare model.onnx --data calib.npz -o float.onnx", 0),
+    "inspect": ("inspect model.onnx", 0),
+    "inspect, PyTorch": ("inspect model.pt --arch model.py:build --data calib.npz", 0),
+    "gate": ("gate ptq-run/report.json --min sqnr_db=1", 0),
+    "gate, missed": ("gate ptq-run/report.json --min sqnr_db=99", 3),
+    "compare": ("compare ptq-run/report.json ptq-run/report.json", 0),
+    "report": ("report", 0),
+    "recipe init": ("recipe init model.onnx", 0),
+    "recipe check": ("recipe check ptq-run/recipe.toml", 0),
+    "quantizers": ("quantizers", 0),
+    "quantizers show": ("quantizers show scaled --bits 3", 0),
 }
+ELSEWHERE = {
+    "analyze": "test_analyze.py",
+    "bench": "test_verify_bench.py",
+    "merge": "test_shards.py",
+    "profile": "test_prefer_latency.py",
+    "tune": "test_tune.py",
+}
+"""Tests that run what takes long, with the same check of the document."""
 
 
-@pytest.mark.parametrize(("words", "status", "keys"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_stdout_is_one_document(folder: Path, ptq: Any, words: str, status: int, keys: set[str]) -> None:
+@pytest.mark.parametrize(("words", "status"), PRINTED.values(), ids=PRINTED.keys())
+def test_stdout_is_one_document(folder: Path, ptq: Ptq, words: str, status: int) -> None:
     outcome = ptq(f"{words} --json")
     assert (outcome.status, outcome.err) == (status, "")
-    document = json.loads(outcome.out, parse_constant=pytest.fail)
-    assert keys <= set(document)
+    assert json.loads(outcome.out, parse_constant=pytest.fail)
 
 
-def test_an_error_leaves_stdout_empty(folder: Path, ptq: Any) -> None:
+def commands_with_json(group: click.Group, prefix: str = "") -> Iterator[str]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if any("--json" in parameter.opts for parameter in command.params):
+            yield prefix + name
+        if isinstance(command, click.Group):
+            yield from commands_with_json(command, f"{prefix}{name} ")
+
+
+def test_every_command_with_json_has_a_schema_that_a_test_uses() -> None:
+    assert set(commands_with_json(cli)) == set(COMMANDS)
+    assert {name.partition(",")[0] for name in PRINTED} | set(ELSEWHERE) == set(COMMANDS)
+    for command, name in ELSEWHERE.items():
+        text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+        assert "--json" in text and command in text
+
+
+def test_every_schema_is_printed_and_on_the_page(ptq: Ptq, tmp_path: Path) -> None:
+    names = ptq("schema").out.split("\n")[:-1]
+    assert names == [*COMMANDS, *FILES, "ptq.toml"]
+    page = (DOCS / "json.md").read_text(encoding="utf-8")
+    for name in names:
+        schema = json.loads(ptq("schema", *name.split()).out)
+        jsonschema.validators.validator_for(schema).check_schema(schema)
+        assert f"`{name}`" in page
+    assert ptq("schema", "report.json", "-o", str(tmp_path / "report.schema.json")).status == 0
+    assert (tmp_path / "report.schema.json").read_text() == (DOCS / "report.schema.json").read_text()
+
+
+def test_a_schema_allows_new_keys_and_no_other_types(ptq: Ptq) -> None:
+    validator = jsonschema.Draft202012Validator(json.loads(ptq("schema gate").out))
+    validator.validate({"verdict": "no gate", "gates": [], "of a later version": 1})
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate({"verdict": "maybe", "gates": []})
+
+
+def test_a_document_that_is_not_there_is_refused(refuse: Refuse) -> None:
+    refuse("schema quantise", "PTQ-RECIPE-004", "unknown document 'quantise' (did you mean 'quantize'?)")
+
+
+def test_an_error_leaves_stdout_empty(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("evaluate --eval-data nowhere.npz --json")
     assert (outcome.status, outcome.out) == (2, "")
 
 
-def test_onnx_runtime_prints_nothing_on_stdout(folder: Path, ptq: Any) -> None:
+def test_onnx_runtime_prints_nothing_on_stdout(folder: Path, ptq: Ptq) -> None:
     path = folder / "ptq-run/model.int8.onnx"
     content = path.read_bytes()
     # An operator that is no UTF-8: ONNX Runtime's Python layer would say so on stdout, and try again.

@@ -11,6 +11,7 @@ from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.calibration_documents import CalibrationShowDocument
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
 
 SORTS = ("clipped", "range", "name")
@@ -128,7 +129,7 @@ def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
 
 
-def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> dict[str, Any]:
+def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> "CalibrationShowDocument":
     from ptq_cli.cli.shown.calibration_tables import tensor_values
     from ptq_cli.cli.shown.channel_tables import measured_values
 

@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -12,6 +12,11 @@ from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import PLOT, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.calibration_documents import (
+        DecidedChannelsDocument,
+        ExplanationDocument,
+        NodeDocument,
+    )
     from ptq_cli.pipeline.views.calibration_view import TensorView
     from ptq_cli.pipeline.views.explain_tensor import Explanation, NodeView
 
@@ -124,14 +129,15 @@ def _node(node: "NodeView") -> str:
     return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
 
 
-def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:
+def _values(found: "Explanation", plot: Path | None) -> "ExplanationDocument":
     from ptq_cli.cli.shown.calibration_tables import tensor_values
     from ptq_cli.cli.shown.channel_tables import decided_values
 
-    channels = found.tensor.channels
+    view = found.tensor.channels
+    channels = cast("DecidedChannelsDocument | None", decided_values(view) if view is not None else None)
     return {
         **tensor_values(found.tensor),
-        "channels": decided_values(channels) if channels is not None else None,
+        "channels": channels,
         "run": str(found.calibration.run.path),
         "dtype": str(found.spec.dtype),
         "shape": list(found.spec.shape),
@@ -144,5 +150,5 @@ def _values(found: "Explanation", plot: Path | None) -> dict[str, Any]:
     }
 
 
-def _node_values(node: "NodeView") -> dict[str, Any]:
+def _node_values(node: "NodeView") -> "NodeDocument":
     return {"name": node.name, "op": node.op, "integer": node.integer, "reason": node.reason}

@@ -12,6 +12,7 @@ from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.export_documents import PrepareDocument
     from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
 
 
@@ -90,7 +91,7 @@ def _print(result: "PrepareResult") -> None:
     say(f"wrote {shown_path(result.output)}")
 
 
-def _values(result: "PrepareResult") -> dict[str, Any]:
+def _values(result: "PrepareResult") -> "PrepareDocument":
     return {
         "model": str(result.file.path),
         "kind": result.file.kind.value,

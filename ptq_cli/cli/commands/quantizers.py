@@ -24,6 +24,11 @@ from ptq_cli.recipe.quantizer_families import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ptq_cli.cli.shown.documents.inspection_documents import (
+        ParameterDocument,
+        QuantizerDocument,
+        StaircaseDocument,
+    )
     from ptq_cli.pipeline.views.staircase import Staircase
 
 POINTS = 401
@@ -137,7 +142,7 @@ def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
         say(f"wrote {shown_path(plot)}")
 
 
-def _family_values(family: QuantizerFamily) -> dict[str, Any]:
+def _family_values(family: QuantizerFamily) -> "QuantizerDocument":
     return {
         "name": family.name,
         "meaning": family.meaning,
@@ -150,11 +155,11 @@ def _family_values(family: QuantizerFamily) -> dict[str, Any]:
     }
 
 
-def _parameter_values(parameters: "Sequence[Parameter | RecipeParameter]") -> list[dict[str, Any]]:
+def _parameter_values(parameters: "Sequence[Parameter | RecipeParameter]") -> list["ParameterDocument"]:
     return [{"name": item.name, "default": item.default, "wanted": item.wanted} for item in parameters]
 
 
-def _staircase_values(stairs: "Staircase", plot: Path | None) -> dict[str, Any]:
+def _staircase_values(stairs: "Staircase", plot: Path | None) -> "StaircaseDocument":
     x = stairs.curve.line(POINTS)
     y, gradient = stairs.curve.at(x)
     return {

@@ -116,6 +116,13 @@ def presets() -> tuple[str, ...]:
     return preset_names()
 
 
+def documents() -> list[str]:
+    """Return what ``ptq schema`` knows: commands with ``--json``, and files."""
+    from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES
+
+    return [*COMMANDS, *FILES, "ptq.toml"]
+
+
 def targets() -> tuple[str, ...]:
     """Return the targets that have a name."""
     from ptq_cli.plan.target.target_file import known_targets

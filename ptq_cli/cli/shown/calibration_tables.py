@@ -1,8 +1,9 @@
 """How a calibration's tensors are shown: table rows for a person, values for ``--json``."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ptq_cli.cli.shown.documents.calibration_documents import MethodDocument, TensorDocument
 from ptq_cli.cli.shown.output import CHOSEN, UNKNOWN
 from ptq_cli.cli.shown.result_lines import nonfinite_counts, nonfinite_values
 from ptq_cli.pipeline.views.calibration_view import shown_name
@@ -141,7 +142,7 @@ def listed(names: "tuple[str, ...] | list[str]") -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def tensor_values(tensor: "TensorView") -> dict[str, Any]:
+def tensor_values(tensor: "TensorView") -> TensorDocument:
     """Return a tensor for JSON."""
     statistics = tensor.statistics
     return {
@@ -160,7 +161,7 @@ def tensor_values(tensor: "TensorView") -> dict[str, Any]:
     }
 
 
-def _method_values(view: "MethodView") -> dict[str, Any]:
+def _method_values(view: "MethodView") -> MethodDocument:
     least, most = view.clipped or (None, None)
     error = view.error
     finite = error is not None and math.isfinite(error.sqnr_db)

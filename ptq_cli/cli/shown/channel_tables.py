@@ -11,6 +11,7 @@ from ptq_cli.report.text.numbers import format_number, format_range, format_shar
 from ptq_cli.report.text.summary import Table
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.calibration_documents import ChannelsDocument
     from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
     from ptq_cli.pipeline.views.calibration_view import TensorView
     from ptq_cli.pipeline.views.channel_view import ChannelsView
@@ -104,7 +105,7 @@ def _channels_row(channels: "ChannelStatistics") -> tuple[str, ...]:
     )
 
 
-def measured_values(channels: "ChannelStatistics | None") -> dict[str, Any] | None:
+def measured_values(channels: "ChannelStatistics | None") -> "ChannelsDocument | None":
     """Return what was measured of a tensor's channels, for JSON; each list has one entry per channel."""
     if channels is None:
         return None
@@ -123,8 +124,8 @@ def measured_values(channels: "ChannelStatistics | None") -> dict[str, Any] | No
 
 
 def decided_values(view: "ChannelsView") -> dict[str, Any]:
-    """Return what a method chooses for a tensor's channels, for JSON."""
-    measured = measured_values(view.statistics) or {}
+    """Return what a method chooses for a tensor's channels, as a ``DecidedChannelsDocument``."""
+    measured: dict[str, Any] = {**(measured_values(view.statistics) or {})}
     return {
         **measured,
         "imbalance": view.imbalance,

@@ -1,8 +1,8 @@
 """How an inspection is shown: a tree or a list for a person, values for ``--json``."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from ptq_cli.cli.shown.documents.inspection_documents import InputDocument, InspectDocument
 from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.core.tensors import TensorSpec, format_shape
@@ -120,7 +120,7 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
         say(f"note: {len(unknown) - MOST_UNKNOWN:,} more are not counted")
 
 
-def inspection_values(result: Inspection) -> dict[str, Any]:
+def inspection_values(result: Inspection) -> InspectDocument:
     """Return an inspection as a JSON document."""
     return {
         "model": str(result.file.path),
@@ -153,5 +153,5 @@ def inspection_values(result: Inspection) -> dict[str, Any]:
     }
 
 
-def _spec(spec: TensorSpec) -> dict[str, Any]:
+def _spec(spec: TensorSpec) -> InputDocument:
     return {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)}

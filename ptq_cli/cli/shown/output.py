@@ -3,7 +3,8 @@
 import json
 import shutil
 import sys
-from typing import Any, Literal, TextIO
+from collections.abc import Mapping
+from typing import Literal, TextIO
 
 import click
 
@@ -30,7 +31,7 @@ CHOSEN = "*"
 """In a table or a drawing: the method that was chosen."""
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: Mapping[str, object]) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(value, indent=2))
 

@@ -4,9 +4,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.export_documents import RangesDocument, RecoveryDocument
     from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
     from ptq_cli.pipeline.exporting.run_export import ExportResult
@@ -104,7 +105,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
 
 
-def ranges_values(ranges: "RangesByEffect") -> dict[str, Any]:
+def ranges_values(ranges: "RangesByEffect") -> "RangesDocument":
     """Return what was chosen by its effect, for JSON; an SQNR that is not finite is null."""
     return {
         "kept": ranges.kept,
@@ -140,7 +141,7 @@ def _measured(effect: "RungEffect") -> Iterator["LayerRecovery"]:
     return (item for item in effect.layers.values() if item.before > 0.0 and item.after > 0.0)
 
 
-def recovery_values(recovery: "Recovery") -> list[dict[str, Any]]:
+def recovery_values(recovery: "Recovery") -> list["RecoveryDocument"]:
     """Return what each rung of recovery did, for JSON; an SQNR that is not finite is null."""
     return [
         {

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.recovery_lines import (
@@ -35,6 +35,14 @@ from ptq_cli.report.text.summary import (
 )
 
 if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.calibration_documents import (
+        CalibrationDocument,
+        MergeDocument,
+        MomentsDocument,
+        NonFiniteDocument,
+        RescalingDocument,
+    )
+    from ptq_cli.cli.shown.documents.export_documents import ExportedModelDocument, PreferenceDocument
     from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
     from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
@@ -85,7 +93,7 @@ def nonfinite_counts(nonfinite: "NonFinite") -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def nonfinite_values(nonfinite: "NonFinite") -> dict[str, int]:
+def nonfinite_values(nonfinite: "NonFinite") -> "NonFiniteDocument":
     """Return how many values were not finite, for JSON."""
     return {
         "nan": nonfinite.nan,
@@ -94,7 +102,7 @@ def nonfinite_values(nonfinite: "NonFinite") -> dict[str, int]:
     }
 
 
-def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
+def calibration_values(result: "CalibrationResult") -> "CalibrationDocument":
     """Return what was calibrated, for JSON."""
     return {
         "run": str(result.run.path),
@@ -109,7 +117,7 @@ def calibration_values(result: "CalibrationResult") -> dict[str, Any]:
         "shards": result.shards or None,
         "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
         "channels": dict(result.channels),
-        "rescaled": [item.values() for item in result.rescaled],
+        "rescaled": [cast("RescalingDocument", item.values()) for item in result.rescaled],
     }
 
 
@@ -130,7 +138,7 @@ def print_moments(result: "MomentsResult") -> None:
     say(f"wrote {shown_path(result.file)}")
 
 
-def moments_values(result: "MomentsResult") -> dict[str, Any]:
+def moments_values(result: "MomentsResult") -> "MomentsDocument":
     """Return of what there are moments, for JSON."""
     return {
         "run": str(result.run.path),
@@ -160,7 +168,7 @@ def print_merge(result: "MergeResult") -> None:
     say(f"wrote {shown_path(result.run.moments if result.method == 'moments' else result.run.calibration)}")
 
 
-def merge_values(result: "MergeResult") -> dict[str, Any]:
+def merge_values(result: "MergeResult") -> "MergeDocument":
     """Return what was merged, for JSON."""
     return {
         "run": str(result.run.path),
@@ -271,7 +279,7 @@ def kernel_line(kernels: "KernelCounts") -> str:
     return ", ".join(parts) or "nothing"
 
 
-def export_values(result: "ExportResult") -> dict[str, Any]:
+def export_values(result: "ExportResult") -> "ExportedModelDocument":
     """Return what was exported, for JSON."""
     return {
         "output": str(result.output),
@@ -295,7 +303,7 @@ def export_values(result: "ExportResult") -> dict[str, Any]:
         "never_run": dict(result.never_run),
         "ranges": ranges_values(result.ranges) if result.ranges is not None else None,
         "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
-        "latency": asdict(result.latency) if result.latency is not None else None,
+        "latency": cast("PreferenceDocument | None", asdict(result.latency) if result.latency else None),
         "layers": [
             {
                 "name": layer.name,

@@ -225,7 +225,7 @@ def _difference_line(item: OutputDifference) -> str:
 
 
 def verification_values(result: Verification) -> dict[str, Any]:
-    """Return a verification as a JSON document; inf becomes None."""
+    """Return a verification as a ``VerifyDocument``; inf becomes None."""
     comparison = result.comparison
     return {
         "model": result.model,

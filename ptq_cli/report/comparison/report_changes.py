@@ -56,7 +56,13 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that differs, as text: ``what`` it is, and its two values, empty if there is none."""
+    """Something that differs, as text.
+
+    Attributes:
+        what: its name.
+        before: the first report's value; empty if there is none.
+        after: the second's.
+    """
 
     what: str
     before: str

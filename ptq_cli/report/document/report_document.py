@@ -76,7 +76,12 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class AmaxSummary:
-    """How ranges were decided: the method, and its own settings, such as ``percentile``."""
+    """How ranges were decided.
+
+    Attributes:
+        method: the method, such as ``percentile``.
+        settings: its own settings, by name.
+    """
 
     method: str
     settings: dict[str, float]
@@ -210,12 +215,12 @@ class Report:
         return verdict(self.gates)
 
     @property
-    def quantized_layers(self) -> int:
+    def quantized_layers(self) -> Count:
         """How many layers compute on integers."""
         return sum(layer.integer for layer in self.layers)
 
     @property
-    def float_layers(self) -> int:
+    def float_layers(self) -> Count:
         """How many layers stay float."""
         return len(self.layers) - self.quantized_layers
 
