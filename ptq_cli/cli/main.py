@@ -51,6 +51,8 @@ COMMANDS = (
     "schema",
     "help",
 )
+MODULES = {"schema": "document_schema"}
+"""Commands whose file is not named as they are, because another file of the package is."""
 DONE, BUG, INTERRUPTED = 0, 1, 130
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
@@ -68,7 +70,7 @@ class LazyGroup(SectionGroup):
         """Return a command, or None if there is none with that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ptq_cli.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"ptq_cli.cli.commands.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
