@@ -201,25 +201,22 @@ def make_quantization(
         progress=progress,
     )
     files = {**calibrated.files, **exported.files}
-    evaluation = None
-    if fitted is not None:
-        pair = Pair(calibrated.model, exported.model, exported.result.output.name)
-        (evaluated,) = make_evaluations(
-            resolved,
-            calibrated.calibration,
-            [pair],
-            fitted,
-            run,
-            [run],
-            progress,
-            thumbnails=thumbnails,
-            plan=plan,
-        )
-        files |= evaluated.files
-        evaluation = evaluated.result
-        times = evaluation.report.times
-    else:
+    if fitted is None:
         quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
         (times,) = served_latency(resolved, stored, [quantized], run, progress)
-    result = QuantizationResult(calibrated.result, exported.result, evaluation, times)
-    return MadeQuantization(result, stored, exported.model, files)
+        result = QuantizationResult(calibrated.result, exported.result, None, times)
+        return MadeQuantization(result, stored, exported.model, files)
+    (evaluated,) = make_evaluations(
+        resolved,
+        calibrated.calibration,
+        [Pair(stored, exported.model, exported.result.output.name)],
+        fitted,
+        run,
+        [run],
+        progress,
+        thumbnails=thumbnails,
+        plan=plan,
+    )
+    times = evaluated.result.report.times
+    result = QuantizationResult(calibrated.result, exported.result, evaluated.result, times)
+    return MadeQuantization(result, stored, exported.model, {**files, **evaluated.files})

@@ -103,15 +103,7 @@ class Session:
             DeviceError: ONNX Runtime cannot use the device; it would go on without it.
         """
         _silence_default_logger()
-        options = onnxruntime.SessionOptions()
-        levels = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-        options.intra_op_num_threads = threads or usable_cores()
-        # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
-        options.log_severity_level = SILENT
-        options.use_deterministic_compute = not device.is_host
+        options = _options(threads, optimize=optimize, arena=arena, device=device)
         if accuracy_level is not None:
             options.add_session_config_entry(OPTION, str(accuracy_level))
         if save_optimized is not None:
@@ -125,37 +117,7 @@ class Session:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
         if apart or (folder is not None and not prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
-        source = (
-            str(model)
-            if isinstance(model, Path)
-            else model.content
-            if isinstance(model, StoredModel)
-            else model
-        )
-        if not isinstance(source, str) and has_four_bits(source):
-            source = decoded(source)
-        leave = LeftOut() if isinstance(source, str) else left_out(source)
-        if leave.everything:
-            options.graph_optimization_level = levels.ORT_DISABLE_ALL
-        try:
-            # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
-            self._session = onnxruntime.InferenceSession(
-                source,
-                options,
-                providers=[(device.provider, device.provider_options)],
-                enable_fallback=0,
-                disabled_optimizers=list(leave.optimizers),
-            )
-        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-            raise RuntimeFailedError(
-                f"ONNX Runtime cannot load the model: {_said(error)}",
-                hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
-            ) from error
-        if device.provider not in self._session.get_providers():
-            raise DeviceError(
-                f"ONNX Runtime cannot load its {device.provider}, and would run on the host instead",
-                hint="python -c 'import onnxruntime; onnxruntime.print_debug_info()' shows what it misses",
-            )
+        self._session = _opened(_source(model), options, device)
         self._device = device
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
@@ -253,6 +215,56 @@ class OutputBinding:
 
     session: Session
     binding: Any
+
+
+def _options(threads: int, *, optimize: bool, arena: bool, device: Device) -> "onnxruntime.SessionOptions":
+    """Return what all sessions have in common."""
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads or usable_cores()
+    # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
+    options.log_severity_level = SILENT
+    options.use_deterministic_compute = not device.is_host
+    return options
+
+
+def _source(model: bytes | Path | StoredModel) -> str | bytes:
+    """Return the path or the content that ONNX Runtime opens."""
+    if isinstance(model, Path):
+        return str(model)
+    content = model.content if isinstance(model, StoredModel) else model
+    return decoded(content) if has_four_bits(content) else content
+
+
+def _opened(
+    source: str | bytes, options: "onnxruntime.SessionOptions", device: Device
+) -> "onnxruntime.InferenceSession":
+    leave = LeftOut() if isinstance(source, str) else left_out(source)
+    if leave.everything:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
+        session = onnxruntime.InferenceSession(
+            source,
+            options,
+            providers=[(device.provider, device.provider_options)],
+            enable_fallback=0,
+            disabled_optimizers=list(leave.optimizers),
+        )
+    except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+        raise RuntimeFailedError(
+            f"ONNX Runtime cannot load the model: {_said(error)}",
+            hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
+        ) from error
+    if device.provider not in session.get_providers():
+        raise DeviceError(
+            f"ONNX Runtime cannot load its {device.provider}, and would run on the host instead",
+            hint="python -c 'import onnxruntime; onnxruntime.print_debug_info()' shows what it misses",
+        )
+    return session
 
 
 @cache
