@@ -1,8 +1,9 @@
-"""Take the screenshot in ``docs/report.md``: the report of the image sample, with its analysis.
+"""Take the screenshots of reports: of each sample for its README, and one for ``docs/report.md``.
 
-python -m tools.draw_report
+python -m tools.draw_report [NAME ...]
 
-It needs Chromium with its driver, and runs the commands on a copy of the sample.
+It needs Chromium with its driver, and runs the commands on copies of the samples. Names are those of
+samples; without one, all pictures are taken.
 """
 
 import io
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -18,24 +20,38 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 ROOT = Path(__file__).parent.parent
-PICTURE = ROOT / "docs" / "figures" / "report.png"
-COMMANDS = ("quantize model.pt --max-drop top1=0.01 --min sqnr_db=25", "analyze")
+SAMPLES = ROOT / "sample_models"
+COMMANDS = {
+    "cifar10_cnn": ("quantize model.pt --max-drop top1=0.01 --min sqnr_db=25",),
+    "shakespeare_language_model": ("quantize model.onnx --max-ratio perplexity=1.02",),
+    "shapes_detector": ("quantize model.onnx --max-drop map50=0.02 --max-drop found=0.02",),
+    "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
+}
+"""What makes the report of each sample; ``docs/report.md`` shows that of the first one with its analysis."""
 WIDTH = 1280
 SHOWN_ROWS, SHADES = 6, 128
 
 
 def main() -> None:
-    """Write the screenshot."""
+    """Write the screenshots."""
+    chosen = sys.argv[1:] or list(COMMANDS)
     with tempfile.TemporaryDirectory() as folder:
-        sample = Path(folder) / "cifar10_cnn"
-        ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
-        shutil.copytree(ROOT / "sample_models" / "cifar10_cnn", sample, ignore=ignored)
-        for command in COMMANDS:
-            subprocess.run([sys.executable, "-m", "ptq_cli", *command.split()], cwd=sample, check=True)
-        shot = photograph(sample / "ptq-run" / "report.html")
+        for name in chosen:
+            sample = Path(folder) / name
+            ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
+            shutil.copytree(SAMPLES / name, sample, ignore=ignored)
+            _draw(sample, COMMANDS[name], SAMPLES / name / "report.png")
+            if name == next(iter(COMMANDS)):
+                _draw(sample, ("analyze",), ROOT / "docs" / "figures" / "report.png")
+
+
+def _draw(sample: Path, commands: Sequence[str], target: Path) -> None:
+    for command in commands:
+        subprocess.run([sys.executable, "-m", "ptq_cli", *command.split()], cwd=sample, check=True)
+    shot = photograph(sample / "ptq-run" / "report.html")
     picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(SHADES)
-    picture.save(PICTURE, optimize=True)
-    print(f"wrote {PICTURE.relative_to(ROOT)}, {PICTURE.stat().st_size // 1000} kB")
+    picture.save(target, optimize=True)
+    print(f"wrote {target.relative_to(ROOT)}, {target.stat().st_size // 1000} kB")
 
 
 def photograph(page: Path) -> bytes:
