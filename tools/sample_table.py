@@ -19,12 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.text.summary import format_drop, format_value
 from tools.marked import write_part
 from tools.tables import code, table
 
 ROOT = Path(__file__).parent.parent
-SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
+SAMPLES: dict[str, tuple[str, Unit]] = {
+    "cifar10_cnn": ("top1", "share"),
+    "spoken_digits_transformer": ("top1", "share"),
+    "shapes_detector": ("map50", "number"),
+    "shakespeare_language_model": ("perplexity", "number"),
+}
+"""The metric by which each is judged, and its unit."""
 SESSION_SAMPLE = "cifar10_cnn"
 SESSION = (
     "ptq calibrate model.pt --method histogram",
@@ -35,10 +42,10 @@ SESSION = (
 )
 HEADER = (
     "sample",
-    "float top-1",
-    "int8 top-1",
+    "metric",
+    "float",
+    "int8",
     "drop",
-    "agreement",
     "SQNR",
     "float file",
     "int8 file",
@@ -99,14 +106,15 @@ def sample_row(name: str, folder: Path) -> list[str]:
     result = subprocess.run(command, cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
     report = json.loads(result.stdout)["report"]
     metrics: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in report["metrics"]}
-    top1, files = metrics["top1"], report["model"]
+    (judge, unit), files = SAMPLES[name], report["model"]
+    metric = metrics[judge]
     sizes = files["float_model"]["bytes"], files["quantized_model"]["bytes"]
     return [
         f"[{code(name)}](sample_models/{name}/README.md)",
-        format_value(top1["float_value"], "share"),
-        format_value(top1["quantized_value"], "share"),
-        format_drop(top1["drop"], "share"),
-        format_value(metrics["top1_agreement"]["quantized_value"], "share"),
+        code(metric["name"]),
+        format_value(metric["float_value"], unit),
+        format_value(metric["quantized_value"], unit),
+        format_drop(metric["drop"], unit),
         format_value(metrics["sqnr_db"]["quantized_value"], "decibel"),
         *map(format_bytes, sizes),
         f"{100 * sizes[1] / sizes[0]:.1f} %",

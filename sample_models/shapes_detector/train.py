@@ -145,8 +145,8 @@ def main() -> None:
     """Reads the command line and trains."""
     parser = argparse.ArgumentParser(description="Train the detector.")
     parser.add_argument("--output", type=Path, default=Path("model.pt"), help="the state dict to write")
-    parser.add_argument("--scenes", type=int, default=8000)
-    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--scenes", type=int, default=6000)
+    parser.add_argument("--epochs", type=int, default=14)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

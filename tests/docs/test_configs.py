@@ -14,7 +14,13 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 README = (CONFIGS / "README.md").read_text(encoding="utf-8")
 RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))
 TARGETS = sorted((CONFIGS / "targets").glob("*.toml"))
-OF_SAMPLES = {"cifar10_cnn", "shakespeare_language_model", "spoken_digits_transformer", "w4a8"}
+OF_SAMPLES = {
+    "cifar10_cnn",
+    "shakespeare_language_model",
+    "shapes_detector",
+    "spoken_digits_transformer",
+    "w4a8",
+}
 
 
 def test_the_presets_are_those_of_the_checkout() -> None:

@@ -11,7 +11,8 @@ RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "name", ["cifar10_cnn", "shakespeare_language_model", "spoken_digits_transformer", "w4a8"]
+    "name",
+    ["cifar10_cnn", "shakespeare_language_model", "shapes_detector", "spoken_digits_transformer", "w4a8"],
 )
 def test_a_recipe_of_a_sample_runs_and_holds_its_limits(name: str, tmp_path: Path, ptq: Ptq) -> None:
     outcome = ptq("quantize", "--recipe", str(RECIPES / f"{name}.toml"), "--run", str(tmp_path / "run"))
