@@ -99,8 +99,33 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     cached_ids, cached_logits = with_cache(open_model(Path("out", names[1])))
     assert cached_ids == ids
     np.testing.assert_allclose(cached_logits, logits, atol=1e-3)
+    if preset == "w4_block32":
+        verified = json.loads(ptq("verify out --random-inputs --json").out)["files"]
+        assert [item["verdict"] for item in verified] == ["pass", "pass"]
+        assert sorted(Path(item["model"]).name for item in verified) == sorted(names)
     (expected,) = open_model(exported / GRAPHS[0]).run(None, inputs_of(np.array([START]), 0))
     assert 0.99 < np.corrcoef(logits[0], expected[0, -1])[0, 1] < 1.0
+
+
+def test_a_folder_is_prepared_with_what_its_files_share(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = ptq(f"prepare {exported} -o out --json")
+    assert told.status == 0, told.err
+    assert [item["difference"] < 1e-5 for item in json.loads(told.out)["files"]] == [True, True]
+    made = sorted(path.name for path in Path("out").iterdir())
+    assert made == sorted([*GRAPHS, "model.onnx_data", "config.json", "tokenizer.json"])
+    assert Path("out/model.onnx_data").stat().st_size < 1.1 * (exported / "model.safetensors").stat().st_size
+    inputs = inputs_of(np.array([START]), 0)
+    (found,), (expected,) = (
+        open_model(path / GRAPHS[0]).run(None, inputs) for path in (Path("out"), exported)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    before = Path("out/model.onnx").read_bytes()
+    refused = ptq("prepare out -o out")
+    assert (refused.status, "would overwrite the model's model.onnx" in refused.err) == (2, True), refused.err
+    assert Path("out/model.onnx").read_bytes() == before
 
 
 WIDTH = 32
@@ -214,6 +239,7 @@ def test_data_decide_the_weights_of_all_files_once(
         ),
         ("quantize . --preset w4_block32 --exclude nothing", "PTQ-RECIPE-003", "onnx/decoder_model.onnx: "),
         ("quantize calib", "PTQ-MODEL-010", "is a folder without ONNX files"),
+        ("verify onnx", "PTQ-MODEL-010", "is a folder without quantized ONNX files"),
         ("inspect .", "PTQ-MODEL-010", "this command takes a single file"),
         ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
     ],

@@ -26,7 +26,7 @@ Examples:
   ptq prepare model.pt --arch model.py:build --data calib.npz -o float.onnx
 """,
 )
-@option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
+@option(OWN, "--output", "-o", type=PATH, required=True, metavar="PATH", help="Output file, or folder.")
 @option(
     DATA,
     "--data",
@@ -47,14 +47,25 @@ def command(
 
     Constants and BatchNormalization are folded, patterns of several operators are replaced by one operator,
     and an old opset is converted. The result is compared with MODEL; if they differ, nothing is written.
+
+    If MODEL is a folder, each float ONNX file in it is prepared, and written to another folder by its name.
     """
     from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.pipeline.folders.model_folder import names_folder
+    from ptq_cli.pipeline.folders.run_prepare_folder import run_prepare_folder
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare
     from ptq_cli.pipeline.run.resolve import Request
 
-    result = run_prepare(
-        Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset), output
-    )
+    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    if names_folder(request):
+        results = run_prepare_folder(request, output)
+        if as_json:
+            print_json({"files": [_values(item) for item in results]})
+        else:
+            for item in results:
+                _print(item)
+        return
+    result = run_prepare(request, output)
     if as_json:
         print_json(_values(result))
     else:

@@ -21,6 +21,7 @@ Examples:
   ptq verify
   ptq verify model.int8.onnx --target ort-cpu --min-integer-share 0.95
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
+  ptq verify exported_q4/ --random-inputs
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
 something else than its operators.
@@ -81,17 +82,31 @@ def command(
     counted, the target's rules of structure are checked, and the outputs of the optimized model are compared
     with those of the file as it is written. If they differ, --max-kernel-steps decides: each kernel is run
     alone on the integers that it meets in the file, where rounding explains one step of 8 bits.
+
+    If MODEL is a folder, each quantized ONNX file in it is checked.
     """
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import GATE_MISSED
     from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
+    from ptq_cli.core.files import is_folder
     from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
+    if model is not None and is_folder(model):
+        from ptq_cli.pipeline.folders.run_verify_folder import run_verify_folder
+
+        with shown_progress() as progress:
+            results = run_verify_folder(request, RunDirectory(run), model, asked, progress)
+        if as_json:
+            print_json({"files": [verification_values(item) for item in results]})
+        else:
+            for item in results:
+                print_verification(item, show_all=show_all)
+        return 0 if all(item.verdict == "pass" for item in results) else GATE_MISSED
     with shown_progress() as progress:
         result = run_verify(request, RunDirectory(run), model, asked, progress)
     if as_json:

@@ -1,5 +1,6 @@
 """Where the files of a quantized folder lie: constants that the float files shared are shared again."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def lay_out(
         folder: the float models.
         models: each quantized model, by the path of its float model in the folder.
         outputs: where each goes.
-        suffix: of their names.
+        suffix: of their names; empty if they have the names of the float models.
 
     Raises:
         OutputFileError: a file of constants cannot be written.
@@ -73,4 +74,13 @@ def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
     if len(group) > 1:
         first = min(path.name for file in group for path in folder.data[file])
         stem = Path(first).stem.removesuffix(SUFFIX)
-    return f"{stem}_{suffix}{DATA_SUFFIX}"
+    return f"{'_'.join(filter(None, (stem, suffix)))}{DATA_SUFFIX}"
+
+
+def carried_files(folder: ModelFolder, output: Path) -> list[Path]:
+    """Return the configurations and tokenizers that have to be copied; none into the folder itself."""
+    return [file for file in folder.carried if not _is_same(folder.path / file, output / file)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,12 +1,14 @@
 """What is asked of each file of a folder: the settings of all, with data and a place of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ptq_cli.amax.overrides import means
 from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
+from ptq_cli.core.errors import PtqError
 from ptq_cli.pipeline.folders.data_of_files import data_by_file, no_data_for
 from ptq_cli.pipeline.folders.model_folder import ModelFolder
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
@@ -63,10 +65,7 @@ def file_requests(
         if calibration[file] is None and needs_ranges(recipe):
             raise no_data_for(recipe.calibration.data, file)
         own = {"data": calibration[file], "eval_data": evaluation[file]}
-        settings = {name: value for name, value in request.settings.items() if name not in own}
-        settings |= {name: value for name, value in own.items() if value is not None}
-        if recipe.text.tokenizer is None and folder.tokenizer is not None and _has_text(own):
-            settings["tokenizer"] = str(folder.tokenizer)
+        settings = own_settings(request, resolved, own, folder.tokenizer)
         asked = replace(request, model=folder.path / file, settings=settings)
         found.append(
             FileRequest(
@@ -79,6 +78,24 @@ def file_requests(
             )
         )
     return found
+
+
+def own_settings(
+    request: Request, resolved: Resolved, own: Mapping[str, str | None], tokenizer: Path | None
+) -> dict[str, Any]:
+    """Return the settings of a request with data of one file, and with the folder's tokenizer for text.
+
+    Args:
+        request: what is asked of the folder.
+        resolved: what that means.
+        own: the file's data by the names of their settings; None if it has none.
+        tokenizer: the folder's, if it has one.
+    """
+    settings = {name: value for name, value in request.settings.items() if name not in own}
+    settings |= {name: value for name, value in own.items() if value is not None}
+    if resolved.recipe.text.tokenizer is None and tokenizer is not None and _has_text(own):
+        settings["tokenizer"] = str(tokenizer)
+    return settings
 
 
 def _has_text(data: Mapping[str, str | None]) -> bool:
@@ -113,3 +130,14 @@ def _is_of_others(item: OverrideSettings, folder: ModelFolder, file: Path) -> bo
     """Tell whether an override means layers of other files, and none of this one."""
     having = [name for name, layers in folder.layers.items() if any(means(item, layer) for layer in layers)]
     return bool(having) and file not in having
+
+
+@contextmanager
+def named_errors(file: Path) -> Iterator[None]:
+    """Put the name of a file in front of the messages of errors that do not have it."""
+    try:
+        yield
+    except PtqError as error:
+        if file.name in error.message:
+            raise
+        raise type(error)(f"{file.as_posix()}: {error.message}", hint=error.hint) from error

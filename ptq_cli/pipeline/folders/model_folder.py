@@ -112,16 +112,8 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
         InputFileError: it cannot be read.
         ModelFormatError: external data are missing or lie outside a file's folder.
     """
-    ours = {item.resolve() for item in outputs} - {path.resolve()}
-    try:
-        folders = [path, *(item for item in sorted(path.iterdir()) if _is_part(item, ours))]
-        found = [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
-    except OSError as error:
-        raise InputFileError(
-            f"model '{path}' cannot be read: {(error.strerror or str(error)).lower()}",
-            hint="check its permissions",
-        ) from error
-    models = [item for item in found if item.suffix == SUFFIX and not item.name.startswith(".")]
+    found = _files(path, {item.resolve() for item in outputs} - {path.resolve()})
+    models = _models(found)
     read = {item: None if _is_named(item, models, suffix) else _read(item) for item in models}
     left_out = [item.relative_to(path) for item, parts in read.items() if parts is None]
     floats = {item.relative_to(path): parts for item, parts in read.items() if parts is not None}
@@ -135,6 +127,49 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
         data={place: data for place, (data, _) in floats.items()},
         layers={place: layers for place, (_, layers) in floats.items()},
     )
+
+
+def quantized_files(path: Path) -> tuple[Path, ...]:
+    """Return the quantized models of a folder, those of the folders directly inside it too, by their names.
+
+    Raises:
+        ModelFolderError: there are none.
+        InputFileError: the folder cannot be read.
+    """
+    found = tuple(item for item in _models(_files(path, ())) if _read(item) is None)
+    if not found:
+        raise ModelFolderError(
+            f"model '{path}' is a folder without quantized ONNX files",
+            hint="quantize it first, as ptq quantize does, or name a file",
+        )
+    return found
+
+
+def base_name(file: Path) -> str:
+    """Return the name of the float model that a quantized one is named after.
+
+    Example:
+        >>> base_name(Path("decoder_model_q4.onnx")), base_name(Path("decoder_model.onnx"))
+        ('decoder_model', 'decoder_model')
+    """
+    split = _SPLIT.fullmatch(file.stem)
+    return split["base"] if split is not None and split["suffix"] in KNOWN_SUFFIXES else file.stem
+
+
+def _models(files: Iterable[Path]) -> list[Path]:
+    return [item for item in files if item.suffix == SUFFIX and not item.name.startswith(".")]
+
+
+def _files(path: Path, ours: Collection[Path]) -> list[Path]:
+    """Return the files of a folder and of those directly inside it, but those that commands write to."""
+    try:
+        folders = [path, *(item for item in sorted(path.iterdir()) if _is_part(item, ours))]
+        return [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
+    except OSError as error:
+        raise InputFileError(
+            f"model '{path}' cannot be read: {(error.strerror or str(error)).lower()}",
+            hint="check its permissions",
+        ) from error
 
 
 def _is_part(folder: Path, ours: Collection[Path]) -> bool:

@@ -1,20 +1,18 @@
 """``quantize`` for a folder: each ONNX file is quantized, and what they share is stored once."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.core.errors import NothingToQuantizeError, OutputFileError, PtqError
+from ptq_cli.core.errors import NothingToQuantizeError, OutputFileError
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.folders.file_suffix import require_suffix, suffix_of
-from ptq_cli.pipeline.folders.folder_layout import lay_out
-from ptq_cli.pipeline.folders.folder_requests import FileRequest, file_requests
+from ptq_cli.pipeline.folders.folder_layout import carried_files, lay_out
+from ptq_cli.pipeline.folders.folder_requests import FileRequest, file_requests, named_errors
 from ptq_cli.pipeline.folders.folder_result import SUMMARY, FolderResult, QuantizedFolderFile
 from ptq_cli.pipeline.folders.model_folder import ModelFolder, open_folder
 from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs, require_outputs
@@ -99,17 +97,6 @@ def run_quantize_folder(
     for item in asked:
         discard_checkpoints(item.run)
     return result
-
-
-@contextmanager
-def named_errors(file: Path) -> Iterator[None]:
-    """Put the name of a file in front of the messages of errors that do not have it."""
-    try:
-        yield
-    except PtqError as error:
-        if file.name in error.message:
-            raise
-        raise type(error)(f"{file.as_posix()}: {error.message}", hint=error.hint) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,15 +202,6 @@ class _Making:
         path = self._waiting.path / str(len(self._files))
         path.write_bytes(content)
         return path
-
-
-def carried_files(folder: ModelFolder, output: Path) -> list[Path]:
-    """Return the configurations and tokenizers that have to be copied; none into the folder itself."""
-    return [file for file in folder.carried if not _is_same(folder.path / file, output / file)]
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def require_places(

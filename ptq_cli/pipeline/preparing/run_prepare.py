@@ -9,9 +9,10 @@ from ptq_cli.calibdata.input_names import match_names, sole_notes
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.run.output_checks import input_files, require_output
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 
 RANDOM_INPUTS = "random inputs"
 
@@ -52,6 +53,19 @@ class PrepareResult:
     compared_on: str
 
 
+@dataclass(frozen=True)
+class MadePreparation:
+    """A prepared model that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: as its files will hold it.
+    """
+
+    result: PrepareResult
+    model: StoredModel
+
+
 def run_prepare(request: Request, output: Path) -> PrepareResult:
     """Export and prepare a model, compare it with its source, and write it.
 
@@ -64,7 +78,21 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         UsageError: it would overwrite what it is made from.
         PtqError: the recipe, the model or the data cannot be used, or the graph computes something else.
     """
-    resolved = resolve(request)
+    made = make_preparation(resolve(request), output)
+    write_together(made.model.files(output))
+    return made.result
+
+
+def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
+    """Export and prepare a model, and compare it with its source; nothing is written.
+
+    Args:
+        resolved: the model; data, where named, are what it is compared on.
+        output: where to.
+
+    Raises:
+        PtqError: as ``run_prepare`` does.
+    """
     recipe = resolved.recipe
     require_output(output, input_files(recipe))
     source = open_source(recipe.model)
@@ -84,13 +112,11 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         always_compare=True,
         output=output,
     )
-    size = model.stored.size
-    write_together(model.stored.files(output))
     prepared = model.prepared
-    return PrepareResult(
+    result = PrepareResult(
         file=model.file,
         output=output,
-        bytes=size,
+        bytes=model.stored.size,
         inputs=model.inputs,
         opset_before=prepared.opset_before,
         opset=prepared.opset,
@@ -103,3 +129,4 @@ def run_prepare(request: Request, output: Path) -> PrepareResult:
         compared_with=model.compared_with,
         compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,
     )
+    return MadePreparation(result, model.stored)
