@@ -76,6 +76,16 @@ class Population:
         del candidate
         return ()
 
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none: what is tried is what all targets have."""
+        del candidate
+        return ()
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none, as for dynamic layers."""
+        del candidate
+        return ()
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return three sets of layers."""
         del candidate
@@ -240,6 +250,16 @@ class Drawn:
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return none: ONNX Runtime has no 16 bits."""
+        del candidate
+        return ()
+
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none: what is tried is what all targets have."""
+        del candidate
+        return ()
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none, as for dynamic layers."""
         del candidate
         return ()
 

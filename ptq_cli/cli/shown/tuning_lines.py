@@ -25,10 +25,16 @@ def print_tuning(result: "TuneResult") -> None:
     say(verdict_of(ladder))
     for line in ladder.advice:
         say(f"what it would take: {line}")
-    for where, names in (("16 bits", ladder.best.in_16_bits), ("float", ladder.best.in_float)):
+    best = ladder.best
+    for what, names in (
+        ("in 16 bits", best.in_16_bits),
+        ("dynamic", best.dynamic),
+        ("weight-only", best.weights_alone),
+        ("in float", best.in_float),
+    ):
         if names:
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            say(f"in {where}: {', '.join(names[:MOST_NAMES])}{more}")
+            say(f"{what}: {', '.join(names[:MOST_NAMES])}{more}")
     if ladder.untried:
         say(ladder.untried)
     if result.interrupted:

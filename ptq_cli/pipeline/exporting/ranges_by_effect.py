@@ -17,6 +17,7 @@ from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, recovery_samples
 from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.quantizer_settings import ScaledActivations
@@ -29,6 +30,8 @@ MEASURED_ON, TOGETHER = 16, 4
 """Samples that the candidates are measured on that seem best, and how many run together."""
 MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
+MOST_WORK = 2e12
+"""Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
 PERCENTILES = (99.999, 99.99, 99.9)
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
@@ -111,9 +114,8 @@ def choose_ranges(
     twins = TwinGraphs(float_model.load(), model)
     tried = {source: _candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured = most_unlike(grids, MOST_TENSORS)
-    many = sum(len(found) > 1 for found in grids.values()) > len(measured)
-    measured_on = few(samples.fit, TOGETHER if many else MEASURED_ON)
+    measured, most = affordable(grids, _sample_work(twins.float_model, samples.fit[0]))
+    measured_on = few(samples.fit, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         twins,
@@ -170,6 +172,39 @@ def most_unlike(
     return {source: found for source, found in grids.items() if source in chosen}
 
 
+def affordable(
+    grids: Mapping[str, Sequence[QuantParameters]], work: float
+) -> tuple[dict[str, Sequence[QuantParameters]], int]:
+    """Return the tensors that are measured, and on how many samples.
+
+    Args:
+        grids: candidates of each tensor.
+        work: multiply-accumulates of the model for one sample; half of them run again for each candidate.
+
+    Example:
+        >>> from ptq_cli.core.formats import BY_NAME
+        >>> both = [QuantParameters(scale, 0, BY_NAME["uint8"]) for scale in (1.0, 2.0)]
+        >>> grids = dict.fromkeys(map(str, range(40)), both)
+        >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
+        >>> [(len(found), samples) for found, samples in chosen]
+        [(40, 16), (40, 4), (20, 1)]
+    """
+    choices = sum(len(found) > 1 for found in grids.values())
+    measured = most_unlike(grids, MOST_TENSORS)
+    candidates = sum(map(len, measured.values()))
+    for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
+        if candidates * samples * work / 2 <= MOST_WORK:
+            return measured, samples
+    share = MOST_WORK / (candidates * work / 2)
+    return most_unlike(grids, int(share * len(measured))), 1
+
+
+def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
+    """Return the multiply-accumulates of a model for one of a piece's samples, as far as they are known."""
+    found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
+    return found.total / _size(piece)
+
+
 def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
 
@@ -184,13 +219,16 @@ def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[
         >>> import numpy as np
         >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}])]
         [4, 4, 4, 4]
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], 1)]
+        [1]
     """
     found: list[dict[str, Array]] = []
     for piece in pieces:
         size = _size(piece)
-        divides = size > TOGETHER and all(array.ndim and len(array) == size for array in piece.values())
-        for start in range(0, size, TOGETHER) if divides else (0,):
-            part = slice(start, start + TOGETHER)
+        together = min(TOGETHER, most)
+        divides = size > together and all(array.ndim and len(array) == size for array in piece.values())
+        for start in range(0, size, together) if divides else (0,):
+            part = slice(start, start + together)
             found.append({name: array[part] if divides else array for name, array in piece.items()})
             if sum(map(_size, found)) >= most:
                 return found

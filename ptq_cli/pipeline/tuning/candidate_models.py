@@ -22,19 +22,29 @@ from ptq_cli.pipeline.tuning.candidate_calibrations import (
 )
 from ptq_cli.pipeline.tuning.climb import Candidate, Seen
 from ptq_cli.pipeline.tuning.climbing_party import Party
-from ptq_cli.pipeline.tuning.layer_noise import LEVELS, layer_noise
-from ptq_cli.pipeline.tuning.layer_ranking import layer_costs, layers_by_level
+from ptq_cli.pipeline.tuning.layer_modes import BLOCK, dynamic_candidates, weight_only_candidates
+from ptq_cli.pipeline.tuning.layer_noise import layer_noise
+from ptq_cli.pipeline.tuning.layer_ranking import LOUDEST, LayerRanking, layer_costs
 from ptq_cli.pipeline.tuning.sixteen_bits import activations_of, wide_format
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT
 from ptq_cli.recipe.recovery_rungs import NONE, REWRITING
-from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, RecoverySettings
+from ptq_cli.recipe.schema import (
+    ActivationSettings,
+    OverrideSettings,
+    Recipe,
+    RecoverySettings,
+    WeightSettings,
+)
 from ptq_cli.report.evaluation.evaluator import Evaluation
 
 RANKED_ON = 64
 """Samples that layers are ranked on."""
+FEW_LEVELS = (2, 5, 8)
+"""How often the noise is halved by layers that cost little more than integers in measured ranges."""
 
 
 @dataclass(kw_only=True)
@@ -93,29 +103,47 @@ class CandidateModels:
             return ()
         plan, base = self.export(candidate).result.plan, self.calibrations.of(candidate.rungs)
         graph = base.float_model.load()
-        found = [activations_of(graph, plan, layers) for layers in self.float_layers(candidate)]
+        levels = self._ranked(candidate).levels()
+        found = [activations_of(graph, plan, layers) for layers in levels]
         return tuple(dict.fromkeys(tensors for tensors in found if tensors))
+
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to give ranges that are found at each run."""
+        ranking = self._ranked(candidate)
+        return ranking.levels(ranking.dynamic, FEW_LEVELS)
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to quantize the weights of alone."""
+        ranking = self._ranked(candidate)
+        return ranking.levels(ranking.weight_only, FEW_LEVELS)
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy."""
-        if candidate.key not in self.checkpoint.float_layers:
+        return self._ranked(candidate).levels()
+
+    def _ranked(self, candidate: Candidate) -> LayerRanking:
+        if candidate.key not in self.checkpoint.rankings:
             exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
             twins = TwinGraphs(base.float_model.load(), with_types(without_padding(exported.model.load())))
-            inputs, plan = base.subject.model.inputs, exported.result.plan
+            plan, recipe, target = exported.result.plan, self.resolved.recipe, self.resolved.target
             noise = layer_noise(
                 twins,
                 plan,
-                self.resolved.target,
+                target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
-                inputs,
+                base.subject.model.inputs,
                 batch_size=base.subject.batch_size,
                 threads=self.resolved.machine.threads,
                 progress=self.progress,
             )
-            cost = layer_costs(twins.float_model, plan, noise, self.resolved.recipe.export.prefer)
-            self.checkpoint.float_layers[candidate.key] = layers_by_level(noise, cost, LEVELS)
+            self.checkpoint.rankings[candidate.key] = LayerRanking(
+                noise={name: share if share < LOUDEST else LOUDEST for name, share in noise.items()},
+                cost=layer_costs(twins.float_model, plan, noise, recipe.export.prefer),
+                dynamic=dynamic_candidates(twins.float_model, plan, target, recipe),
+                weight_only=weight_only_candidates(twins.float_model, plan, target, recipe),
+            )
             self.checkpoint.save()
-        return self.checkpoint.float_layers[candidate.key]
+        return self.checkpoint.rankings[candidate.key]
 
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
@@ -203,8 +231,21 @@ def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
         OverrideSettings(match=name, activations=ActivationSettings(dtype=wide))
         for name in candidate.in_16_bits
     ]
+    modes = [
+        OverrideSettings(match=name, activations=ActivationSettings(mode=DYNAMIC))
+        for name in candidate.dynamic
+    ]
+    modes += [
+        OverrideSettings(
+            match=name,
+            activations=ActivationSettings(mode=FLOAT),
+            weights=WeightSettings(block_size=BLOCK),
+        )
+        for name in candidate.weights_alone
+    ]
     rungs = list(candidate.rungs) or [NONE]
-    return replace(recipe, recovery=RecoverySettings(rungs), override=[*recipe.override, *wider, *floats])
+    override = [*recipe.override, *wider, *modes, *floats]
+    return replace(recipe, recovery=RecoverySettings(rungs), override=override)
 
 
 def first_samples(chosen: EvaluationSet, most: int) -> EvaluationSet:

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
 from ptq_cli.pipeline.tuning.budget_checks import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.recipe.schema import GateSettings
 from ptq_cli.report.document.ladder import LadderStep
@@ -29,16 +29,26 @@ class Candidate:
         rungs: of recovery, in the order in which they run.
         in_float: layers that stay in float.
         in_16_bits: activations that have 16 bits.
+        dynamic: layers whose activations become integers in ranges that are found at each run.
+        weights_alone: layers of which only the weights are integers.
     """
 
     rungs: tuple[str, ...] = ()
     in_float: tuple[str, ...] = ()
     in_16_bits: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    weights_alone: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, step: LadderStep) -> "Candidate":
+        """Return the candidate that a step of a ladder tells of."""
+        return cls(*(getattr(step, item.name) for item in fields(cls)))
 
     @property
     def key(self) -> str:
         """A text that identifies it."""
-        return "|".join(",".join(names) for names in (self.rungs, self.in_float, self.in_16_bits))
+        names = self.rungs, self.in_float, self.in_16_bits, self.dynamic, self.weights_alone
+        return "|".join(",".join(part) for part in names)
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,14 @@ class Subject(Protocol):
         """Return which activations to give 16 bits, more and more; none if the target has none."""
         ...
 
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to give ranges that are found at each run, more and more."""
+        ...
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return which layers to quantize the weights of alone, more and more."""
+        ...
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy, the cheapest first."""
         ...
@@ -126,8 +144,8 @@ class Climb:
     _seen: tuple[Measurement, ...] = ()
     _spent: float = 0.0
 
-    def up(self, rungs: Sequence[str], base: Candidate | None = None) -> None:
-        """Try the default, then each rung on top of the best, then 16 bits, then fewer integer layers.
+    def up(self, rungs: Sequence[str], base: Candidate | None = None, late: Sequence[str] = ()) -> None:
+        """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
 
         After each candidate that is better, the samples set aside are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
@@ -137,9 +155,10 @@ class Climb:
         Args:
             rungs: of recovery, in the order in which they run.
             base: the default; None for one without any rung.
+            late: those that take so long that only layers in float come after them.
         """
         try:
-            self._up(rungs, base or Candidate())
+            self._up([rung for rung in rungs if rung not in late], base or Candidate(), late)
             self._last_look()
         except KeyboardInterrupt:
             if not (self.steps and self.alone):
@@ -161,7 +180,7 @@ class Climb:
                 raise
             self.stopped = INTERRUPTED
 
-    def _up(self, rungs: Sequence[str], base: Candidate) -> None:
+    def _up(self, rungs: Sequence[str], base: Candidate, late: Sequence[str]) -> None:
         if self._try(DEFAULT, base):
             return
         was_cut = self._climb_rungs(rungs)
@@ -169,14 +188,14 @@ class Climb:
             return
         if self._is_promising() and self._look():
             return  # Float layers cost time, so that even a look that may fail comes first.
-        for name, candidate in self._finer():
+        for name, candidate in self._finer(late):
             if self._is_hopeless():
                 return
             try:
                 if self._try(name, candidate):
                     return
-            except (NothingToQuantizeError, StaleCalibrationError):
-                continue  # What is left would need ranges of tensors that follow others so far.
+            except (InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError):
+                continue  # What is left would need ranges of tensors that follow others so far, or an opset.
         self.stopped = NO_MORE_TIME if was_cut else NO_MORE_RUNGS
 
     def _climb_rungs(self, rungs: Sequence[str]) -> bool:
@@ -196,14 +215,22 @@ class Climb:
             self.allow(1.0)
         return False
 
-    def _finer(self) -> Iterator[tuple[str, Candidate]]:
-        """Yield what costs time or size, the cheapest first: 16 bits, and then float on top of the best."""
+    def _finer(self, late: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
+        """Yield what costs time or size, the cheapest first, each on top of the best: at last float."""
         base = self._best
         for tensors in self.subject.wide_activations(base):
-            yield counted(tensors, "activation", "16 bits"), replace(base, in_16_bits=tensors)
+            yield counted(tensors, "activation", "in 16 bits"), replace(base, in_16_bits=tensors)
+        base = self._best
+        for layers in self.subject.dynamic_layers(base):
+            yield counted(layers, "dynamic layer"), replace(base, dynamic=layers)
+        base = self._best
+        for layers in self.subject.weight_only_layers(base):
+            yield counted(layers, "weight-only layer"), replace(base, weights_alone=layers)
+        for rung in late:
+            yield rung, replace(self._best, rungs=(*self._best.rungs, rung))
         base = self._best
         for layers in self.subject.float_layers(base):
-            yield counted(layers, "layer", "float"), replace(base, in_float=layers)
+            yield counted(layers, "layer", "in float"), replace(base, in_float=layers)
 
     def _is_hopeless(self) -> bool:
         if self.is_over():
@@ -238,6 +265,8 @@ class Climb:
             rungs=candidate.rungs,
             in_float=candidate.in_float,
             in_16_bits=candidate.in_16_bits,
+            dynamic=candidate.dynamic,
+            weights_alone=candidate.weights_alone,
             sqnr_db=seen.sqnr_db,
             kept=kept,
             checks=expected,
@@ -270,14 +299,14 @@ class Climb:
         return advice_for(best.proof or best.checks, self.subject.set_aside)
 
 
-def counted(names: Sequence[str], what: str, where: str) -> str:
+def counted(names: Sequence[str], what: str, where: str = "") -> str:
     """Return the name of a candidate.
 
     Example:
-        >>> counted(["a"], "layer", "float"), counted(["a", "b"], "activation", "16 bits")
-        ('1 layer in float', '2 activations in 16 bits')
+        >>> counted(["a"], "layer", "in float"), counted(["a", "b"], "dynamic layer")
+        ('1 layer in float', '2 dynamic layers')
     """
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} in {where}"
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
 
 
 class TimeIsOverError(Exception):

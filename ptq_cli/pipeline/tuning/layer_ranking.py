@@ -1,6 +1,7 @@
 """Which layers to leave in float, the cheapest first: by the noise that each adds on its own."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -10,6 +11,39 @@ from ptq_cli.recipe.schema import SIZE
 
 LEAST_SHARE = 1e-4
 """Of the whole cost: what a layer costs that saves time in float."""
+
+
+LOUDEST = 1e30
+"""What noise that is not finite counts as."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRanking:
+    """What is known of the layers of a candidate.
+
+    Attributes:
+        noise: that each adds on its own.
+        cost: of each in float.
+        dynamic: those that could find ranges at each run.
+        weight_only: those of which only the weights could be integers.
+    """
+
+    noise: dict[str, float]
+    cost: dict[str, float]
+    dynamic: tuple[str, ...]
+    weight_only: tuple[str, ...]
+
+    def levels(
+        self, among: Collection[str] | None = None, levels: Collection[int] = range(1, 9)
+    ) -> tuple[tuple[str, ...], ...]:
+        """Return which layers to change, more and more; see ``layers_by_level``.
+
+        Args:
+            among: only these; None for all.
+            levels: how many times the noise of these is halved.
+        """
+        noise = {name: value for name, value in self.noise.items() if among is None or name in among}
+        return layers_by_level(noise, self.cost, levels, most=len(self.noise) - 1)
 
 
 def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str) -> dict[str, float]:
@@ -32,7 +66,7 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
 
 
 def layers_by_level(
-    noise: Mapping[str, float], cost: Mapping[str, float], levels: int
+    noise: Mapping[str, float], cost: Mapping[str, float], levels: Collection[int], *, most: int
 ) -> tuple[tuple[str, ...], ...]:
     """Return which layers to leave in float so that a half, a quarter, an eighth … of the noise is left.
 
@@ -41,23 +75,21 @@ def layers_by_level(
     Args:
         noise: that each layer adds on its own.
         cost: of each layer in float.
-        levels: how many times the noise is halved, at most.
-
-    Edge case:
-        Some layer always stays quantized.
+        levels: how many times the noise is halved.
+        most: more layers than these are not chosen, so that some stay as they are.
 
     Example:
-        >>> layers_by_level({"a": 6.0, "b": 3.0, "c": 1.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, 3)
+        >>> layers_by_level({"a": 6.0, "b": 3.0, "c": 1.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, (1, 2, 9), most=2)
         (('a',), ('a', 'b'))
     """
     order = sorted(noise, key=lambda name: (-noise[name] / cost[name], name))
     total, found = sum(noise.values()), []
-    for level in range(1, levels + 1):
+    for level in levels:
         left, count = total, 0
         while count < len(order) and left > total / 2**level:
             left -= noise[order[count]]
             count += 1
         layers = tuple(order[:count])
-        if 0 < count < len(order) and layers not in found:
+        if 0 < count <= most and layers not in found:
             found.append(layers)
     return tuple(found)

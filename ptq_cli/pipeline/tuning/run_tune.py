@@ -26,6 +26,7 @@ from ptq_cli.pipeline.tuning.candidate_models import CandidateModels
 from ptq_cli.pipeline.tuning.climb import INTERRUPTED, Candidate, Climb
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
+from ptq_cli.pipeline.tuning.search_work import slow_rungs
 from ptq_cli.pipeline.tuning.sixteen_bits import why_not_wide
 from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning, discard_tuning
@@ -133,7 +134,9 @@ def _climbed(
         stop=clock.stop,
         alone=party.group is None,
     )
-    climb.up(*rungs_to_climb(recipe))
+    rungs, base = rungs_to_climb(recipe)
+    subject = opened.subject
+    climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
     clock.stop()
     return _finished(opened, models, climb, run, progress)
 
@@ -145,10 +148,9 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
 
     Example:
         >>> from ptq_cli.recipe.schema import Recipe, RecoverySettings
-        >>> rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
-        (('round',), Candidate(rungs=(), in_float=(), in_16_bits=()))
-        >>> rungs_to_climb(Recipe())[1].rungs
-        ('auto',)
+        >>> rungs, begun = rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
+        >>> rungs, begun.rungs, rungs_to_climb(Recipe())[1].rungs
+        (('round',), (), ('auto',))
     """
     named = recipe.recovery.rungs
     if AUTO in named:
@@ -270,7 +272,7 @@ def _chosen(models: CandidateModels, best: LadderStep) -> StoredModel:
     """Return the candidate that was written; the processes that do not write make it again."""
     if models.party.is_first:
         return read_model(models.output)
-    return models.export(Candidate(best.rungs, best.in_float, best.in_16_bits)).model
+    return models.export(Candidate.of(best)).model
 
 
 def _untried(resolved: Resolved, climb: Climb) -> str:

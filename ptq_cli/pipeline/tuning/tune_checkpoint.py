@@ -9,6 +9,7 @@ from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.json_values import decode, encode, strict_json
 from ptq_cli.pipeline.tuning.climb import Seen
+from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking
 from ptq_cli.report.document.measurement import Measurement
 
 Identity = Mapping[str, str]
@@ -21,7 +22,7 @@ class _Content:
     compared: dict[str, tuple[Measurement, ...]]
     proven: dict[str, tuple[Measurement, ...]]
     samples: dict[str, int]
-    float_layers: dict[str, tuple[tuple[str, ...], ...]]
+    rankings: dict[str, LayerRanking]
     written: dict[str, str]
 
 
@@ -33,7 +34,7 @@ class TuneCheckpoint:
         path: of the file.
         identity: what they are of; each part under the name that a message gives it.
         compared, proven: measurements by the candidate's key.
-        float_layers: layers to leave in float, by the key of the candidate that they were ranked for.
+        rankings: of the layers, by the key of the candidate that they were ranked for.
         written: SHA-256 of the candidates that were the best so far and were written.
         stored: whether it is written at all; several processes of torchrun store nothing.
     """
@@ -42,7 +43,7 @@ class TuneCheckpoint:
     identity: Identity
     compared: dict[str, Seen] = field(default_factory=dict)
     proven: dict[str, Seen] = field(default_factory=dict)
-    float_layers: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    rankings: dict[str, LayerRanking] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     stored: bool = True
 
@@ -61,7 +62,7 @@ class TuneCheckpoint:
             compared={key: seen.measurements for key, seen in self.compared.items()},
             proven={key: seen.measurements for key, seen in self.proven.items()},
             samples=both,
-            float_layers=self.float_layers,
+            rankings=self.rankings,
             written=self.written,
         )
         write_text(self.path, json.dumps(encode(content), allow_nan=False))
@@ -99,7 +100,7 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
         for key, item in content.proven.items()
         if f"proven {key}" in samples
     }
-    fresh.float_layers, fresh.written = dict(content.float_layers), dict(content.written)
+    fresh.rankings, fresh.written = dict(content.rankings), dict(content.written)
     return fresh
 
 

@@ -63,10 +63,12 @@ class LadderStep:
     """One candidate.
 
     Attributes:
-        name: what is new about it: ``default``, a rung of recovery, or how much is in 16 bits or in float.
+        name: what is new about it: ``default``, a rung of recovery, or which layers are computed otherwise.
         rungs: of recovery that it has.
         in_float: layers that were left in float for accuracy.
         in_16_bits: activations that have 16 bits for accuracy.
+        dynamic: layers whose activations become integers in ranges that are found at each run, for accuracy.
+        weights_alone: layers of which only the weights are integers, for accuracy.
         sqnr_db: of all outputs, on the samples to choose by.
         kept: it was better than the best before it.
         checks: each budget on the samples to choose by, as the samples set aside are expected to show it.
@@ -83,6 +85,8 @@ class LadderStep:
     proof: tuple[BudgetCheck, ...] = ()
     level: float | None = None
     in_16_bits: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    weights_alone: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:

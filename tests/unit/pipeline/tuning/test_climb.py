@@ -51,6 +51,8 @@ class Scripted:
     set_aside: int = 1000
     floats: Sequence[tuple[str, ...]] = ()
     wide: Sequence[tuple[str, ...]] = ()
+    dynamic: Sequence[tuple[str, ...]] = ()
+    weight_only: Sequence[tuple[str, ...]] = ()
     proven: list[Candidate] = field(default_factory=list)
     kept: list[Candidate] = field(default_factory=list)
     fails: dict[Candidate, BaseException] = field(default_factory=dict)
@@ -69,6 +71,14 @@ class Scripted:
         del candidate
         return self.wide
 
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        del candidate
+        return self.dynamic
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        del candidate
+        return self.weight_only
+
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         del candidate
         return self.floats
@@ -78,7 +88,12 @@ class Scripted:
 
 
 def climbed(
-    subject: Scripted, *rungs: str, limit: float = 0.02, over: Sequence[bool] = (), **options: Any
+    subject: Scripted,
+    *rungs: str,
+    limit: float = 0.02,
+    over: Sequence[bool] = (),
+    late: Sequence[str] = (),
+    **options: Any,
 ) -> Climb:
     left = iter(over)
     climb = Climb(
@@ -88,7 +103,7 @@ def climbed(
         tell=lambda _step: None,
         **options,
     )
-    climb.up(rungs)
+    climb.up(rungs, late=late)
     return climb
 
 
@@ -223,3 +238,45 @@ def test_16_bits_come_before_float_which_builds_on_them():
     assert names == ["default", "1 activation in 16 bits", "2 activations in 16 bits", "1 layer in float"]
     assert [step.kept for step in climb.steps] == [True, True, False, True]
     assert (climb.steps[-1].in_16_bits, climb.steps[-1].in_float) == (("t",), ("a",))
+
+
+def test_what_costs_little_comes_before_float_and_each_builds_on_the_best():
+    dynamic = Candidate(dynamic=("a", "b"))
+    alone = Candidate(dynamic=("a", "b"), weights_alone=("c",))
+    script: Script = {
+        Candidate(): (20.0, 90, 90),
+        Candidate(dynamic=("a",)): (19.0, 90, 90),
+        dynamic: (24.0, 60, 60),
+        alone: (23.0, 60, 60),
+        Candidate(dynamic=("a", "b"), in_float=("d",)): (30.0, 0, 0),
+    }
+    subject = Scripted(script, dynamic=[("a",), ("a", "b")], weight_only=[("c",)], floats=[("d",)])
+    climb = climbed(subject)
+    assert climb.met
+    names = [step.name for step in climb.steps]
+    assert names == [
+        "default",
+        "1 dynamic layer",
+        "2 dynamic layers",
+        "1 weight-only layer",
+        "1 layer in float",
+    ]
+    assert [step.kept for step in climb.steps] == [True, False, True, False, True]
+    assert Candidate.of(climb.steps[3]) == alone
+    assert Candidate.of(climb.steps[-1]) == subject.kept[-1] == subject.proven[-1]
+
+
+def test_what_takes_long_comes_after_what_costs_little_and_before_float():
+    dynamic = Candidate(("ranges",), dynamic=("a",))
+    both = Candidate(("ranges", "round"), dynamic=("a",))
+    script: Script = {
+        Candidate(): (20.0, 90, 90),
+        RANGES: (21.0, 90, 90),
+        dynamic: (24.0, 60, 60),
+        both: (25.0, 60, 60),
+        Candidate(("ranges", "round"), dynamic=("a",), in_float=("d",)): (30.0, 0, 0),
+    }
+    climb = climbed(Scripted(script, dynamic=[("a",)], floats=[("d",)]), "ranges", "round", late=["round"])
+    assert climb.met
+    names = [step.name for step in climb.steps]
+    assert names == ["default", "ranges", "1 dynamic layer", "round", "1 layer in float"]

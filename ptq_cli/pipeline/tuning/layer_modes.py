@@ -1,0 +1,79 @@
+"""Which layers may do something else with their activations than integers in measured ranges."""
+
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.plan.dynamic_layers import dynamic_refusal
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.activation_modes import STATIC, mode_of
+from ptq_cli.recipe.quantizer_settings import ScaledWeights, weight_family
+from ptq_cli.recipe.schema import LATENCY, Recipe
+
+BLOCK = 32
+"""Values of a weight that share a scale where only weights are quantized: the size of the presets."""
+MATRIX = 2
+
+
+def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
+    """Return the layers in integers that could find the ranges of what they read at each run, in graph order.
+
+    Args:
+        model: the float model.
+        plan: of the quantized one.
+        target: whose rules made it.
+        recipe: with another quantizer of weights, or another mode for all layers, none could.
+    """
+    if not _is_plain(recipe):
+        return ()
+    names = _quantized(plan)
+    return tuple(
+        node.name or ""
+        for node in model.graph.all_nodes()
+        if node.name in names
+        and (rule := target.op.get(node.op_type)) is not None
+        and rule.kind == "compute"
+        and not rule.dynamic_note
+        and not dynamic_refusal(node, rule, target.name)
+    )
+
+
+def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
+    """Return the layers in integers whose weight alone the target could read in blocks, in graph order.
+
+    Args:
+        model: the float model.
+        plan: of the quantized one.
+        target: whose rules made it.
+        recipe: where layers are placed by their latency, there are none: their kernels were not measured.
+    """
+    if not _is_plain(recipe) or recipe.export.prefer == LATENCY:
+        return ()
+    bits = recipe.weights.bits or ScaledWeights().bits
+    names, found = _quantized(plan), []
+    for node in model.graph.all_nodes():
+        rule = target.op.get(node.op_type) if node.name in names else None
+        if rule is None or rule.kind != "compute" or rule.blocks is None:
+            continue
+        weight = input_at(node, rule.weight)
+        is_matrix = weight is not None and weight.const_value is not None and rank_of(weight) == MATRIX
+        if is_matrix and BLOCK in rule.blocks.sizes and bits in rule.blocks.bits:
+            found.append(node.name or "")
+    return tuple(found)
+
+
+def _quantized(plan: Plan) -> Collection[str]:
+    return {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
+
+
+def _is_plain(recipe: Recipe) -> bool:
+    """Tell whether all is measured ranges and evenly spread integers with a scale for each channel."""
+    weights = weight_family(recipe.weights)
+    scaled = isinstance(weights, ScaledWeights) and weights.block_size is None and weights.dtype is None
+    return scaled and mode_of(recipe.activations) == STATIC and not any(_other_activations(recipe))
+
+
+def _other_activations(recipe: Recipe) -> list[object]:
+    return [value for key, value in vars(recipe.activations).items() if key != "mode" and value is not None]
