@@ -225,12 +225,15 @@ class Climb:
             yield counted(layers, "dynamic layer"), replace(base, dynamic=layers)
         base = self._best
         for layers in self.subject.weight_only_layers(base):
-            yield counted(layers, "weight-only layer"), replace(base, weights_alone=layers)
+            dynamic = _without(base.dynamic, layers)
+            yield counted(layers, "weight-only layer"), replace(base, dynamic=dynamic, weights_alone=layers)
         for rung in late:
             yield rung, replace(self._best, rungs=(*self._best.rungs, rung))
         base = self._best
         for layers in self.subject.float_layers(base):
-            yield counted(layers, "layer", "in float"), replace(base, in_float=layers)
+            dynamic, alone = _without(base.dynamic, layers), _without(base.weights_alone, layers)
+            candidate = replace(base, dynamic=dynamic, weights_alone=alone, in_float=layers)
+            yield counted(layers, "layer", "in float"), candidate
 
     def _is_hopeless(self) -> bool:
         if self.is_over():
@@ -307,6 +310,10 @@ def counted(names: Sequence[str], what: str, where: str = "") -> str:
         ('1 layer in float', '2 dynamic layers')
     """
     return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
+
+
+def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in left_out)
 
 
 class TimeIsOverError(Exception):

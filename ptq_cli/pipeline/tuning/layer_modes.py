@@ -1,7 +1,5 @@
 """Which layers may do something else with their activations than integers in measured ranges."""
 
-from collections.abc import Collection
-
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, rank_of
@@ -18,7 +16,7 @@ MATRIX = 2
 
 
 def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
-    """Return the layers in integers that could find the ranges of what they read at each run, in graph order.
+    """Return the layers that could find the ranges of what they read at each run and do not, in graph order.
 
     Args:
         model: the float model.
@@ -28,7 +26,7 @@ def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Reci
     """
     if not _is_plain(recipe):
         return ()
-    names = _quantized(plan)
+    names = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
     return tuple(
         node.name or ""
         for node in model.graph.all_nodes()
@@ -52,7 +50,7 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
     if not _is_plain(recipe) or recipe.export.prefer == LATENCY:
         return ()
     bits = recipe.weights.bits or ScaledWeights().bits
-    names, found = _quantized(plan), []
+    names, found = {layer.name for layer in plan.layers if layer.quantized}, []
     for node in model.graph.all_nodes():
         rule = target.op.get(node.op_type) if node.name in names else None
         if rule is None or rule.kind != "compute" or rule.blocks is None:
@@ -64,16 +62,9 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
     return tuple(found)
 
 
-def _quantized(plan: Plan) -> Collection[str]:
-    return {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
-
-
 def _is_plain(recipe: Recipe) -> bool:
     """Tell whether all is measured ranges and evenly spread integers with a scale for each channel."""
-    weights = weight_family(recipe.weights)
+    weights, activations = weight_family(recipe.weights), recipe.activations
     scaled = isinstance(weights, ScaledWeights) and weights.block_size is None and weights.dtype is None
-    return scaled and mode_of(recipe.activations) == STATIC and not any(_other_activations(recipe))
-
-
-def _other_activations(recipe: Recipe) -> list[object]:
-    return [value for key, value in vars(recipe.activations).items() if key != "mode" and value is not None]
+    others = [key for key, value in vars(activations).items() if key != "mode" and value is not None]
+    return scaled and mode_of(activations) == STATIC and not others

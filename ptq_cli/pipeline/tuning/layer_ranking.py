@@ -43,7 +43,8 @@ class LayerRanking:
             levels: how many times the noise of these is halved.
         """
         noise = {name: value for name, value in self.noise.items() if among is None or name in among}
-        return layers_by_level(noise, self.cost, levels, most=len(self.noise) - 1)
+        most = len(noise) - (among is None)  # Of layers in float some are left.
+        return layers_by_level(noise, self.cost, levels, most=most)
 
 
 def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str) -> dict[str, float]:

@@ -248,9 +248,9 @@ def test_what_costs_little_comes_before_float_and_each_builds_on_the_best():
         Candidate(dynamic=("a",)): (19.0, 90, 90),
         dynamic: (24.0, 60, 60),
         alone: (23.0, 60, 60),
-        Candidate(dynamic=("a", "b"), in_float=("d",)): (30.0, 0, 0),
+        Candidate(dynamic=("a",), in_float=("b", "d")): (30.0, 0, 0),
     }
-    subject = Scripted(script, dynamic=[("a",), ("a", "b")], weight_only=[("c",)], floats=[("d",)])
+    subject = Scripted(script, dynamic=[("a",), ("a", "b")], weight_only=[("c",)], floats=[("b", "d")])
     climb = climbed(subject)
     assert climb.met
     names = [step.name for step in climb.steps]
@@ -259,7 +259,7 @@ def test_what_costs_little_comes_before_float_and_each_builds_on_the_best():
         "1 dynamic layer",
         "2 dynamic layers",
         "1 weight-only layer",
-        "1 layer in float",
+        "2 layers in float",
     ]
     assert [step.kept for step in climb.steps] == [True, False, True, False, True]
     assert Candidate.of(climb.steps[3]) == alone
