@@ -120,6 +120,40 @@ def test_layers_that_share_a_weight_get_a_kernel_each(tmp_path: Path) -> None:
     assert not proof.faults
 
 
+def test_branches_read_blocks_of_weights_outside_them(tmp_path: Path) -> None:
+    """As in a merged decoder, whose branches with and without a cache share their weights."""
+    branches = {}
+    for name, layer in (("then_branch", "late"), ("else_branch", "early")):
+        nodes = [helper.make_node("MatMul", ["x", "square.weight"], [f"{layer}.y"], layer)]
+        results = [helper.make_tensor_value_info(f"{layer}.y", TensorProto.FLOAT, ["n", WIDTH])]
+        branches[name] = helper.make_graph(nodes, name, [], results)
+    value = helper.make_tensor_value_info
+    square = np.random.default_rng(2).standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8
+    graph = helper.make_graph(
+        [helper.make_node("If", ["use_cache_branch"], ["y"], "merged", **branches)],
+        "merged",
+        [value("x", TensorProto.FLOAT, ["n", WIDTH]), value("use_cache_branch", TensorProto.BOOL, [1])],
+        [value("y", TensorProto.FLOAT, ["n", WIDTH])],
+        [numpy_helper.from_array(square, "square.weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
+    path = tmp_path / "run/model.int8.onnx"
+    proof = ptq_cli.verify(path, random_inputs=True)
+    assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 2
+    assert proof.verdict == "pass"
+    x = np.random.default_rng(3).standard_normal((3, WIDTH)).astype(np.float32)
+    for takes_it in (True, False):
+        inputs = {"x": x, "use_cache_branch": np.array([takes_it])}
+        found = session(path, "0", tmp_path / f"{takes_it}.onnx").run(None, inputs)[0]
+        assert (
+            np.abs(found - session(path, "0").run(None, inputs)[0]).max()
+            <= OWN_ARITHMETIC * np.abs(found).max()
+        )
+        assert 0 < np.abs(found - x @ square).max() < 0.3 * np.abs(found).max()
+
+
 def test_verify_names_the_kernel_of_each_layer(tmp_path: Path) -> None:
     path = quantized(tmp_path, runtime_operators=True)
     proof = ptq_cli.verify(path)

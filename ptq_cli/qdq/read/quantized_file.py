@@ -11,7 +11,7 @@ from ptq_cli.models.inline_functions import inline_functions
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
-from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.models.pair_operators import DEQUANTIZE, is_pair_node
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.qdq.metadata import TARGET
 
@@ -57,7 +57,23 @@ def named(model: ir.Model) -> ir.Model:
         ):
             model = step(model).model
     tell_apart(model.graph)
+    _put_blocks_beside_readers(model)
     return model
+
+
+def _put_blocks_beside_readers(model: ir.Model) -> None:
+    """Put blocks that a nested graph reads back into it: ONNX Runtime looks for them only there."""
+    for node in model.graph.all_nodes():
+        home = node.graph
+        if home is model.graph or not isinstance(home, ir.Graph):
+            continue
+        if node.op_type != DEQUANTIZE or not node.attributes.get_int("block_size", 0):
+            continue
+        for value in dict.fromkeys(node.inputs):
+            held = value is not None and model.graph.initializers.get(value.name or "") is value
+            if value is not None and held and all(use.node.graph is home for use in value.uses()):
+                del model.graph.initializers[value.name or ""]
+                home.register_initializer(value)
 
 
 def with_types(model: ir.Model) -> ir.Model:

@@ -94,24 +94,35 @@ class _Store:
                 self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
             else:
                 # What is computed in float needs no int8.
-                values = self._integers.add(node, site.tensor, stored, as_int8=site.block_size is None)
-                zeros = self._zeros_of_blocks(site, stored, found)
-                self._stored[key] = (values, *self._add(site.tensor, constants), *zeros)
+                home = self._home(node, site)
+                values = self._integers.add(
+                    node, site.tensor, stored, as_int8=site.block_size is None, home=home
+                )
+                zeros = self._zeros_of_blocks(site, stored, found, home)
+                self._stored[key] = (values, *self._add(site.tensor, constants, home), *zeros)
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
         else:
             place = (node, site.input_index, site.tensor)
             self._read(*place, self._stored[key], site.axis, site.block_size)
 
+    def _home(self, node: ir.Node, site: WeightSite) -> ir.Graph:
+        """Return the graph that holds a weight's constants: the main one, where every reader sees them.
+
+        ONNX Runtime looks for blocks that a kernel reads only in the graph of the kernel's node, and refuses
+        a model that has them elsewhere.
+        """
+        return node.graph if site.block_kernel and isinstance(node.graph, ir.Graph) else self._graph
+
     def _zeros_of_blocks(
-        self, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
+        self, site: WeightSite, stored: StoredWeight, found: QuantParameters | None, home: ir.Graph
     ) -> tuple[ir.Value, ...]:
         """Return the zero points of blocks, which have the type of the integers; without them they are 0."""
         if found is None or site.block_size is None or site.format.signed:
             return ()
         zeros = in_place_of_blocks(found.zero_point, stored.integers.shape, site).astype(np.uint8)
         name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
-        return (add_integers(self._graph, name, zeros, stored.bits),)
+        return (add_integers(home, name, zeros, stored.bits),)
 
     def _key(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
@@ -209,9 +220,11 @@ class _Store:
             self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
         self._read(node, site.input_index, site.tensor, self._stored[key], axis)
 
-    def _add(self, tensor: str, arrays: Mapping[str, Array]) -> tuple[ir.Value, ...]:
+    def _add(
+        self, tensor: str, arrays: Mapping[str, Array], home: ir.Graph | None = None
+    ) -> tuple[ir.Value, ...]:
         return tuple(
-            add_initializer(self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), array)
+            add_initializer(home or self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), array)
             for suffix, array in arrays.items()
         )
 

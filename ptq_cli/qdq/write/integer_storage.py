@@ -34,7 +34,15 @@ class WeightIntegers:
         self._graph = graph
         self._names = names
 
-    def add(self, reader: ir.Node, tensor: str, stored: StoredWeight, *, as_int8: bool = True) -> ir.Value:
+    def add(
+        self,
+        reader: ir.Node,
+        tensor: str,
+        stored: StoredWeight,
+        *,
+        as_int8: bool = True,
+        home: ir.Graph | None = None,
+    ) -> ir.Value:
         """Add a weight's integers in front of ``reader``; return the value that a DequantizeLinear takes.
 
         Args:
@@ -42,13 +50,14 @@ class WeightIntegers:
             tensor: the weight's name.
             stored: its integers.
             as_int8: packed ones are cast to int8.
+            home: the graph that holds them, if that is a nested one.
 
         Edge case:
             Of a table of floats it returns the weight's values.
         """
         suffix = "quantized" if stored.table is None else "indices"
         name = self._names.claim(f"{short_name(tensor)}.{suffix}")
-        integers = add_integers(self._graph, name, stored.integers, stored.bits)
+        integers = add_integers(home or self._graph, name, stored.integers, stored.bits)
         if stored.table is None:
             if stored.bits > HALF_BYTE or not as_int8:
                 return integers
