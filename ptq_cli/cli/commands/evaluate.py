@@ -96,7 +96,8 @@ def command(
     """
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.report_output import show_reports, show_shard
-    from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluation_shard, run_evaluations
+    from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluations
+    from ptq_cli.pipeline.evaluation.run_evaluation_shard import run_evaluation_shard
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 

@@ -14,7 +14,7 @@ from ptq_cli.report.text.markdown import report_to_markdown
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
-    from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationShardResult
+    from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult
 
 DONE = 0
 

@@ -2,25 +2,20 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.models.stored import read_model
-from ptq_cli.pipeline.calibration.provenance import LoadedRun, load_run
 from ptq_cli.pipeline.calibration.run_calibrate import machine_of_rank
-from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.evaluation_part import ShardOrigin, evaluate_part, evaluate_together
-from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
+from ptq_cli.pipeline.evaluation.evaluation_part import evaluate_together
 from ptq_cli.pipeline.evaluation.made_reports import (
     Evaluated,
     EvaluationResult,
@@ -31,73 +26,17 @@ from ptq_cli.pipeline.evaluation.made_reports import (
     require_fitting_baseline,
 )
 from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass
-from ptq_cli.pipeline.evaluation.report_files import with_exported
-from ptq_cli.pipeline.evaluation.served_latency import require_served_batch
+from ptq_cli.pipeline.evaluation.opened_models import open_evaluation_set, open_models
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
-    as_exported,
-    quantized_metadata,
-    quantized_path,
-    require_origin,
-    with_ranges_of,
 )
-from ptq_cli.pipeline.run.output_checks import (
-    input_files,
-    report_outputs,
-    require_free_outputs,
-    require_outputs,
-)
-from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.locations import relative_location
 from ptq_cli.report.document.report_document import parse_report, report_to_json
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.torchrun.distributed import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenedModels:
-    """The models of an evaluation, found to belong together.
-
-    Attributes:
-        loaded: what the run holds.
-        paths: files of the quantized models.
-        pairs: the float model, the same in each, and a quantized one.
-        runs: where the report of each quantized model goes.
-    """
-
-    loaded: LoadedRun
-    paths: tuple[Path, ...]
-    pairs: tuple[Pair, ...]
-    runs: tuple[RunDirectory, ...]
-
-    def resolved(self, run: RunDirectory) -> Resolved:
-        """Return the recipe of the evaluation, with what the run's model was exported with."""
-        found = self.loaded.resolved
-        return found.with_recipe(with_exported(found.recipe, run))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationShardResult:
-    """The result of ``evaluate --shard``.
-
-    Attributes:
-        run: where the file is.
-        file: what was measured.
-        samples: how many samples were seen.
-        shard: which part of the data, such as ``shard 2 of 8``.
-        unit: what is counted as one.
-    """
-
-    run: RunDirectory
-    file: Path
-    samples: int
-    shard: str
-    unit: str
 
 
 def run_evaluate(
@@ -159,7 +98,7 @@ def run_evaluations(
     ranks = find_ranks(os.environ)
     with joined_ranks(ranks) as group:
         opened = open_models(request, run, quantized_models)
-        evaluation_set = _open_set(opened)
+        evaluation_set = open_evaluation_set(opened)
         is_first = ranks is None or ranks.is_first
         if restart and is_first:
             discard_evaluation_checkpoint(run.evaluation_checkpoint)
@@ -193,97 +132,6 @@ def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
     from ptq_cli.pipeline.calibration.torchrun.distributed import joined
 
     return joined(ranks)
-
-
-def run_evaluation_shard(
-    request: Request,
-    run: RunDirectory,
-    quantized_models: Sequence[Path],
-    shard: str,
-    progress: ProgressCallback = silent,
-    *,
-    restart: bool = False,
-    thumbnails: bool = False,
-) -> EvaluationShardResult:
-    """Evaluate on one share of the batches, and write a file from which ``merge`` makes the reports.
-
-    Args:
-        request: evaluation data, metrics and limits; limits are judged by ``merge``.
-        run: the run directory.
-        quantized_models: as for ``run_evaluations``.
-        shard: ``K/N``.
-        progress: is called after each batch.
-        restart: start from the beginning even if earlier work on the shard could be continued.
-        thumbnails: as for ``run_evaluations``.
-
-    Raises:
-        UsageError: there is no such shard, or torchrun shares out the work already.
-        MetricError: a metric cannot be measured in parts.
-        PtqError: as ``run_evaluations`` does.
-    """
-    part = parse_shard(shard)
-    require_single(find_ranks(os.environ), "one shard")
-    opened = open_models(request, run, quantized_models)
-    evaluation_set = _open_set(opened)
-    file = run.evaluation_shard(str(part))
-    require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
-    resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
-    models = evaluated_models(judged_models(resolved, opened.pairs))
-    if restart:
-        discard_evaluation_checkpoint(run.shard_checkpoint(file))
-    # What the recipe holds before an export's settings are added: merge adds them again.
-    origin = ShardOrigin(
-        run.path,
-        recipe_to_toml(opened.loaded.resolved.recipe, run.path),
-        tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
-        thumbnails,
-    )
-    changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=thumbnails)
-    found = evaluate_part(
-        resolved,
-        models,
-        evaluation_set,
-        part,
-        progress,
-        changed,
-        origin=origin,
-        checkpoint=run.shard_checkpoint(file),
-    )
-    write_together({file: shard_bytes(found)})
-    discard_evaluation_checkpoint(run.shard_checkpoint(file))
-    return EvaluationShardResult(
-        run=run, file=file, samples=found.samples, shard=found.share.describe(), unit=found.facts.unit
-    )
-
-
-def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[Path]) -> OpenedModels:
-    """Return the models of an evaluation, if they belong together.
-
-    Raises:
-        MissingStageError: nothing was calibrated or exported.
-        StaleCalibrationError: the models or settings do not belong together.
-        UsageError: two models have the same name.
-    """
-    loaded = load_run(request, run)
-    inputs = input_files(loaded.resolved.recipe)
-    require_outputs(run, inputs)
-    paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
-    runs = _report_runs(run, inputs, paths)
-    pairs = tuple(Pair(loaded.float_model, read_model(path), path.name) for path in paths)
-    for pair, path in zip(pairs, paths, strict=True):
-        origin = quantized_metadata(pair.quantized_model, path)
-        require_origin(origin, loaded.calibration, path)
-        exported = as_exported(loaded.resolved, origin, path)
-        with_ranges_of(exported.recipe, origin, loaded.calibration, path.name)
-    require_served_batch(loaded.resolved, loaded.graph)
-    return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, runs=tuple(runs))
-
-
-def _open_set(opened: OpenedModels) -> EvaluationSet:
-    resolved = opened.loaded.resolved
-    dataset = open_data(resolved.recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
-    return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
 
 
 def make_evaluations(
@@ -339,19 +187,3 @@ def make_evaluations(
         Evaluated(EvaluationResult(parse_report(content.encode()), own), {})
         for content, own in zip(told, runs, strict=True)
     )
-
-
-def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[Path]) -> list[RunDirectory]:
-    """Return where the report of each model goes: the run directory, or of several a folder each in it."""
-    if len(paths) == 1:
-        return [run]
-    names = [path.stem for path in paths]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(
-                f"two of the models have the name '{name}', so their reports would be in the same folder",
-                hint="give one of the files another name",
-            )
-    runs = [run.of_model(path) for path in paths]
-    require_free_outputs([file for own in runs for file in report_outputs(own)], inputs)
-    return runs

@@ -26,7 +26,7 @@ from ptq_cli.pipeline.evaluation.made_reports import (
     require_fitting_baseline,
 )
 from ptq_cli.pipeline.evaluation.one_pass import evaluations_of, pass_identity
-from ptq_cli.pipeline.evaluation.run_evaluate import OpenedModels, open_models
+from ptq_cli.pipeline.evaluation.opened_models import OpenedModels, open_models
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.locations import resolve_location
