@@ -23,13 +23,13 @@ Examples:
   ptq schema report.json
 """,
 )
-@click.argument("document", nargs=-1, metavar="[COMMAND|FILE]", shell_complete=complete_names(documents))
+@click.argument("document", nargs=-1, metavar="[DOCUMENT]...", shell_complete=complete_names(documents))
 @option(OWN, "--output", "-o", type=PATH, metavar="FILE", help="Output file.  [default: stdout]")
 @take(TALK)
 def command(document: tuple[str, ...], output: Path | None) -> None:
-    """Write the JSON Schema of what COMMAND prints with --json, or of FILE, such as report.json.
+    """Write the JSON Schema of DOCUMENT: a command that prints it with --json, or a file such as report.json.
 
-    Without an argument, all names are listed. The schema of a file allows no other keys than those of its
+    Without a name, all names are listed. The schema of a file allows no other keys than those of its
     format version; that of a command allows more keys, because later versions may add some.
     """
     from ptq_cli.cli.shown.output import say
