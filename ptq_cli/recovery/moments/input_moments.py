@@ -1,16 +1,17 @@
 """Sums of products of the integers that a layer reads, exact whichever way the rows are split."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.collectors.kernels.compiled import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.moments.byte_products import MOST_ROWS, SIGN, ByteRows
 from ptq_cli.recovery.search.second_moments import EXACT, Float64s, Int64s
 
+MOST_32 = 2**31 - 1
 PANEL = 256
 """Rows of a matrix that are computed together; what is right of the diagonal is left out."""
 WAITING_ROWS, WAITING_BYTES = 1024, 2 << 20
@@ -25,7 +26,8 @@ class InputMoments:
     Attributes:
         rows: how many there were.
         sums: of each input.
-        products: sums of the products of the inputs with each other: the lower triangle, row by row.
+        products: sums of the products of the inputs with each other: the lower triangle, row by row; of 32
+            bits if all of them fit.
 
     Shapes:
         sums: (groups, K); products: (groups, K * (K + 1) / 2).
@@ -36,7 +38,7 @@ class InputMoments:
 
     rows: int
     sums: Int64s
-    products: Int64s
+    products: npt.NDArray[np.signedinteger]
 
     def merge(self, other: "InputMoments") -> "InputMoments":
         """Return the moments of both parts; exact, so the order does not matter.
@@ -46,8 +48,9 @@ class InputMoments:
         """
         if self.sums.shape != other.sums.shape:
             raise ValueError(f"moments of {self.sums.shape} and of {other.sums.shape} inputs do not merge")
+        products = np.add(self.products, other.products, dtype=np.int64)
         return InputMoments(
-            rows=self.rows + other.rows, sums=self.sums + other.sums, products=self.products + other.products
+            rows=self.rows + other.rows, sums=self.sums + other.sums, products=narrowed(products)
         )
 
     def gram(self, group: int) -> Float64s:
@@ -119,11 +122,13 @@ class InputSums:
         self._flush()
         if self._groups > 1:
             low = np.tril_indices(self._size)
-            products = self._products[0][:, low[0], low[1]].astype(np.int64)
+            products = self._products[0][:, low[0], low[1]]
         else:
-            products = np.empty((1, self._size * (self._size + 1) // 2), np.int64)
-            np.concatenate([row for panel in self._products for row in _triangle(panel)], out=products[0])
-        return InputMoments(rows=self._rows, sums=self._sums.copy(), products=products)
+            products = np.empty((1, self._size * (self._size + 1) // 2), self._products[0].dtype)
+            start = 0
+            for panel in self._products:
+                start += copy_triangle(panel, products[0, start:])
+        return InputMoments(rows=self._rows, sums=self._sums.copy(), products=narrowed(products))
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -183,6 +188,33 @@ def _panels(size: int) -> list[tuple[int, int]]:
     return [(min(start + PANEL, size) - start, min(start + PANEL, size)) for start in starts]
 
 
-def _triangle(panel: npt.NDArray[np.signedinteger]) -> Iterator[npt.NDArray[np.signedinteger]]:
-    first = panel.shape[1] - panel.shape[0] + 1
-    return (row[: first + index] for index, row in enumerate(panel))
+def narrowed(products: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
+    """Return sums as 32 bits if all of them fit, so that equal ones are stored alike however they were added.
+
+    Example:
+        >>> [narrowed(np.array([value])).dtype.name for value in (5, -(2**31))]
+        ['int32', 'int64']
+    """
+    if products.dtype == np.int32 or not products.size:
+        return products.astype(np.int32, copy=False)
+    fits = int(products.min()) >= -MOST_32 and int(products.max()) <= MOST_32
+    return products.astype(np.int32) if fits else products.astype(np.int64, copy=False)
+
+
+@compiled
+def copy_triangle(
+    panel: npt.NDArray[np.signedinteger], products: npt.NDArray[np.signedinteger]
+) -> int:  # pragma: no cover - compiled
+    """Write the rows of a panel, each as far as its diagonal element; return how many sums that are.
+
+    Shapes:
+        panel: (rows, columns), whose last element lies on the diagonal; products: at least as many as are
+        written.
+    """
+    height, width = panel.shape
+    place = 0
+    for row in range(height):
+        for column in range(width - height + row + 1):
+            products[place] = panel[row, column]
+            place += 1
+    return place

@@ -21,7 +21,7 @@ from ptq_cli.recovery.moments.input_moments import InputMoments
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
 
 FORMAT = "ptq.moments"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_KEY = "ptq"
 MOST_HEADER_BYTES = 100_000_000
 """As many as safetensors allows."""
@@ -30,6 +30,9 @@ METHOD = "moments"
 
 Moments = Counted[TensorMoments]
 Bytes = npt.NDArray[np.uint8]
+Sums = npt.NDArray[np.signedinteger]
+DTYPES = {"I32": "<i4", "I64": "<i8"}
+"""How sums are stored, by what safetensors calls it."""
 
 
 def save_moments(moments: Moments, path: Path) -> None:
@@ -48,7 +51,7 @@ def moments_bytes(moments: Moments) -> bytes:
     return b"".join(_content(moments))
 
 
-def _content(moments: Moments) -> Iterator[bytes]:
+def _content(moments: Moments) -> Iterator[bytes | memoryview]:
     entries, arrays = _flatten(moments.statistics)
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -61,19 +64,20 @@ def _content(moments: Moments) -> Iterator[bytes]:
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
-        table[name] = {"dtype": "I64", "shape": list(array.shape), "data_offsets": [begin, end]}
+        table[name] = {"dtype": _stored_as(array), "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(table).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for array in arrays.values():
-        yield np.ascontiguousarray(array, "<i8").tobytes()
+        # As it lies in memory: a copy of all sums would take as much again.
+        yield np.ascontiguousarray(array, DTYPES[_stored_as(array)]).reshape(-1).view(np.uint8).data
 
 
 def _flatten(
     tensors: Mapping[str, TensorMoments],
-) -> tuple[list[dict[str, Any]], dict[str, npt.NDArray[np.int64]]]:
+) -> tuple[list[dict[str, Any]], dict[str, Sums]]:
     entries: list[dict[str, Any]] = []
-    arrays: dict[str, npt.NDArray[np.int64]] = {}
+    arrays: dict[str, Sums] = {}
     for name, item in sorted(tensors.items()):
         readings = []
         for key, moments in sorted(item.readings.items()):
@@ -150,16 +154,18 @@ def _parse(content: Bytes, name: str) -> Moments:
     return Moments(table_to_provenance(header["provenance"]), dict(_tensors(header["tensors"], arrays)))
 
 
-def _array(data: Bytes, item: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+def _stored_as(array: Sums) -> str:
+    return "I32" if array.dtype == np.int32 else "I64"
+
+
+def _array(data: Bytes, item: Mapping[str, Any]) -> Sums:
     (begin, end), shape = item["data_offsets"], item["shape"]
-    if item["dtype"] != "I64" or not 0 <= begin <= end <= len(data):
+    if item["dtype"] not in DTYPES or not 0 <= begin <= end <= len(data):
         raise ValueError(f"an array is {item['dtype']}{shape}")
-    return np.frombuffer(data[begin:end], "<i8").reshape(shape)
+    return np.frombuffer(data[begin:end], DTYPES[item["dtype"]]).reshape(shape)
 
 
-def _tensors(
-    entries: Any, arrays: Mapping[str, npt.NDArray[np.int64]]
-) -> Iterator[tuple[str, TensorMoments]]:
+def _tensors(entries: Any, arrays: Mapping[str, Sums]) -> Iterator[tuple[str, TensorMoments]]:
     for place, entry in enumerate(entries):
         readings = {}
         for index, item in enumerate(entry["readings"]):
@@ -171,7 +177,7 @@ def _tensors(
         yield str(entry["name"]), TensorMoments(grid=str(entry["grid"]), readings=readings)
 
 
-def _checksum(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.int64]]) -> str:
+def _checksum(header: Mapping[str, Any], arrays: Mapping[str, Sums]) -> str:
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).data)

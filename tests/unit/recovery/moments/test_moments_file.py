@@ -54,7 +54,7 @@ DAMAGED = {
     "one bit": (CONTENT[:-1] + b"\x01", "is damaged: its checksum is wrong"),
     "other rows": (header(tensors=[]), "is damaged: its checksum is wrong"),
     "something else": (header(format="ptq.calibration"), "does not hold moments"),
-    "a later version": (header(format_version=9), "has format version 9, this version of ptq reads 1"),
+    "a later version": (header(format_version=9), "has format version 9, this version of ptq reads 2"),
 }
 
 
@@ -71,3 +71,15 @@ def test_damage_is_an_error(tmp_path: Path, content: bytes, message: str) -> Non
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputFileError):
         load_moments(tmp_path / "none")
+
+
+def test_sums_that_fit_take_four_bytes_each(tmp_path: Path) -> None:
+    small, large = (replace(INPUTS, products=np.array([[4, 5, last]], np.int64)) for last in (6, 2**40))
+    sizes = {}
+    for name, own in {"small": small.merge(small), "large": large.merge(small)}.items():
+        path = tmp_path / name
+        save_moments(Moments(PROVENANCE, {"x": TensorMoments(grid="g", readings={"k": own})}), path)
+        found = load_moments(path).statistics["x"].readings["k"].products
+        assert found.tolist() == own.products.tolist()
+        sizes[name] = found.dtype.itemsize
+    assert sizes == {"small": 4, "large": 8}
