@@ -179,7 +179,11 @@ class _ModelOnGrids:
 
 
 def _noise(wanted: Array, found: Array) -> float:
-    """Return the share of an output that is noise; of integers how many differ."""
+    """Return the share of an output that is noise; of integers how many differ.
+
+    Edge case:
+        What has another shape, NaN or infinities is noise as a whole.
+    """
     if not is_array(wanted) or not wanted.size:
         return 0.0
     if wanted.shape != found.shape:
@@ -188,7 +192,10 @@ def _noise(wanted: Array, found: Array) -> float:
         return float(np.count_nonzero(wanted != found)) / wanted.size
     values = wanted.astype(np.float64)
     signal = float(np.sum(values * values))
-    return float(np.sum((values - found.astype(np.float64)) ** 2)) / signal if signal > 0.0 else 0.0
+    noise = float(np.sum((values - found.astype(np.float64)) ** 2))
+    if not signal > 0.0:
+        return 0.0
+    return noise / signal if np.isfinite(noise) else 1.0
 
 
 def model_sqnr(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -101,23 +102,24 @@ def layer_noise(
     left: list[Layers] = neighbors(names, MOST_ALONE) if many else [(name,) for name in names]
     begun = len(left)
     found: dict[Layers, _Sums] = {layers: _Sums() for layers in left}
-    size = min(batch_size, first)
-    total = len(names) * -(-dataset.count // size) if dataset.count is not None else None
-    done = passed = 0
+    total = len(names) * dataset.count if dataset.count is not None else None
+    done = 0
 
-    def tell(count: int) -> None:  # Layers that are not measured any more count as done.
-        progress(RunProgress(STAGE, min(passed + count, total or passed + count), total))
+    def tell(count: int, size: int) -> None:  # Layers that are not measured any more count as done.
+        runs = len(names) * done + count * size
+        progress(RunProgress(STAGE, min(runs, total or runs), total))
 
     with ThreadPoolExecutor(threads, "rank") as pool:
         progress(RunProgress(STAGE, 0, total))
-        for piece in pieces_of(dataset, inputs, size, staged):
-            _measure(staged, outputs, piece.inputs, left, found, pool, tell)
+        for piece in pieces_of(dataset, inputs, min(batch_size, first), staged):
+            told = partial(tell, size=piece.size)
+            _measure(staged, outputs, piece.inputs, left, found, pool, told)
             if many and not done:
                 left = split(left, {layers: found[layers].share for layers in left})
                 begun = len(left)
                 found |= {layers: _Sums() for layers in left}
-                _measure(staged, outputs, piece.inputs, left, found, pool, tell)
-            done, passed = done + piece.size, passed + len(names)
+                _measure(staged, outputs, piece.inputs, left, found, pool, told)
+            done += piece.size
             shares = {layers: found[layers].share for layers in left}
             left = loudest(shares, max(1, begun * first // (2 * done)) if done >= first else len(left), QUIET)
     return _by_layer({layers: sums.share for layers, sums in found.items()})
@@ -180,12 +182,17 @@ def _by_layer(shares: Mapping[Layers, float]) -> dict[str, float]:
 
 
 def _difference(wanted: Array, found: Array) -> float:
-    """Return the squared difference; of integers how many differ, of other shapes all that there is."""
+    """Return the squared difference; of integers how many differ.
+
+    Edge case:
+        What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
+    """
     if wanted.shape != found.shape:
         return _power(wanted)
     if wanted.dtype.kind != "f":
         return float(np.count_nonzero(wanted != found))
-    return float(np.sum((wanted.astype(np.float64) - found.astype(np.float64)) ** 2))
+    noise = float(np.sum((wanted.astype(np.float64) - found.astype(np.float64)) ** 2))
+    return noise if np.isfinite(noise) else _power(wanted)
 
 
 def _power(array: Array) -> float:

@@ -8,8 +8,10 @@ from ptq_cli.core.progress import silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_noise as ranking
 from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
+from ptq_cli.pipeline.tuning.layer_ranking import layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.stages.staged_model import StagedModel
 from ptq_cli.recovery.loudest import loudest
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
@@ -69,3 +71,17 @@ def test_many_layers_are_measured_in_groups_first(measured, monkeypatch):
 
 def test_what_is_not_finite_is_loud():
     assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2, QUIET) == [("b",), ("c",)]
+
+
+def test_a_layer_that_makes_nan_alone_is_as_loud_as_the_signal(measured, monkeypatch):
+    measure, _ = measured
+    changed = StagedModel.changed_outputs
+
+    def broken(self, layers, base, *, quantized):
+        found = changed(self, layers, base, quantized=quantized)
+        return {name: array * np.nan for name, array in found.items()} if "second" in layers else found
+
+    monkeypatch.setattr(StagedModel, "changed_outputs", broken)
+    found = measure()
+    assert found["second"] == pytest.approx(1.0)
+    assert layers_by_level(found, dict.fromkeys(found, 1.0), 1) == (("second",),)
