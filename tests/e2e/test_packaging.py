@@ -122,5 +122,5 @@ def test_an_editable_installation_reads_the_presets_of_the_checkout(checkout: Pa
 def test_a_newcomer_gets_a_gated_model_of_each_sample() -> None:
     """This one downloads: it builds both files, and tries them in empty environments."""
     said = run(sys.executable, "-m", "tools.try_release", folder=ROOT)
-    assert [said.count(f"  {name}: ") for name in COMMANDS] == [2, 1, 1]
+    assert [said.count(f"  {name}: ") for name in COMMANDS] == [2, *[1] * (len(COMMANDS) - 1)]
     assert "mypy --strict script.py" in said

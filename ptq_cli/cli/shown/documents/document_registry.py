@@ -31,6 +31,11 @@ from ptq_cli.cli.shown.documents.file_documents import (
     LadderFile,
     ReportFile,
 )
+from ptq_cli.cli.shown.documents.folder_documents import (
+    FolderDocument,
+    PreparedFolderDocument,
+    VerifiedFolderDocument,
+)
 from ptq_cli.cli.shown.documents.inspection_documents import (
     InspectDocument,
     QuantizersDocument,
@@ -59,13 +64,13 @@ COMMANDS: Mapping[str, Sequence[DocumentKind]] = {
     "export": (ExportDocument,),
     "evaluate": (ReportFile, ReportsDocument, EvaluationShardDocument),
     "analyze": (AnalysisFile,),
-    "quantize": (QuantizeDocument,),
+    "quantize": (QuantizeDocument, FolderDocument),
     "tune": (TuneDocument,),
-    "verify": (VerifyDocument,),
+    "verify": (VerifyDocument, VerifiedFolderDocument),
     "bench": (BenchResultDocument,),
     "profile": (ProfileDocument,),
     "inspect": (InspectDocument,),
-    "prepare": (PrepareDocument,),
+    "prepare": (PrepareDocument, PreparedFolderDocument),
     "recipe init": (NewRecipeDocument,),
     "recipe check": (CheckedRecipesDocument,),
     "gate": (GateDocument,),
