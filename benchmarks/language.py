@@ -3,6 +3,7 @@
 python -m benchmarks.language                        print the table of the sample
 python -m benchmarks.language --write                also write it to benchmarks/RESULTS.md
 python -m benchmarks.language DIR --only a,b --write    language models of a folder as benchmarks.zoo reads
+python -m benchmarks.language --forms dynamic,nearest    only forms whose name has one of these words
 
 Every form is made from one calibration, and all of them are evaluated in one pass. ``quantize_dynamic`` of
 ONNX Runtime, which optimum calls, takes part with int8 weights per channel.
@@ -78,6 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Quantize language models in each form.")
     parser.add_argument("folder", type=Path, metavar="DIR", nargs="?", help="a folder of language models")
     parser.add_argument("--only", help="names of models, separated by commas")
+    parser.add_argument("--forms", help="words of the forms that are measured, separated by commas")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="of a model of DIR, at most")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure each speed of a model")
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
@@ -87,10 +89,21 @@ def main() -> None:
         only = arguments.only.split(",") if arguments.only else None
         found = find_networks(arguments.folder, only)
         subjects = [of_folder(folder, arguments.samples) for folder in found]
-    text = "\n\n".join("\n".join(table(subject, arguments.seconds)) for subject in subjects)
+    forms = forms_with(arguments.forms.split(",") if arguments.forms else [""])
+    text = "\n\n".join("\n".join(table(subject, forms, arguments.seconds)) for subject in subjects)
     print(text)
     if arguments.write:
         write_part(RESULTS, "language_folder" if arguments.folder else "language", text)
+
+
+def forms_with(words: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the forms whose name has one of some words.
+
+    Example:
+        >>> list(forms_with(["w4_block128`, to", "dynamic_int8`, one"]))
+        ['`dynamic_int8`, one scale per tensor', '`w4_block128`, to nearest']
+    """
+    return {form: flags for form, flags in FORMS.items() if any(word in form for word in words)}
 
 
 def of_sample() -> Subject:
@@ -123,13 +136,13 @@ def of_folder(folder: Path, samples: int) -> Subject:
     )
 
 
-def table(subject: Subject, seconds: float) -> Iterator[str]:
+def table(subject: Subject, forms: Mapping[str, Sequence[str]], seconds: float) -> Iterator[str]:
     """Yield the lines of a model's table: what it is, its header, and a row for each form."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         run_ptq(["calibrate", str(subject.model), *subject.calibration, "--run", "run"], folder)
         original = folder / "run" / "model.float.onnx"
-        files = dict(quantized(folder))
+        files = dict(quantized(folder, forms))
         reports = evaluated(subject, files, folder)
         first = reports[next(iter(files))]
         of_float = metrics_of(first)["perplexity"]["float_value"]
@@ -149,9 +162,9 @@ def table(subject: Subject, seconds: float) -> Iterator[str]:
         yield table_line(form, *known[form], *(f"{ratio:.2f}" for ratio in faster))
 
 
-def quantized(folder: Path) -> Iterator[tuple[str, Path]]:
+def quantized(folder: Path, forms: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Path]]:
     """Yield each form and its file, made from the calibration in ``folder``/run."""
-    for index, (form, words) in enumerate(FORMS.items()):
+    for index, (form, words) in enumerate(forms.items()):
         file = folder / f"form{index}.onnx"
         run_ptq(["export", "--run", "run", "--reset", *words, "--output", str(file)], folder)
         yield form, file

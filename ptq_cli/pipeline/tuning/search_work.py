@@ -11,7 +11,7 @@ from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS
 from ptq_cli.recipe.schema import WeightSettings
 
 SLOW = 8e10
-"""Products of a search, about ten minutes of one core."""
+"""Products of a search, about five minutes of one core for each rung."""
 BITS = 8
 """With fewer, the weights lose most of what is lost, and their rungs come first whatever they take."""
 

@@ -12,6 +12,8 @@ FEW = 9
 """Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""
 MOST_SWEEPS = 100
 """Over the integers of a channel. It ends where none changes, which takes fewer than ten."""
+TOGETHER = 4
+"""Inputs whose errors are added to a sum in one go, one after the other: it is read and written once."""
 TIE = 1e-12
 """Of what a change by one step costs: a smaller gain is rounding, and would go back and forth."""
 
@@ -30,10 +32,13 @@ def search_channels(
     factors: Float64s,
     starts: int,
     refits: int,
+    fit_all: bool,
     integers: Float64s,
     scales: Float64s,
 ) -> None:  # pragma: no cover - compiled
     """Replace the integers and scales of some channels by the best that are found.
+
+    Scales are fitted again for every start, or where that takes too long for the best one alone.
 
     Shapes:
         best, pull, integers: (C, K); base, scales: (C, B); least: (C,); factors: (F,).
@@ -55,7 +60,7 @@ def search_channels(
         own[:] = integers[channel]
         own_scale[:] = scales[channel]
         lowest = improve(
-            curvature, best[channel], pull[channel], block, members, ends, refits,
+            curvature, best[channel], pull[channel], block, members, ends, refits if fit_all else 0,
             least[channel], own, own_scale, residual, product,
         )  # fmt: skip
         integers[channel] = own
@@ -68,13 +73,18 @@ def search_channels(
             if size <= FEW and blocks == 1:
                 try_all(curvature, best[channel], own_scale[0], ends, own, residual)
             found = improve(
-                curvature, best[channel], pull[channel], block, members, ends, refits,
+                curvature, best[channel], pull[channel], block, members, ends, refits if fit_all else 0,
                 least[channel], own, own_scale, residual, product,
             )  # fmt: skip
             if found < lowest:
                 lowest = found
                 integers[channel] = own
                 scales[channel] = own_scale
+        if not fit_all:
+            improve(
+                curvature, best[channel], pull[channel], block, members, ends, refits,
+                least[channel], integers[channel], scales[channel], residual, product,
+            )  # fmt: skip
 
 
 @compiled
@@ -94,21 +104,30 @@ def nearest_plane(
     """
     size, tried = codes.shape
     lost = np.zeros((size, tried))
-    missed = np.empty(tried)
+    missed = np.zeros((TOGETHER, tried))
     errors[:] = 0.0
-    for i in range(size - 1, -1, -1):
-        pivot, b = lower[i, i], block[i]
-        for f in range(tried):
-            code = np.rint((best[i] + lost[i, f] / pivot) / trial[f, b])
-            code = min(max(code, ends[0]), ends[1])
-            codes[i, f] = code
-            missed[f] = best[i] - trial[f, b] * code
-            rest = pivot * missed[f] + lost[i, f]
-            errors[f] += rest * rest
-        for j in range(i):
-            factor = lower[i, j]
+    for last in range(size - 1, -1, -TOGETHER):
+        first = max(last - TOGETHER + 1, 0)
+        for i in range(last, first - 1, -1):
+            pivot, b = lower[i, i], block[i]
+            own = missed[last - i]
             for f in range(tried):
-                lost[j, f] += factor * missed[f]
+                code = np.rint((best[i] + lost[i, f] / pivot) / trial[f, b])
+                code = min(max(code, ends[0]), ends[1])
+                codes[i, f] = code
+                own[f] = best[i] - trial[f, b] * code
+                rest = pivot * own[f] + lost[i, f]
+                errors[f] += rest * rest
+            for j in range(first, i):
+                factor = lower[i, j]
+                for f in range(tried):
+                    lost[j, f] += factor * own[f]
+        if first:  # All are whole groups but the last one, behind which nothing is left.
+            one, two, three, four = missed[0], missed[1], missed[2], missed[3]
+            for j in range(first):
+                w, x, y, z = lower[last, j], lower[last - 1, j], lower[last - 2, j], lower[last - 3, j]
+                for f in range(tried):
+                    lost[j, f] = (((lost[j, f] + w * one[f]) + x * two[f]) + y * three[f]) + z * four[f]
 
 
 @compiled
