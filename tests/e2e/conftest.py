@@ -1,15 +1,18 @@
 """A tiny model with data and a finished run in a folder of its own, and ways to call ``ptq`` on it."""
 
+import importlib
 import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -214,6 +217,18 @@ def real_ptq() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
     return call
+
+
+@contextmanager
+def scripts_of(sample: Path, names: Sequence[str]) -> Iterator[SimpleNamespace]:
+    """Modules of a sample's folder, by name; other samples have some of the same names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(sample))
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture(scope="session")

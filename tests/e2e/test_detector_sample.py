@@ -1,6 +1,5 @@
 """The detector of the samples: its files belong together, its metric is right, it survives quantization."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,20 +10,16 @@ import onnxruntime
 import pytest
 import torch
 
+from tests.e2e.conftest import scripts_of
+
 SAMPLE = Path(__file__).parents[2] / "sample_models" / "shapes_detector"
 MODULES = ("scenes", "detections", "model", "train", "select_scenes")
 
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[SimpleNamespace]:
-    """Modules of the sample's folder, which other samples have under the same names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SAMPLE))
-        for name in MODULES:
-            patch.delitem(sys.modules, name, raising=False)
-        yield SimpleNamespace(**{name: __import__(name) for name in MODULES})
-        for name in MODULES:
-            patch.delitem(sys.modules, name, raising=False)
+    with scripts_of(SAMPLE, MODULES) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

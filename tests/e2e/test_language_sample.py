@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.e2e.conftest import scripts_of
+
 SAMPLE = Path(__file__).parents[2] / "sample_models" / "shakespeare_language_model"
 MODULES = ("model", "works", "evaluate", "train", "export_formats")
 WINDOWS = 16
@@ -23,14 +25,8 @@ pytest.importorskip("tokenizers")
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[SimpleNamespace]:
-    """Modules of the sample's folder, which other samples have under the same names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SAMPLE))
-        for name in MODULES:
-            patch.delitem(sys.modules, name, raising=False)
-        yield SimpleNamespace(**{name: __import__(name) for name in MODULES})
-        for name in MODULES:
-            patch.delitem(sys.modules, name, raising=False)
+    with scripts_of(SAMPLE, MODULES) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
