@@ -1,6 +1,7 @@
 """Ratios that changes in the machine's speed do not distort: the candidates take turns."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -53,6 +54,24 @@ def evaluate_run(run: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     report: dict[str, Any] = json.loads(done.stdout)
     return report
+
+
+def peak_anonymous_bytes(words: Sequence[str], folder: Path) -> int:
+    """Return the peak of a ptq command's memory that is no page of a file, in bytes; Linux tells it.
+
+    It is looked at 50 times a second: a shorter peak may be missed.
+    """
+    command = [sys.executable, "-m", "ptq_cli", *words]
+    most = 0
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        status = Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            found = re.search(r"RssAnon:\s+(\d+) kB", status.read_text())
+            most = max(most, int(found.group(1)) * 1024 if found else 0)
+            time.sleep(0.02)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+    return most
 
 
 def peak_bytes(words: Sequence[str], folder: Path) -> int:

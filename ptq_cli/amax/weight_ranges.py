@@ -73,6 +73,18 @@ def choose_weight_ranges(
     return WeightRanges(found, _is_unsearched(choices))
 
 
+def joined_unsearched(parts: Sequence[WeightRanges]) -> bool:
+    """Return whether a method had one candidate only in all parts of a weight, those of zeros left out.
+
+    Example:
+        >>> zeros, one = WeightRanges(np.zeros(2)), WeightRanges(np.ones(2), unsearched=True)
+        >>> joined_unsearched([zeros, one]), joined_unsearched([WeightRanges(np.ones(2)), one])
+        (True, False)
+    """
+    searched = [item.unsearched for item in parts if (item.amax > ZERO_AMAX).any()]
+    return bool(searched) and all(searched)
+
+
 def _is_unsearched(choices: Sequence[Choice]) -> bool:
     searched = [item.candidates for item in choices if item.amax > ZERO_AMAX]
     return bool(searched) and all(candidates == 1 for candidates in searched)

@@ -7,7 +7,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import CheckerPass
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
-from ptq_cli.models.stored import StoredModel, cannot_write
+from ptq_cli.models.constants_file import cannot_write
+from ptq_cli.models.stored import StoredModel
 
 CHECKED_NAME = "checked.onnx"
 CHECKED_WHOLE = 2**28

@@ -9,15 +9,8 @@ from typing import BinaryIO
 import onnx_ir as ir
 
 from ptq_cli.core.files import PartialFolder
-from ptq_cli.models.stored import (
-    ALIGNMENT,
-    StoredModel,
-    cannot_write,
-    constants_of,
-    release_tensor,
-    serialize,
-    write_tensor,
-)
+from ptq_cli.models.constants_file import ALIGNMENT, cannot_write, write_tensor
+from ptq_cli.models.stored import StoredModel, constants_of, release_tensor, serialize
 
 SMALLEST_SHARED = 1 << 10
 """Bytes; ONNX Runtime infers shapes from smaller constants, which stay in the graphs."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
 
 import onnx
 import onnx_ir as ir
@@ -20,6 +19,7 @@ from google.protobuf.message import DecodeError
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import Content, PartialFolder, hash_file
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.constants_file import ConstantsFile, cannot_write
 from ptq_cli.models.external_data import external_files, require_external_data
 from ptq_cli.models.message_text import require_text
 from ptq_cli.models.opset import name_default_domain
@@ -29,9 +29,6 @@ LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
 SMALLEST_EXTERNAL = 1 << 14
 """Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
-ALIGNMENT = 4096
-"""A page: each constant can be mapped by itself."""
-DATA_SUFFIX = ".data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +149,7 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
     return StoredModel(content=content, data=files, folder=path.parent if files else None), message
 
 
-def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False) -> StoredModel:
+def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile | None = None) -> StoredModel:
     """Return a model as its files will hold it, and the model with its large constants in them.
 
     The constants of a model that is too large for one file are written one by one, and let go. The file lies
@@ -162,49 +159,34 @@ def store_model(model: ir.Model, folder: Path, name: str, *, apart: bool = False
         model: its constants are changed in place, from values to places in the file.
         folder: where the model will lie.
         name: of the graph's file there, which the other one is named for.
-        apart: keep large constants apart, even if one file would hold them.
+        begun: the file, where some of the constants are in it already: the others are kept apart too, even
+            if one file would hold them. It is written again if it holds what is no constant any more.
 
     Raises:
         OutputFileError: the file cannot be written.
     """
-    if not apart and constant_bytes(model) <= LARGEST_BYTES:
+    if begun is None and constant_bytes(model) <= LARGEST_BYTES:
         ir.external_data.load_to_model(model)
         return serialize(model)
-    keeper = PartialFolder(folder, name)
-    try:
-        return _store_apart(model, keeper, name)
-    except OSError as error:
-        keeper.remove()
-        raise cannot_write(data_path(folder / name), error) from error
+    tensors = [value.const_value for value in constants_of(model) if value.const_value is not None]
+    if begun is not None and begun.holds_only(tensors):
+        return _store_apart(model, begun)
+    stored = _store_apart(model, ConstantsFile(folder, name))
+    if begun is not None:
+        begun.remove()
+    return stored
 
 
-def _store_apart(model: ir.Model, keeper: PartialFolder, name: str) -> StoredModel:
-    path = data_path(keeper.path / name)
-    with path.open("wb") as stream:
-        for value in constants_of(model):
-            if value.const_value is not None and _is_moved(value.const_value):
-                _move(value, value.const_value, stream, path)
-    if not path.stat().st_size:
+def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
+    for value in constants_of(model):
+        tensor = value.const_value
+        if tensor is not None and _is_moved(tensor) and not file.holds(tensor):
+            value.const_value = file.add(tensor, value.name or "")
+            release_tensor(tensor)
+    if not file.path.stat().st_size:
         return serialize(model)
-    return StoredModel(content=serialize(model).content, data=(path,), folder=keeper.path, keeper=keeper)
-
-
-def cannot_write(path: Path, error: OSError) -> OutputFileError:
-    """Return the error to raise where a file of a model cannot be written."""
-    return OutputFileError(
-        f"cannot write '{path}': {(error.strerror or str(error)).lower()}",
-        hint="check the folder's permissions and free space",
-    )
-
-
-def data_path(path: Path) -> Path:
-    """Return the file of a large model's constants, given that of its graph.
-
-    Example:
-        >>> data_path(Path("run/model.onnx")).name
-        'model.onnx.data'
-    """
-    return path.with_name(f"{path.name}{DATA_SUFFIX}")
+    content, folder = serialize(model).content, file.path.parent
+    return StoredModel(content=content, data=(file.path,), folder=folder, keeper=file.keeper)
 
 
 def serialize(model: ir.Model) -> StoredModel:
@@ -214,6 +196,16 @@ def serialize(model: ir.Model) -> StoredModel:
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     files = tuple(sorted({Path(tensor.path) for tensor in tensors}))
     return StoredModel(content=content, data=files, folder=Path(tensors[0].base_dir) if tensors else None)
+
+
+def lies_apart(size: int) -> bool:
+    """Return whether a constant of so many bytes is kept outside the graph of a large model.
+
+    Example:
+        >>> lies_apart(64), lies_apart(1 << 20)
+        (False, True)
+    """
+    return size >= SMALLEST_EXTERNAL
 
 
 def is_large(model: ir.Model) -> bool:
@@ -259,36 +251,12 @@ def release_tensor(tensor: ir.TensorProtocol | None) -> None:
     tensor.raw = None
 
 
-class _Written(Protocol):
-    """What every tensor of onnx_ir can do beside what its protocol says."""
-
-    def tofile(self, file: BinaryIO) -> None: ...
-
-
 def constants_of(model: ir.Model) -> Iterator[ir.Value]:
     """Yield the constants of a model, those of nested graphs too."""
     for graph in model.graphs():
         yield from graph.initializers.values()
 
 
-def write_tensor(tensor: ir.TensorProtocol, stream: BinaryIO) -> None:
-    """Write the values of a constant as ONNX keeps them outside a graph."""
-    cast(_Written, tensor).tofile(stream)
-    stream.flush()
-
-
 def _is_moved(tensor: ir.TensorProtocol) -> bool:
-    large = tensor.nbytes >= SMALLEST_EXTERNAL and tensor.dtype != ir.DataType.STRING
+    large = lies_apart(tensor.nbytes) and tensor.dtype != ir.DataType.STRING
     return large or isinstance(tensor, ir.ExternalTensor)
-
-
-def _move(value: ir.Value, tensor: ir.TensorProtocol, stream: BinaryIO, path: Path) -> None:
-    stream.write(bytes(-stream.tell() % ALIGNMENT))
-    offset = stream.tell()
-    write_tensor(tensor, stream)
-    shape = ir.Shape(tensor.shape.numpy())
-    length = stream.tell() - offset
-    value.const_value = ir.ExternalTensor(
-        path.name, offset, length, tensor.dtype, shape=shape, name=value.name or "", base_dir=path.parent
-    )
-    release_tensor(tensor)

@@ -23,8 +23,9 @@ from ptq_cli.pipeline.evaluation.served_latency import (
 )
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.file_metadata import report_layers
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export, report_layers
+from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data

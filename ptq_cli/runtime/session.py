@@ -12,8 +12,9 @@ import onnxruntime
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.own_process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.constants_file import DATA_SUFFIX
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
-from ptq_cli.models.stored import DATA_SUFFIX, StoredModel
+from ptq_cli.models.stored import StoredModel
 from ptq_cli.runtime.block_levels import OPTION
 from ptq_cli.runtime.decoded_floats import decoded, has_four_bits
 from ptq_cli.runtime.device import HOST, Device

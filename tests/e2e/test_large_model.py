@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from ptq_cli.models.constants_file import ConstantsFile
 from ptq_cli.runtime.session import Session
 from tests.e2e.conftest import Ptq, Refuse
 from tests.large_models import write_large
@@ -90,6 +91,40 @@ def test_a_shared_weight_is_stored_once_and_a_transposed_one_is_folded(large: Pa
     assert {item.data_type for item in matrices} == {onnx.TensorProto.INT8}
     assert all(item.data_location == onnx.TensorProto.DEFAULT for item in matrices)  # onnx.load has read them
     assert sum(node.op_type == "MatMul" for node in integers.node) == LAYERS + 1
+
+
+def test_weights_alone_are_written_as_they_are_decided(
+    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "quantize large.onnx --preset w4_block32"
+    written: list[int] = []
+    add = ConstantsFile.add
+    monkeypatch.setattr(
+        ConstantsFile,
+        "add",
+        lambda file, tensor, name: (written.append(tensor.nbytes), add(file, tensor, name))[1],
+    )
+    outcome = ptq(f"{words} --run one")
+    assert "not counted here, because the runtime would load a copy of all the weights" in outcome.out
+    # Beside the float model: no integers, which are in the file before the graph is.
+    assert WIDTH * WIDTH // 2 not in written
+    places = [
+        {entry.key: entry.value for entry in item.external_data}
+        for item in onnx.load("one/model.int8.onnx", load_external_data=False).graph.initializer
+        if item.data_type == onnx.TensorProto.INT4
+    ]
+    # Two layers share a weight, each with a constant of its own in one place of the file.
+    assert len(places) == LAYERS + 1
+    assert len({place["offset"] for place in places}) == LAYERS
+    assert Path("one/model.int8.onnx.data").stat().st_size == LAYERS * 4096 - 2048
+    assert ptq("verify one/model.int8.onnx").status == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(large)
+    assert ptq(f"{words} --run two").status == 0
+    one, two = constants("one/model.int8.onnx"), constants("two/model.int8.onnx")
+    assert one.keys() == two.keys()
+    assert all(one[name].tobytes() == two[name].tobytes() for name in one)
+    assert not list(large.rglob(".*"))
 
 
 def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(

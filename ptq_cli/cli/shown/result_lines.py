@@ -191,7 +191,7 @@ def print_export(result: "ExportResult") -> None:
 
 def print_quantized(result: "ExportResult") -> None:
     """Print what was quantized and how."""
-    from ptq_cli.pipeline.exporting.run_export import quantizer_line
+    from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
 
     integer = sum(layer.quantized for layer in result.plan.layers)
     say(quantized_line(result))
@@ -207,6 +207,8 @@ def print_quantized(result: "ExportResult") -> None:
             say(f"warning: nothing was chosen by latency: {latency.undecided}")
     if result.kernels is not None:
         say(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
+    elif result.uncounted:
+        say(f"integer kernels: not counted here, because {result.uncounted}; ptq verify counts them")
     if not result.plain:
         say(quantizer_line(result.weights, result.activations))
     floats = [layer for layer in result.plan.layers if layer.weight and not layer.quantized]

@@ -8,8 +8,8 @@ from pathlib import Path
 from ptq_cli.core.errors import PtqError
 from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.run_page import earlier_analysis, make_page
+from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
 from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.run_export import quantizer_line
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.encode import recipe_to_toml

@@ -15,7 +15,7 @@ from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCali
 from ptq_cli.core.files import require_file
 from ptq_cli.core.json_values import decode
 from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.pipeline.exporting.run_export import report_layers
+from ptq_cli.pipeline.exporting.file_metadata import report_layers
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan

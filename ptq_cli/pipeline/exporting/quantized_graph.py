@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.models.constants_file import ConstantsFile
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
@@ -28,7 +29,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.qdq.write.spill import Keep, SpilledArrays, as_it_is
+from ptq_cli.qdq.write.streamed_weights import Keep, StreamedWeights, as_it_is
 from ptq_cli.recipe.recovery_rungs import RANGES, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16, LATENCY
 
@@ -46,6 +47,7 @@ class QuantizedGraph:
         latency: what was moved to float for speed; None if that was not asked for.
         ranges: which ranges of activations were chosen by their effect; None if that was not asked for.
         work: multiply-accumulates of each layer.
+        begun: the file that holds integers of a large model already; None of another.
     """
 
     model: ir.Model
@@ -56,6 +58,7 @@ class QuantizedGraph:
     latency: LatencyPreference | None
     ranges: RangesByEffect | None
     work: Mapping[str, int | None]
+    begun: ConstantsFile | None
 
 
 def quantized_graph(
@@ -64,7 +67,7 @@ def quantized_graph(
     float_model: StoredModel,
     graph: ir.Model,
     run: RunDirectory,
-    folder: Path,
+    output: Path,
     plan: Plan | None,
     data: RecoveryData | None,
     progress: ProgressCallback,
@@ -77,7 +80,7 @@ def quantized_graph(
         float_model: that was calibrated.
         graph: its graph, which becomes the quantized one.
         run: the run directory, for messages.
-        folder: where large constants wait.
+        output: the file that the graph will be written to; large constants go where its data will be.
         plan: of the model for the target, where one was made already; otherwise it is made here.
         data: to choose ranges of activations by, if the recipe asks for that; None does without.
         progress: is told about a measurement of operators.
@@ -87,7 +90,8 @@ def quantized_graph(
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     calibration = with_moved_statistics(calibration, graph.graph)
-    keep = SpilledArrays(folder) if float_model.data else as_it_is
+    begun = ConstantsFile(output.parent, output.name) if float_model.data else None
+    keep = StreamedWeights(begun) if begun is not None else as_it_is
     plan = plan if plan is not None else make_plan(graph, target)
     placement = place(graph, plan, target, asked, calibration)
     latency = None
@@ -117,6 +121,7 @@ def quantized_graph(
         latency=latency,
         ranges=ranges,
         work=work,
+        begun=begun,
     )
 
 

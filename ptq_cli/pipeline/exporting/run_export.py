@@ -1,17 +1,16 @@
 """``export``: decide the parameters from the statistics, and write the quantized model."""
 
-import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
-from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
+from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.garbage import no_cycle_search
 from ptq_cli.core.progress import ProgressCallback, silent
@@ -20,49 +19,29 @@ from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
+from ptq_cli.pipeline.exporting.file_metadata import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
-from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
-from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
+from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph, quantized_graph
 from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
 from ptq_cli.pipeline.exporting.recovered_model import RecoveryMaterial, recover_model
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_moments, open_recovery_data
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
-from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.metadata import (
-    ACTIVATIONS,
-    AMAX_METHOD,
-    AMAX_PERCENTILE,
-    FLOAT_SHA256,
-    FLOAT_TYPE,
-    LAYERS,
-    OVERRIDES,
-    QUANTIZERS,
-    RANGES,
-    RECOVERY,
-    RUNTIME_OPERATORS,
-    STATISTICS_SHA256,
-    TARGET,
-    VERSION,
-    WEIGHT_AMAX,
-    WEIGHTS,
-)
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.clamps_of_blocks import write_clamps_of_blocks
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.table_lookups import write_table_lookups
-from ptq_cli.recipe.encode import overrides_to_tables, recipe_to_toml, settings_to_table
+from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16
 from ptq_cli.recovery.moments.moments_file import Moments
-from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engines.engine import KernelCounts
@@ -82,8 +61,9 @@ class ExportResult:
         target: the target's name.
         amax: the method that decided the ranges, ``auto`` resolved.
         plan: what was quantized, and why not the rest.
-        kernels: what ONNX Runtime makes of it on this machine; None for a target of another runtime, and for
-            a graph that is too long to ask about it in passing.
+        kernels: what the runtime makes of it on this machine; None for a target whose runtime is not here,
+            and where ``uncounted`` says why it was not asked.
+        uncounted: why the runtime was not asked in passing; empty if it was.
         widened: weights whose scale was widened so that their bias fits, with how many channels.
         weight_amax: the method that decided the weights' ranges.
         overridden: activations and weights that an override changed the settings of, in the plan's order.
@@ -106,6 +86,7 @@ class ExportResult:
     plan: Plan
     kernels: KernelCounts | None
     widened: Mapping[str, int]
+    uncounted: str = ""
     weight_amax: str = "max"
     overridden: tuple[str, ...] = ()
     unsearched: Mapping[str, str] = field(default_factory=dict)
@@ -227,46 +208,78 @@ def make_export(
     path = output or run.quantized_model
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = quantized_graph(resolved, calibration, float_model, graph, run, path.parent, plan, data, progress)
-    model, placement, exposed, work = made.model, made.placement, made.plan, made.work
-    if made.ranges is not None:
-        model.metadata_props[RANGES] = made.ranges.metadata()
-    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
-    recovery = None
+    made = quantized_graph(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
     given = decided.give(made, float_model) if decided is not None else GivenWeights()
-    if rungs and (given.left or decided is None) and (data is not None or moments is not None):
-        material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
+    recovery = None
+    if decided is None or given.left:
         own = without(made, given.sites)
-        recovery = recover_model(own, float_model, rungs, material, resolved.machine, path.parent, progress)
-        model.metadata_props[RECOVERY] = recovery.metadata()
+        recovery = _recovered(own, float_model, resolved, material, path.parent, progress)
     if decided is not None:
         decided.learn(made, float_model)
-    prove_powers_of_two(model, placement, exposed)
-    write_runtime_operators(model, exposed)
+    _finish(made, target)
+    method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
+    write_metadata(made, asked, calibration, recovery, method, target)
+    forget_pair_types(made.model)
+    stored = store_model(made.model, path.parent, path.name, made.begun)
+    with ThreadPoolExecutor(1, "kernels") as pool:
+        kernels = pool.submit(_kernels, stored, made, target)
+        check_stored(stored, made.model, "the quantized model")
+    sizes = (float_model.size, stored.size)
+    result = _result(made, asked, target, path, sizes, method, kernels.result(), recovery)
+    result = replace(result, taken=len(given.sites))
+    files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    return Exported(result, stored, files)
+
+
+def _recovered(
+    made: QuantizedGraph,
+    float_model: StoredModel,
+    resolved: Resolved,
+    material: RecoveryMaterial,
+    folder: Path,
+    progress: ProgressCallback,
+) -> Recovery | None:
+    """Choose the weights again, if the recipe asks for it and there is something to learn from."""
+    rungs = [rung for rung in recovery_rungs(resolved.recipe.recovery) if rung in OF_WEIGHTS]
+    if not rungs or (material.data is None and material.moments is None):
+        return None
+    return recover_model(made, float_model, rungs, material, resolved.machine, folder, progress)
+
+
+def _finish(made: QuantizedGraph, target: Target) -> None:
+    """Write what the runtime is faster with: nothing compares the graph with the float one any more."""
+    model = made.model
+    prove_powers_of_two(model, made.placement, made.plan)
+    write_runtime_operators(model, made.plan)
     write_table_lookups(model)
     write_clamps_of_blocks(model)
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
-    if placement.float_type == FLOAT16:
+    if made.placement.float_type == FLOAT16:
         narrow_floats(model)
-        model.metadata_props[FLOAT_TYPE] = FLOAT16
-    method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
-    model.metadata_props.update(_origin(asked, calibration, method, target.name))
-    model.metadata_props.update(_quantizer_settings(asked, is_plain=placement.is_plain))
-    model.metadata_props.update(_unusual(placement, exposed))
-    model.metadata_props.update({RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
-    forget_pair_types(model)
-    stored = store_model(model, path.parent, path.name, apart=bool(float_model.data))
-    with ThreadPoolExecutor(1, "kernels") as pool:
-        kernels = pool.submit(_kernels, stored, model, target)
-        check_stored(stored, model, "the quantized model")
-    result = ExportResult(
+
+
+def _result(
+    made: QuantizedGraph,
+    asked: TensorRecipe,
+    target: Target,
+    path: Path,
+    sizes: tuple[int, int],
+    method: str,
+    kernels: KernelCounts | None,
+    recovery: Recovery | None,
+) -> ExportResult:
+    """Return the result; ``sizes`` are those of the float model and of the quantized one."""
+    placement = made.placement
+    return ExportResult(
         output=path,
-        bytes=stored.size,
-        float_bytes=float_model.size,
+        bytes=sizes[1],
+        float_bytes=sizes[0],
         target=target.name,
         amax=method,
-        plan=exposed,
-        kernels=kernels.result(),
+        plan=made.plan,
+        kernels=kernels,
+        uncounted=_uncounted(made) if kernels is None and engine_of(target) is not None else "",
         widened=made.parameters.widened,
         weight_amax=asked.amax.weight_method,
         overridden=placement.settings.overridden,
@@ -283,76 +296,20 @@ def make_export(
         },
         ranges=made.ranges,
         recovery=recovery,
-        taken=len(given.sites),
-        warnings=result_warnings((float_model.size, stored.size), report_layers(exposed), work),
+        warnings=result_warnings(sizes, report_layers(made.plan), made.work),
     )
-    files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(result, stored, files)
 
 
-def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
-    """Say which quantizers were used, each with its number of tensors where there are several.
-
-    Example:
-        >>> quantizer_line({"dorefa, 4 bits": 5, "scaled, 8 bits": 1}, {"scaled": 7})
-        'weights: 5 dorefa, 4 bits; 1 scaled, 8 bits; activations: scaled'
-    """
-    parts = []
-    for kind, counts in (("weights", weights), ("activations", activations)):
-        names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
-        parts += [f"{kind}: {'; '.join(names)}"] if names else []
-    return "; ".join(parts)
-
-
-def _kernels(stored: StoredModel, quantized: ir.Model, target: Target) -> KernelCounts | None:
+def _kernels(stored: StoredModel, made: QuantizedGraph, target: Target) -> KernelCounts | None:
     engine = engine_of(target)
-    if engine is None or quantized.graph.num_nodes() > COUNTED_NODES:
-        return None
-    return engine.count_kernels(stored)
+    return None if engine is None or _uncounted(made) else engine.count_kernels(stored)
 
 
-def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
-    """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
-    found = {}
-    if not placement.is_plain:
-        found[QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
-    usual = set(report_layers(placement.target_plan))
-    reasons: dict[str, list[str]] = {}
-    for layer in report_layers(plan):
-        if layer not in usual:
-            reasons.setdefault(layer.reason, []).append(layer.name)
-    if reasons:
-        found[LAYERS] = json.dumps(reasons)
-    return found
-
-
-def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
-    """Return where each layer of a plan runs, and the reasons of those that stay float."""
-    return tuple(
-        LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
-        for layer in plan.layers
-    )
-
-
-def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
-    """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
-    tables = {WEIGHTS: settings_to_table(recipe.weights), ACTIVATIONS: settings_to_table(recipe.activations)}
-    if is_plain and not any(tables.values()):
-        return {}
-    return {key: json.dumps(table) for key, table in tables.items()}
-
-
-def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
-    origin = {
-        VERSION: library_versions()["ptq-cli"],
-        FLOAT_SHA256: calibration.provenance.model,
-        STATISTICS_SHA256: statistics_digest(calibration.statistics),
-        TARGET: target,
-        AMAX_METHOD: method,
-        WEIGHT_AMAX: recipe.amax.weight_method,
-    }
-    if method == "percentile":
-        origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
-    if recipe.override:
-        origin[OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
-    return origin
+def _uncounted(made: QuantizedGraph) -> str:
+    """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
+    nodes = made.model.graph.num_nodes()
+    if nodes > COUNTED_NODES:
+        return f"the graph has {nodes:,} nodes"
+    if made.begun is not None and any(site.block_kernel for site in made.plan.weights):
+        return "the runtime would load a copy of all the weights"
+    return ""

@@ -1,12 +1,12 @@
 """Weights with a scale for each block of an axis: few bits, and near to the values all the same."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptq_cli.amax.weight_ranges import choose_weight_ranges
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.amax.weight_ranges import choose_weight_ranges, joined_unsearched
+from ptq_cli.core.arithmetic import PART, ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.granularity import PerAxis
 from ptq_cli.core.tensors import Array
@@ -36,13 +36,17 @@ class BlockQuantizer:
         Shapes:
             weight: any; scale: (blocks,).
         """
-        rows = rows_of_blocks(weight, site)
+        parts = (rows_of_blocks(part, site) for part in _parts(weight, site))
         if isinstance(site.format, IntegerFormat) and not site.format.signed:
-            return WeightChoice(_asymmetric(rows, site.format))
-        ranges = choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
-        scale = scale_from_amax(ranges.amax, site.format)
-        zeros = np.zeros(scale.shape, np.int64)
-        return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)), ranges.unsearched)
+            found = [_asymmetric(rows, site.format) for rows in parts]
+            zeros = np.concatenate([item.zero_point for item in found])
+            scale = np.concatenate([item.scale for item in found])
+            return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)))
+        ranges = [choose_weight_ranges(rows, PerAxis(0), self.settings, site.format) for rows in parts]
+        scale = np.concatenate([scale_from_amax(item.amax, site.format) for item in ranges])
+        zeros = np.broadcast_to(np.int64(0), scale.shape)  # One number: a weight has millions of blocks.
+        parameters = QuantParameters(scale, zeros, site.format, PerAxis(0))
+        return WeightChoice(parameters, joined_unsearched(ranges))
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the parameters: any scale will do."""
@@ -51,10 +55,24 @@ class BlockQuantizer:
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives."""
         assert parameters is not None  # noqa: S101 - a scaled weight has them
-        rows = quantize(rows_of_blocks(weight, site), parameters)
-        return StoredWeight(
-            integers=_from_rows(rows, weight.shape, site), bits=storage_bits(site, self.packed)
-        )
+        integers: Array = np.empty(weight.shape, parameters.format.storage)
+        row, block = 0, 0
+        for part in _parts(weight, site):
+            rows = rows_of_blocks(part, site)
+            own = slice(block, block + len(rows))
+            few = replace(parameters, scale=parameters.scale[own], zero_point=parameters.zero_point[own])
+            integers[row : row + len(part)] = _from_rows(quantize(rows, few), part.shape, site)
+            row, block = row + len(part), own.stop
+        return StoredWeight(integers=integers, bits=storage_bits(site, self.packed))
+
+
+def _parts(weight: FloatArray, site: WeightSite) -> Iterator[FloatArray]:
+    """Yield a weight in parts along its first axis, of whole blocks: each is copied to make rows of it."""
+    axis, size = _axis_and_size(site)
+    step = size if axis == 0 else 1
+    rows = step * max(1, PART // max(weight[:step].size, 1))
+    for start in range(0, max(len(weight), 1), rows):
+        yield weight[start : start + rows]
 
 
 def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:

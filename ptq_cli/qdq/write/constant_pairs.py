@@ -79,7 +79,7 @@ class _Store:
         if key not in self._stored:
             constants: dict[str, Array] = {}
             if found is not None and site.block_size is not None:
-                constants = {"scale": in_place_of_blocks(found.scale, stored.integers.shape, site)}
+                constants = {"scale": in_place_of_blocks(found.scale, stored.shape, site)}
             elif found is not None:
                 constants = {
                     "scale": found.scale,
@@ -89,7 +89,7 @@ class _Store:
                 # On the grid already, so that the integers are these however a runtime rounds.
                 on_grid = partial(_on_grid, stored, found)
                 name = self._names.claim(f"{short_name(site.tensor)}.on_grid")
-                source = add_computed(self._graph, name, stored.integers.shape, on_grid)
+                source = add_computed(self._graph, name, stored.shape, on_grid)
                 rest = self._add(site.tensor, constants)
                 self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
             else:
@@ -120,7 +120,7 @@ class _Store:
         """Return the zero points of blocks, which have the type of the integers; without them they are 0."""
         if found is None or site.block_size is None or site.format.signed:
             return ()
-        zeros = in_place_of_blocks(found.zero_point, stored.integers.shape, site).astype(np.uint8)
+        zeros = in_place_of_blocks(found.zero_point, stored.shape, site).astype(np.uint8)
         name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
         return (add_integers(home, name, zeros, stored.bits),)
 
@@ -176,25 +176,25 @@ class _Store:
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
     ) -> tuple[ir.Value, ...]:
         integers = self._integers.add(node, site.tensor, in_kernel_layout(stored))
-        directions = stored.integers.shape[0]
+        directions = stored.shape[0]
         return (integers, *self._add(site.tensor, kernel_parameters(found, directions)))
 
     def _dynamic_weight(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
     ) -> tuple[ir.Value, ...]:
         if node.attributes.get_int("transB", 0) == 1:
-            stored = replace(stored, integers=np.ascontiguousarray(stored.integers.swapaxes(-1, -2)))
+            stored = replace(stored, integers=np.ascontiguousarray(stored.array().swapaxes(-1, -2)))
         integers = self._integers.add(node, site.tensor, stored)
         scale: Array = found.scale
         if node.op_type == "Conv" and scale.ndim:
-            scale = spread(scale, stored.integers.ndim - CHANNELS)
+            scale = spread(scale, len(stored.shape) - CHANNELS)
         return (integers, *self._add(site.tensor, {"scale": scale}))
 
     def _product(
         self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
     ) -> tuple[ir.Value, ...]:
         integers = self._integers.add(node, site.tensor, stored, as_int8=False)
-        shape = found.granularity.broadcast_shape(stored.integers.shape)
+        shape = found.granularity.broadcast_shape(stored.shape)
         (scale,) = self._add(site.tensor, {"scale": found.scale.reshape(shape)})
         return (add_product(self._names, node, site.tensor, (integers, scale)),)
 
@@ -251,8 +251,9 @@ def _on_grid(stored: StoredWeight, parameters: QuantParameters) -> Array:
 
 def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
     """Return what tells two ways to store one weight apart: its readers may have other settings."""
-    digest = hashlib.sha256(f"{stored.bits} {stored.integers.dtype}".encode())
-    arrays = [stored.integers, stored.table, None if parameters is None else parameters.scale]
+    integers = stored.array()
+    digest = hashlib.sha256(f"{stored.bits} {integers.dtype}".encode())
+    arrays = [integers, stored.table, None if parameters is None else parameters.scale]
     for array in arrays:
         if array is not None:
             digest.update(array.tobytes())

@@ -7,6 +7,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
+    add_outside,
     add_packed,
     make_add,
     make_cast,
@@ -57,7 +58,7 @@ class WeightIntegers:
         """
         suffix = "quantized" if stored.table is None else "indices"
         name = self._names.claim(f"{short_name(tensor)}.{suffix}")
-        integers = add_integers(home or self._graph, name, stored.integers, stored.bits)
+        integers = _added(home or self._graph, name, stored)
         if stored.table is None:
             if stored.bits > HALF_BYTE or not as_int8:
                 return integers
@@ -79,3 +80,9 @@ class WeightIntegers:
     def _put(self, reader: ir.Node, node: ir.Node) -> ir.Value:
         put_in_front(reader, node)
         return node.outputs[0]
+
+
+def _added(graph: ir.Graph, name: str, stored: StoredWeight) -> ir.Value:
+    if isinstance(stored.integers, ir.ExternalTensor):
+        return add_outside(graph, name, stored.integers)
+    return add_integers(graph, name, stored.integers, stored.bits)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.constants_file import named_alike
 from ptq_cli.models.fresh_names import RESULT
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 
@@ -16,12 +17,7 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     Requires: no value of the graph has that name.
     """
     # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
-    tensor = ir.Tensor(np.asarray(array, order="C"), name=name)
-    value = ir.Value(
-        name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
+    return _register(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
 
 
 def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> ir.Value:
@@ -33,10 +29,7 @@ def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Calla
     def tensor() -> ir.TensorProtocol:
         return ir.tensor(make(), name=name)
 
-    lazy = ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name)
-    value = ir.Value(name=name, shape=lazy.shape, type=ir.TensorType(lazy.dtype), const_value=lazy)
-    graph.register_initializer(value)
-    return value
+    return _register(graph, ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name))
 
 
 def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
@@ -50,17 +43,32 @@ def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Va
         array: of integers.
         bits: 2 stores four integers in a byte, as INT2 or UINT2.
     """
+    dtype = packed_type(array, bits)
+    return _register(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
+
+
+def packed_type(array: Array, bits: int) -> ir.DataType:
+    """Return the type of integers of which several lie in a byte.
+
+    Example:
+        >>> packed_type(np.zeros(2, np.uint8), 4).name
+        'UINT4'
+    """
     signed = np.issubdtype(array.dtype, np.signedinteger)
-    dtype = ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
+    return ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
 
-    def packable() -> ir.TensorProtocol:
-        return ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name)
 
-    # What waits in a file stays there until it is written: in memory each would take a byte.
-    is_mapped = isinstance(array, np.memmap)
-    lazy = ir.LazyTensor(packable, dtype, ir.Shape(array.shape), name=name) if is_mapped else None
-    tensor = packable() if lazy is None else lazy
-    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
+def add_outside(graph: ir.Graph, name: str, tensor: ir.ExternalTensor) -> ir.Value:
+    """Add a constant that is in a file already; several may be in the same place of it.
+
+    Requires: no value of the graph has that name.
+    """
+    return _register(graph, named_alike(tensor, name))
+
+
+def _register(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
+    shape = ir.Shape(tensor.shape.numpy())
+    value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
     return value
 

@@ -20,7 +20,7 @@ def in_kernel_layout(stored: StoredWeight) -> StoredWeight:
 
     Source: ONNX Runtime's ContribOperators.md, com.microsoft.DynamicQuantizeLSTM.
     """
-    return replace(stored, integers=np.ascontiguousarray(stored.integers.swapaxes(1, 2)))
+    return replace(stored, integers=np.ascontiguousarray(stored.array().swapaxes(1, 2)))
 
 
 def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Array]:

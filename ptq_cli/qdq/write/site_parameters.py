@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.outliers import Outlier
-from ptq_cli.qdq.write.spill import Keep, as_it_is
+from ptq_cli.qdq.write.streamed_weights import Keep, as_it_is
 from ptq_cli.qdq.write.weight_decisions import Bias, DecidedWeight, constant, decide_weight, require_finite
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
@@ -57,7 +57,7 @@ def decide_all(
         plan: what is quantized.
         decide: gives an activation's parameters from its statistics.
         quantizer_of: gives the quantizer of a weight.
-        keep: is given the integers of each weight, and returns them from where they wait to be written.
+        keep: is given what is stored of each weight, and returns it from where it is kept.
 
     Raises:
         InvalidOnnxError: a weight or bias holds NaN or Inf.

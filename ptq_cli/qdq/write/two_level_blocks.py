@@ -111,7 +111,7 @@ def add_two_levels(
     """
     assert stored.tensor_scale is not None  # noqa: S101 - the caller has asked
     is_turned = site.axis == 0
-    values = stored.integers.T if is_turned else stored.integers
+    values = stored.array().T if is_turned else stored.array()
     blocks = scale.reshape(len(values), -1)
     own = round_to_float(blocks / stored.tensor_scale, FLOAT8_E4M3FN).astype(FLOAT8_E4M3FN.storage)
     prefix = short_name(site.tensor)
@@ -138,7 +138,7 @@ def add_two_levels(
     )
     output = turned.outputs[0]
     output.name = f"{turned.name}.output"
-    output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(stored.integers.shape)
+    output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(stored.shape)
     put_in_front(node, turned)
     return output
 

@@ -14,7 +14,7 @@ from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.magnitudes import magnitudes_of
 from ptq_cli.qdq.write.outliers import Outlier, find_outlier
-from ptq_cli.qdq.write.spill import Keep
+from ptq_cli.qdq.write.streamed_weights import Keep
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightQuantizer, granularity_of
 
 LARGEST_BIAS = 2**30
@@ -68,7 +68,7 @@ def decide_weight(
         weight: in real units.
         quantizers: of each of its sites.
         biases: of sites that have one.
-        keep: is given the integers, and returns them from where they wait to be written.
+        keep: is given what is stored of a weight, and returns it from where it is kept.
 
     Raises:
         InvalidOnnxError: the weight holds NaN or Inf.
@@ -84,17 +84,17 @@ def decide_weight(
         for site, item in found.items()
         if site.block_size is None
     }
-    widened = {}
+    widened: dict[WeightSite, int] = {}
     for site in [site for site in found if site in biases]:
         with constant(biases[site].value) as bias:
             zero = magnitudes[granularity_of(site)].zero
             fitted, widened[site] = fit_bias(found[site], float(biases[site].input_scale), bias, zero)
         found[site] = quantizers[site].fit(fitted)
     _tie_scales(quantizers, found)
-    decided = {}
+    decided: dict[WeightSite, DecidedWeight] = {}
     for site, item in quantizers.items():
-        stored = item.store(weight, site, found.get(site))
-        stored = replace(stored, integers=keep(stored.integers))
+        twin = _stored_alike(site, quantizers, found, decided)
+        stored = twin or keep(item.store(weight, site, found.get(site)), site.tensor)
         decided[site] = DecidedWeight(
             parameters=found.get(site),
             stored=stored,
@@ -103,6 +103,25 @@ def decide_weight(
             outlier=outliers.get(site),
         )
     return decided
+
+
+def _stored_alike(
+    site: WeightSite,
+    quantizers: Mapping[WeightSite, WeightQuantizer],
+    found: Mapping[WeightSite, QuantParameters],
+    decided: Mapping[WeightSite, DecidedWeight],
+) -> StoredWeight | None:
+    """Return what another reader of the weight stores, if that is the same; or None."""
+    own, shared = found.get(site), replace(site, node="", input_index=0)
+    for other, made in decided.items():
+        theirs = made.parameters
+        if replace(other, node="", input_index=0) != shared or quantizers[other] != quantizers[site]:
+            continue
+        if own is None or theirs is None:
+            return made.stored if own is theirs else None
+        if np.array_equal(own.scale, theirs.scale) and np.array_equal(own.zero_point, theirs.zero_point):
+            return made.stored
+    return None
 
 
 def _tie_scales(

@@ -5,11 +5,13 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.granularity import Granularity, PerAxes, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.stored import release_tensor
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recipe.schema import AmaxSettings
 
@@ -21,7 +23,8 @@ class StoredWeight:
     """A weight as the file holds it.
 
     Attributes:
-        integers: signed integers; or unsigned indices into ``table``.
+        integers: signed integers; or unsigned indices into ``table``. Those of a large model are in the file
+            that the quantized model will have them in.
         bits: 8, or 4 to store two in a byte, as INT4 or UINT4, or 2 for four in a byte.
         table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
             values; None if there are no indices.
@@ -32,15 +35,38 @@ class StoredWeight:
         integers: the weight's; table: (n,); offsets broadcast to the weight.
     """
 
-    integers: Array
+    integers: Array | ir.ExternalTensor
     bits: int = BYTE
     table: Array | None = None
     offsets: Array | None = None
     tensor_scale: np.float32 | None = None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The weight's shape."""
+        if isinstance(self.integers, ir.ExternalTensor):
+            return tuple(self.integers.shape.numpy())
+        return self.integers.shape
+
+    def array(self) -> Array:
+        """Return the integers, each in an element of its own.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if not isinstance(self.integers, ir.ExternalTensor):
+            return self.integers
+        try:
+            found = self.integers.numpy()
+            if self.bits > HALF_BYTE:
+                return np.array(found)
+            return found.astype(np.int8 if self.integers.dtype.is_signed() else np.uint8)
+        finally:
+            release_tensor(self.integers)
+
     def values(self) -> Array:
         """Return the integers that a DequantizeLinear reads."""
-        return self.integers if self.table is None else self.table[self.integers]
+        return self.array() if self.table is None else self.table[self.array()]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import pytest
 from ptq_cli.core.errors import ModelFormatError, OutputFileError
 from ptq_cli.core.files import write_together
 from ptq_cli.models import stored
+from ptq_cli.models.constants_file import data_path
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.models.stored import data_path, mapped, read_model, read_parsed, release, store_model
+from ptq_cli.models.stored import mapped, read_model, read_parsed, release, store_model
 from ptq_cli.runtime.session import Session
 from tests.large_models import write_large
 from tests.unit.models.loading.sources import noise

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.constants_file import ConstantsFile
 from ptq_cli.models.stored import store_model
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
@@ -111,7 +112,8 @@ def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 100)
     twins, inputs = make_twins(CHAIN), sample(build(CHAIN), seed=3)
     models = {"float": twins.graphs.float_model, "int8": twins.graphs.quantized_model}
-    stored = [store_model(model, tmp_path, f"{name}.onnx", apart=True) for name, model in models.items()]
+    files = {name: ConstantsFile(tmp_path, f"{name}.onnx") for name in models}
+    stored = [store_model(model, tmp_path, f"{name}.onnx", files[name]) for name, model in models.items()]
     graphs = TwinGraphs(*(item.load() for item in stored))
     stages = cut_stages(graphs, {"first", "second", "third", "last"})
     assert stages[0].floating.model.data == stored[0].data
