@@ -1,6 +1,7 @@
 """What a recipe may do with the activations of a layer, and when that needs a calibration."""
 
 from ptq_cli.core.errors import RecipeValueError, require_known
+from ptq_cli.recipe.quantizer_settings import OF_MODES
 from ptq_cli.recipe.schema import ActivationSettings, Recipe
 
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
@@ -87,10 +88,29 @@ def check_mode(settings: ActivationSettings, where: str = "activations") -> None
     if settings.mode not in WITHOUT_RANGES:
         return
     for key, value in vars(settings).items():
-        if key not in ("mode", "granularity") and value is not None:
+        if key not in OF_MODES and value is not None:
             raise RecipeValueError(
                 f"'{where}.{key}' has no effect where '{where}.mode' is '{settings.mode}'",
                 hint=f"leave out one of the two; mode = '{STATIC}' makes integers of activations",
+            )
+
+
+def check_overridden(recipe: Recipe) -> None:
+    """Check that integers which an override describes are made anywhere.
+
+    Raises:
+        RecipeValueError: the mode of all layers has no integers in measured ranges.
+    """
+    overridden = [item.activations for item in recipe.override if item.activations is not None]
+    mode = mode_of(recipe.activations)
+    if mode not in WITHOUT_RANGES or any(item.mode == STATIC for item in overridden):
+        return
+    for settings in overridden:
+        keys = [key for key, value in vars(settings).items() if value is not None and key not in OF_MODES]
+        if keys and settings.mode is None:
+            raise RecipeValueError(
+                f"'override.activations.{keys[0]}' has no effect where 'activations.mode' is '{mode}'",
+                hint=f"write mode = '{STATIC}' beside it, or leave it out",
             )
 
 

@@ -7,7 +7,7 @@ from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.memory import parse_size
-from ptq_cli.recipe.activation_modes import check_granularity, check_mode
+from ptq_cli.recipe.activation_modes import check_granularity, check_mode, check_overridden
 from ptq_cli.recipe.quantizer_settings import (
     ScaledActivations,
     ScaledWeights,
@@ -252,6 +252,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
     for override in recipe.override:
         _check_override(override)
     check_granularity(recipe)
+    check_overridden(recipe)
     return recipe
 
 

@@ -10,6 +10,7 @@ from ptq_cli.core.errors import RecipeSyntaxError, require_known
 from ptq_cli.core.files import require_file
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import map_locations, resolve_location
+from ptq_cli.recipe.quantizer_settings import OF_MODES
 from ptq_cli.recipe.schema import LATENCY, Recipe
 
 PACKAGE = Path(__file__).parents[1]
@@ -19,7 +20,7 @@ PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
 QUANTIZED = ("weights", "activations")
-"""Sections that a layer replaces as a whole if it names a quantizer."""
+"""Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's."""
 
 Table = dict[str, Any]
 
@@ -121,7 +122,8 @@ def _overlay(below: Table, above: Table) -> Table:
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         # Parameters of the quantizer of an earlier layer have no meaning for another one,
-        both = both and not (key in QUANTIZED and "quantizer" in value)
+        if both and key in QUANTIZED and "quantizer" in value:
+            result[key] = {name: item for name, item in result[key].items() if name in OF_MODES}
         result[key] = _overlay(result[key], value) if both else value
         # and so has a profile for another preference.
         if both and key == "export" and "prefer" in value and "profile" not in value:

@@ -99,6 +99,84 @@ def test_the_runtime_reads_the_blocks_and_computes_what_the_integers_say(
     assert 0 < np.abs(rounded - expected).max() < 0.05 * np.abs(expected).max()
 
 
+def classifier(path: Path) -> None:
+    """Write Gemms as PyTorch's exporters do; the last one has the table of embeddings as its weight."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "embedding": rng.standard_normal((TOKENS, WIDTH)),
+        "up.weight": rng.standard_normal((HIDDEN, WIDTH)) / 8,
+        "up.bias": rng.standard_normal(HIDDEN),
+        "down.weight": rng.standard_normal((WIDTH, HIDDEN)) / 10,
+    }
+    nodes = [
+        helper.make_node("Gather", ["embedding", "ids"], ["embedded"], "embed"),
+        helper.make_node("Gemm", ["embedded", "up.weight", "up.bias"], ["hidden"], "up", transB=1),
+        helper.make_node("Relu", ["hidden"], ["active"], "relu"),
+        helper.make_node("Gemm", ["active", "down.weight"], ["state"], "down", transB=1),
+        helper.make_node("Gemm", ["state", "embedding"], ["logits"], "head", transB=1),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "classifier",
+        [value("ids", TensorProto.INT64, ["n"])],
+        [value("logits", TensorProto.FLOAT, ["n", TOKENS])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+@pytest.mark.parametrize("settings", [{}, {"weight_symmetric": False}, {"weight_bits": 8}], ids=str)
+def test_a_gemm_with_its_weight_turned_gets_a_kernel_too(tmp_path: Path, settings: dict[str, Any]) -> None:
+    classifier(tmp_path / "model.onnx")
+    ids = np.random.default_rng(1).integers(0, TOKENS, (64,))
+    np.savez(tmp_path / "ids.npz", ids=ids)
+    ptq_cli.quantize(
+        tmp_path / "model.onnx",
+        data=tmp_path / "ids.npz",
+        run=tmp_path / "run",
+        preset="w4_block32",
+        recover=["weighed"],
+        latency=False,
+        **settings,
+    )
+    path = tmp_path / "run/model.int8.onnx"
+    onnx.checker.check_model(path, full_check=False)
+    proof = ptq_cli.verify(path)
+    assert [item.kernel for item in proof.operators if item.op == "Gemm"] == ["MatMulNBits"] * 3
+    assert not proof.faults
+    expected = session(path, "0").run(None, {"ids": ids})[0]
+    found = session(path, "0", tmp_path / "optimized.onnx").run(None, {"ids": ids})[0]
+    assert np.abs(found - expected).max() <= OWN_ARITHMETIC * np.abs(expected).max()
+    assert kernels(tmp_path / "optimized.onnx").count("MatMulNBits") == 3
+    floats = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"ids": ids})[0]
+    assert np.abs(expected - floats).mean() < 0.2 * np.abs(floats).mean()
+    # The table's integers serve the rows and the last layer.
+    stored = [item.name for item in onnx.load(path).graph.initializer if TOKENS in item.dims]
+    assert len([name for name in stored if name.endswith("quantized")]) == 1
+    analysis = ptq_cli.analyze(run=tmp_path / "run", eval_data=tmp_path / "ids.npz", sensitivity=False)
+    weights = {item.name: item for item in analysis.analysis.tensors if item.kind == "weight"}
+    assert weights["up.weight"].sqnr_isolated_db > 15
+
+
+def test_a_turned_weight_outside_the_graph_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier(tmp_path / "model.onnx")
+    found = []
+    for run, limit in (("whole", 2**31), ("apart", 1000)):
+        monkeypatch.setattr("ptq_cli.models.stored.LARGEST_BYTES", limit)
+        monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 500)
+        made = ptq_cli.quantize(
+            tmp_path / "model.onnx", run=tmp_path / run, preset="w4_block32", latency=False
+        )
+        graph = onnx.load(made.export.output).graph
+        found.append({item.name: numpy_helper.to_array(item).tobytes() for item in graph.initializer})
+    assert (tmp_path / "apart/model.int8.onnx.data").stat().st_size < 30_000
+    assert found[0] == found[1]
+    assert not any("transB" in str(node.attribute) for node in graph.node)
+
+
 def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
     path = quantized(tmp_path, runtime_operators=True)
     stored = [item.name for item in onnx.load(path).graph.initializer if TOKENS in item.dims]

@@ -32,12 +32,13 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_data_output,
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.clamps_of_blocks import write_clamps_of_blocks
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.table_lookups import write_table_lookups
+from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16
@@ -254,6 +255,8 @@ def _finish(made: QuantizedGraph, target: Target) -> None:
     write_runtime_operators(model, made.plan)
     write_table_lookups(model)
     write_clamps_of_blocks(model)
+    in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
+    turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     if made.placement.float_type == FLOAT16:
         narrow_floats(model)

@@ -19,6 +19,9 @@ from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.runtime.session import Session
 
+WEIGHT = 1
+"""The input of a Gemm."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantValues:
@@ -84,6 +87,9 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     values = found[0].astype(np.float32)
     with mapped(constant.floats) as array:
         floats = array.astype(np.float32)
+    is_turned = constant.node.attributes.get_int("transB", 0) == 0 and constant.input_index == WEIGHT
+    if constant.node.op_type == "Gemm" and is_turned and _is_turned(twins, constant):
+        floats = floats.T
     if floats.shape != values.shape:  # Gemm lets a bias of one element stand for a vector.
         floats = np.broadcast_to(floats.reshape(-1), values.shape)
     dtype = _stored_type(constant)

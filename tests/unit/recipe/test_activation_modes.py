@@ -1,5 +1,6 @@
 """What a recipe may do with activations, and when that needs data."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,13 +8,11 @@ import pytest
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.activation_modes import needs_ranges
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, table_layer
+from ptq_cli.recipe.schema import ActivationSettings, Recipe
 
 
 def recipe_of(table: dict[str, Any]) -> Recipe:
-    from pathlib import Path
-
     return check_recipe(merge_layers([table_layer(table, Path(), "a test")]))
 
 
@@ -22,7 +21,6 @@ def recipe_of(table: dict[str, Any]) -> Recipe:
     [
         ([], False),
         ([{"match": "head", "activations": {"mode": "static"}}], True),
-        ([{"match": "head", "activations": {"dtype": "int8"}}], False),
         ([{"match": "head", "quantize": False}], False),
     ],
 )
@@ -30,6 +28,17 @@ def test_ranges_are_needed_only_where_an_activation_may_be_static(
     override: list[dict[str, Any]], needed: bool
 ) -> None:
     assert needs_ranges(recipe_of({"activations": {"mode": "float"}, "override": override})) is needed
+
+
+def test_a_quantizer_leaves_the_mode_of_a_preset_and_is_refused_beside_it() -> None:
+    flags = table_layer({"activations": {"quantizer": "step"}}, Path(), "the command line")
+    merged = merge_layers([preset_layer("dynamic_int8"), flags])
+    assert merged.activations == ActivationSettings(mode="dynamic", quantizer="step")
+    with pytest.raises(RecipeValueError, match=r"'activations\.quantizer' has no effect") as caught:
+        check_recipe(merged)
+    assert "mode = 'static' makes integers of activations" in (caught.value.hint or "")
+    static = table_layer({"activations": {"quantizer": "step", "mode": "static"}}, Path(), "flags")
+    assert check_recipe(merge_layers([preset_layer("dynamic_int8"), static])).activations.quantizer == "step"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +54,14 @@ def test_ranges_are_needed_only_where_an_activation_may_be_static(
             {"override": [{"match": "a", "activations": {"mode": "float", "quantizer": "step"}}]},
             RecipeValueError,
             "'override.activations.quantizer' has no effect where 'override.activations.mode' is 'float'",
+        ),
+        (
+            {
+                "activations": {"mode": "dynamic"},
+                "override": [{"match": "a", "activations": {"quantizer": "step"}}],
+            },
+            RecipeValueError,
+            "'override.activations.quantizer' has no effect where 'activations.mode' is 'dynamic'",
         ),
     ],
 )
