@@ -11,7 +11,7 @@ from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.masks import carries_mask
 from ptq_cli.plan.refusals import attribute_refusal, bias_refusal, float_refusal, weight_refusal
 from ptq_cli.plan.requests import MASKED
-from ptq_cli.plan.target.rules import OpRule
+from ptq_cli.plan.target.rules import OpRule, Target
 
 ROW, TENSOR = "row", "tensor"
 """What shares a scale: the values that a result is summed from, or all values that are run together."""
@@ -20,6 +20,28 @@ COMPUTED = (
     "time, and costs accuracy"
 )
 MATRIX = 2
+
+
+def dynamic_operators(target: Target) -> frozenset[str]:
+    """Return the operators that a target computes with ranges that are found at each run.
+
+    Example:
+        >>> from ptq_cli.plan.target.target_file import load_target
+        >>> sorted(dynamic_operators(load_target("ort-cpu")))
+        ['Conv', 'Gemm', 'MatMul']
+    """
+    return frozenset(name for name, rule in target.op.items() if rule.dynamic)
+
+
+def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
+    """Return the layers that are slower with ranges found at each run than in float, with the reason.
+
+    Args:
+        model: the float model.
+        target: whose notes say which operators these are.
+    """
+    notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
+    return {node.name or "": notes[node.op_type] for node in model.graph.all_nodes() if node.op_type in notes}
 
 
 def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:

@@ -14,6 +14,7 @@ from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 OUTSIDE = -1
 """Stands for a position in the padding."""
+LOOKED_UP = "rows of a table are looked up, not added up, so the nearest integers are the best"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,7 @@ def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> Lay
         shape: of the weight.
     """
     if site.input_index != 1 or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return f"this weight of {node.op_type} is not supported"
+        return LOOKED_UP if node.op_type == "Gather" else f"this weight of {node.op_type} is not supported"
     if node.attributes.get_ints("output_shape", []):
         return "a ConvTranspose with output_shape is not supported"
     if node.op_type in ("Conv", "ConvTranspose"):

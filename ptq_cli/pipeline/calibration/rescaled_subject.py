@@ -19,6 +19,7 @@ from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.models.stored import is_large, serialize
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
 from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
@@ -181,15 +182,13 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     settings, target = resolved.recipe.activations, resolved.target
     if settings.mode != DYNAMIC:
         return None
-    notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
-    nodes = list(subject.model.model.graph.all_nodes())
-    excluded = {node.name or "": notes[node.op_type] for node in nodes if node.op_type in notes}
-    dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
-    computing = {name for name, rule in target.op.items() if rule.dynamic}
-    # A product of two activations stays in float where ranges are found at each run.
-    products = (node for node in nodes if node.op_type in computing and node.name not in dynamic)
-    excluded |= {node.name or "": "both of its inputs are computed" for node in products}
     graph = subject.model.model
+    dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
+    computing = dynamic_operators(target)
+    nodes = (node for node in graph.graph.all_nodes() if node.op_type in computing)
+    # A product of two activations stays in float where ranges are found at each run.
+    excluded = {node.name or "": COMPUTED for node in nodes if node.name not in dynamic}
+    excluded |= slow_layers(graph, target)
     return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
 
 

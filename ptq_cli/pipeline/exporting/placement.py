@@ -21,6 +21,7 @@ from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, TensorSetti
 from ptq_cli.pipeline.exporting.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.pipeline.exporting.weight_families import site_in_blocks, weight_quantizer, weight_site
 from ptq_cli.plan.block_tables import table_bits
+from ptq_cli.plan.dynamic_layers import dynamic_operators, slow_layers
 from ptq_cli.plan.kernel_formats import without_kernels
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
@@ -127,30 +128,18 @@ def place(
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    settings = tensor_settings(model, target_plan, target, recipe)
     unseen = never_seen(calibration) if calibration is not None else ()
     never_run = layers_never_run(model.graph, unseen)
+    settings = tensor_settings(model, target_plan, target, recipe)
     planning = _Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
-    no_kernel = without_kernels(model, target_plan, target, settings.other_formats(target))
     excluded = {
         **(faster or {}),
         **never_run,
-        **no_kernel,
+        **without_kernels(model, target_plan, target, settings.other_formats(target)),
         **planning.unasked(settings, target_plan),
         **settings.excluded,
     }
-    changed = planning.in_float or planning.dynamic or excluded
-    plan = planning.plan(excluded) if changed else target_plan
-    if not recipe.all_layers:
-        found = worthless_layers(
-            model,
-            plan,
-            target,
-            settings.included,
-            lambda more: planning.plan({**excluded, **more}, empty=True),
-        )
-        excluded = {**excluded, **found}
-        plan = planning.plan(excluded) if found else plan
+    plan, excluded = _worth_it(planning, settings, target_plan, excluded, everything=recipe.all_layers)
     settings = settings.of(plan, target_plan)
     if calibration is not None:
         joins = _unlike(planning, plan, settings, calibration, excluded)
@@ -220,19 +209,16 @@ class _Planning:
         These are layers that an override has to ask for, and those whose weights the target leaves in float.
         """
         weighted = {site.node for site in settings.weight_families}
-        notes = {name: rule.dynamic_note for name, rule in self.target.op.items() if rule.dynamic_note}
-        computing = {name for name, rule in self.target.op.items() if rule.dynamic}
+        computing = dynamic_operators(self.target)
         left = {
             layer.name: layer.reason
             for layer in target_plan.layers
             if layer.op in computing and layer.name in self.dynamic and layer.name not in weighted
             if not layer.quantized and layer.reason
         }
-        return left | {
-            node.name or "": notes[node.op_type]
-            for node in self.model.graph.all_nodes()
-            if node.op_type in notes and node.name in self.dynamic and node.name not in settings.asked
-        }
+        slow = slow_layers(self.model, self.target)
+        unasked = {name for name in self.dynamic if name not in settings.asked}
+        return left | {name: reason for name, reason in slow.items() if name in unasked}
 
     def plan(
         self,
@@ -252,6 +238,30 @@ class _Planning:
             dynamic=self.dynamic,
             may_be_empty=self.may_be_empty or empty,
         )
+
+
+def _worth_it(
+    planning: _Planning,
+    settings: TensorSettings,
+    target_plan: Plan,
+    excluded: dict[str, str],
+    *,
+    everything: bool,
+) -> tuple[Plan, dict[str, str]]:
+    """Return the plan without layers that are not worth their pairs, and all that it leaves out."""
+    changed = planning.in_float or planning.dynamic or excluded
+    plan = planning.plan(excluded) if changed else target_plan
+    if everything:
+        return plan, excluded
+    found = worthless_layers(
+        planning.model,
+        plan,
+        planning.target,
+        settings.included,
+        lambda more: planning.plan({**excluded, **more}, empty=True),
+    )
+    excluded = {**excluded, **found}
+    return planning.plan(excluded) if found else plan, excluded
 
 
 def _unlike(
