@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,
@@ -59,6 +60,27 @@ class Network:
             evidence=evidence,
             changes=self._changes(),
             analysis=self._analysis() if analysed else None,
+            profile=self._profile(),
+        )
+
+    def _profile(self) -> MachineProfile:
+        times = {
+            self.name(index): NodeTimes(10.0 * (index + 1), 2.5 * (index + 1)) for index in range(self.count)
+        }
+        return MachineProfile(
+            model="e" * 64,
+            target="ort-cpu",
+            runtime="onnxruntime 1.0",
+            machine="test machine",
+            batch=1,
+            threads=2,
+            floating=2000.0,
+            integer=1000.0,
+            spread=1.1,
+            seam_fixed=1.0,
+            seam_element=0.001,
+            nodes=times,
+            elements={},
         )
 
     def _report(self) -> Report:

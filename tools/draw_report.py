@@ -18,6 +18,7 @@ from pathlib import Path
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_models"
@@ -29,7 +30,8 @@ COMMANDS = {
 }
 """What makes the report of each sample; ``docs/report.md`` shows that of the first one with its analysis."""
 WIDTH = 1280
-SHOWN_ROWS, SHADES = 6, 128
+SHOWN_ROWS, SHADES, MARGIN = 6, 128, 24
+ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
 
 
 def main() -> None:
@@ -48,14 +50,24 @@ def main() -> None:
 def _draw(sample: Path, commands: Sequence[str], target: Path) -> None:
     for command in commands:
         subprocess.run([sys.executable, "-m", "ptq_cli", *command.split()], cwd=sample, check=True)
-    shot = photograph(sample / "ptq-run" / "report.html")
+    save(photograph(sample / "ptq-run" / "report.html", "body", ROWS), target)
+
+
+def save(shot: bytes, target: Path) -> None:
+    """Write a screenshot with few colors."""
     picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(SHADES)
     picture.save(target, optimize=True)
     print(f"wrote {target.relative_to(ROOT)}, {target.stat().st_size // 1000} kB")
 
 
-def photograph(page: Path) -> bytes:
-    """Return a screenshot of the upper part of a page, down to the first rows of the layer table, as PNG."""
+def photograph(page: Path, first: str, last: str) -> bytes:
+    """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG.
+
+    Args:
+        page: the file.
+        first: selects the first element.
+        last: selects the last one.
+    """
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
@@ -67,9 +79,13 @@ def photograph(page: Path) -> bytes:
         size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(page.as_uri())
-        row = f"document.querySelectorAll('#layer-table tbody tr')[{SHOWN_ROWS}]"
-        bottom = browser.execute_script(f"return {row}.getBoundingClientRect().bottom + scrollY")
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom, "scale": 1}
+        places = "return arguments[0].getBoundingClientRect()[arguments[1]] + scrollY"
+        top, bottom = (
+            browser.execute_script(places, browser.find_element(By.CSS_SELECTOR, selector), side)
+            for selector, side in ((first, "top"), (last, "bottom"))
+        )
+        top = max(0, top - MARGIN)
+        clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top, "scale": 1}
         found = browser.execute_cdp_cmd(
             "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
         )

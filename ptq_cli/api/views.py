@@ -6,7 +6,7 @@ from typing import Unpack
 
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.evaluation.run_compare import run_compare
+from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
 from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
 from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import AnalysisResult, run_analyze
@@ -115,6 +115,24 @@ def compare(before: PathLike, after: PathLike) -> ReportChanges:
         PtqError: one of them cannot be read.
     """
     return run_compare(Path(before), Path(after))
+
+
+def compare_models(
+    reports: Sequence[PathLike], *, metric: str | None = None, page: PathLike | None = None
+) -> ComparisonResult:
+    """Return several quantized models side by side: accuracy, size and speed, and which no other one beats.
+
+    Args:
+        reports: a ``report.json`` for each model, or the run directories that hold them; at least two.
+        metric: by which models are judged; None for the first that all reports have, with labels if possible.
+        page: where to write a page with charts; None for nowhere.
+
+    Raises:
+        PtqError: a report cannot be read, or the metric is not in all of them.
+    """
+    return run_compare_models(
+        [Path(report) for report in reports], metric, Path(page) if page is not None else None
+    )
 
 
 def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:

@@ -46,10 +46,34 @@ def test_a_report_of_version_1_is_compared(folder: Path, ptq: Any, command: str)
     assert "note: the reports used different data" in outcome.out
 
 
+def test_three_reports_stand_side_by_side(folder: Path, other: Path, ptq: Any) -> None:
+    (folder / "third").mkdir()
+    shutil.copy(other, folder / "third/report.json")
+    outcome = ptq("compare old.json ptq-run third --page all.html")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = [line.split() for line in outcome.out.splitlines() if line.startswith("  ")]
+    assert [line[0] for line in lines[1:]] == ["old", "ptq-run", "third"]
+    assert outcome.out.endswith("wrote all.html\n")
+    assert "3 quantized models by top1" in (folder / "all.html").read_text(encoding="utf-8")
+    document = json.loads(ptq("compare old.json ptq-run third --metric sqnr_db --json").out)
+    found = ptq_cli.compare_models([folder / "old.json", other, folder / "third"], metric="sqnr_db").found
+    assert document["metric"] == found.metric == "sqnr_db"
+    assert [model["value"] for model in document["models"]] == [model.value for model in found.models]
+
+
+def test_the_page_of_two_reports_has_their_layers(folder: Path, other: Path, ptq: Any) -> None:
+    assert ptq("compare old.json ptq-run --page two.html --metric sqnr_db").status == 0
+    text = (folder / "two.html").read_text(encoding="utf-8")
+    assert 'id="layer-table"' in text and "2 quantized models by sqnr_db" in text
+
+
 BAD = {
     "missing": ("compare nowhere.json ptq-run/report.json", "PTQ-FILE-001"),
     "a model": ("compare ptq-run/report.json model.onnx", "PTQ-REPORT-001"),
     "one report": ("compare ptq-run/report.json", "PTQ-USAGE-001"),
+    "unknown metric": ("compare ptq-run ptq-run ptq-run --metric top2", "PTQ-USAGE-001"),
+    "metric without effect": ("compare ptq-run ptq-run --metric top1", "PTQ-USAGE-001"),
+    "page that is a folder": ("compare ptq-run ptq-run --page ptq-run", "PTQ-FILE-002"),
 }
 
 

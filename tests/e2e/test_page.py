@@ -4,21 +4,26 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ptq_cli
+from ptq_cli.latency.machine_profile import NodeTimes, profile_to_json
+from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.pipeline.evaluation.page_evidence import gather
 from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, read_material
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.document.report_document import read_report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYSED
+from tests.pages import Network
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
 QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
@@ -50,6 +55,17 @@ def test_the_page_is_made_again_without_running_a_model(folder: Path, ptq: Any) 
     assert (outcome.status, outcome.out, outcome.err) == (0, "wrote ptq-run/report.html\n", "")
     assert (folder / "ptq-run/report.html").read_bytes() == before
     assert json.loads(ptq("report --json").out) == {"page": "ptq-run/report.html", "notes": []}
+
+
+def test_the_page_shows_the_times_of_a_profile_of_its_model(folder: Path, ptq: Any) -> None:
+    run = RunDirectory(folder / "ptq-run")
+    digest = operators_digest(ir.load(run.path / "model.float.onnx"))
+    times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_report(run.report_json).layers}
+    profile = replace(Network().page_input().profile, model=digest, nodes=times)
+    for model, count in ((digest, len(times)), ("e" * 64, 0)):
+        run.profile.write_bytes(profile_to_json(replace(profile, model=model)))
+        assert ptq("report").status == 0
+        assert page_of(run.path).count('<td class="num" data-l="In float"><span>30 µs</span>') == count
 
 
 def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:

@@ -13,6 +13,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+from ptq_cli.report.comparison.layer_differences import layer_differences
+from ptq_cli.report.comparison.report_changes import compare_reports
+from ptq_cli.report.comparison.trade_offs import trade_offs
+from ptq_cli.report.html.comparison_view import TwoRuns, render_comparison
 from ptq_cli.report.html.page_view import render_page
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
@@ -88,6 +92,20 @@ def test_it_looks_as_it_should(show: Open, tmp_path: Path, width: int, scheme: s
     assert isinstance(corner, tuple)
     assert (sum(corner) > 600) is (scheme == "light")
     assert len(picture.getcolors(2**24) or []) > 50, "something is drawn"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
+def test_a_comparison_looks_as_it_should(show: Open, width: int, scheme: str) -> None:
+    report = Network(LAYERS).page_input().report
+    two = TwoRuns(compare_reports(report, report), layer_differences(report, report))
+    text = render_comparison(trade_offs([report, report], ("one", "other")), two)
+    browser = show(text, width, scheme=scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") == width
+    assert browser.execute_script(CONTRAST) == []
+    assert browser.get_log("browser") == []
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".models circle")) == 4
+    browser.find_element(By.CSS_SELECTOR, "#kind option[value=changed]").click()
+    assert browser.find_element(By.ID, "count").text == f"0 of {LAYERS} layers"
 
 
 def test_no_column_is_cut_on_a_desk(show: Open) -> None:

@@ -1,39 +1,73 @@
 """``ptq compare``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.help.help_sections import OWN, SectionCommand, option
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, take
+
+if TYPE_CHECKING:
+    from ptq_cli.report.comparison.report_changes import ReportChanges
+    from ptq_cli.report.comparison.trade_offs import TradeOffs
 
 
 @click.command(
     cls=SectionCommand,
-    short_help="Show what changed between two reports.",
+    short_help="Show what changed between reports.",
     epilog="""\b
 Examples:
   ptq compare old.json ptq-run/report.json
   ptq compare main/report.json branch/report.json --json
+  ptq compare runs/* --page compare.html
 """,
 )
-@click.argument("before", type=PATH)
-@click.argument("after", type=PATH)
+@click.argument("reports", type=PATH, nargs=-1, metavar="REPORT REPORT...")
+@option(
+    OWN,
+    "--metric",
+    metavar="NAME",
+    help="Metric for the charts, and for more than two reports.  [default: the first with labels]",
+)
+@option(OWN, "--page", type=PATH, metavar="FILE", help="Also write a page with charts to this file.")
 @take(GLOBALS)
-def command(before: Path, after: Path, as_json: bool) -> int:
-    """Show what changed from the report BEFORE to the report AFTER.
+def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as_json: bool) -> int:
+    """Show what changed from one REPORT to another, or several side by side.
 
-    Compares the metrics of the quantized models, size, latency, models, settings, data and versions, and
-    which layers run as integers. If ptq analyze wrote an analysis.json next to both reports, layers that got
-    worse are listed too. If both reports used the same evaluation data, changes of shares have an interval
-    from paired samples.
+    A REPORT is a report.json, or the run directory that holds it.
+
+    Of two reports, the metrics of the quantized models, size, latency, models, settings, data and versions
+    are compared, and which layers run as integers. If ptq analyze wrote an analysis.json next to both
+    reports, layers that got worse are listed too. If both reports used the same evaluation data, changes of
+    shares have an interval from paired samples.
+
+    Of more than two, a table has the accuracy, size and speed of each model, and says which models no other
+    one beats. With --page, the same is drawn as charts, and for two reports also each layer.
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
-    from ptq_cli.cli.shown.output import print_json, print_table, say
+    from ptq_cli.cli.shown.output import print_json, say
+    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.core.json_values import encode
-    from ptq_cli.pipeline.evaluation.run_compare import run_compare
+    from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
+
+    result = run_compare_models(reports, metric, page)
+    if as_json:
+        print_json(encode(result.changes if result.changes is not None else result.found))
+        return 0
+    if result.changes is not None:
+        _show_changes(result.changes)
+    else:
+        _show_models(result.found)
+    if page is not None:
+        say(f"wrote {shown_path(page)}")
+    return 0
+
+
+def _show_changes(comparison: "ReportChanges") -> None:
+    from ptq_cli.cli.shown.output import print_table, say
     from ptq_cli.report.text.compare_summary import (
         change_table,
         difference_table,
@@ -44,10 +78,6 @@ def command(before: Path, after: Path, as_json: bool) -> int:
         worse_table,
     )
 
-    comparison = run_compare(before, after)
-    if as_json:
-        print_json(encode(comparison))
-        return 0
     if not comparison.same_samples:
         say("note: the reports used different data, which also changes the metrics")
     print_table(change_table(comparison), right=(1, 2, 3, 4))
@@ -60,4 +90,14 @@ def command(before: Path, after: Path, as_json: bool) -> int:
     say(worse_line(comparison))
     if not comparison.changes and not comparison.layers:
         say("same model, settings, data and versions")
-    return 0
+
+
+def _show_models(found: "TradeOffs") -> None:
+    from ptq_cli.cli.shown.output import print_table, say
+    from ptq_cli.report.text.trade_off_table import BEST, trade_off_table
+
+    for note in found.notes:
+        say(f"note: {note}")
+    table = trade_off_table(found)
+    print_table(table, right=tuple(range(1, len(table.header) - 1)))
+    say(BEST)

@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import onnx_ir as ir
+
 from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
+from ptq_cli.latency.machine_profile import MachineProfile, load_profile
+from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
@@ -60,9 +64,11 @@ def make_page(
         run: names the files.
         analysis: where the model loses; None if nothing tells.
     """
-    evidence = Evidence(_origin(details, recipe, run))
+    evidence, profile = Evidence(_origin(details, recipe, run)), None
     try:
-        layers, tensors, notes = gather(material())
+        models = material()
+        profile = _profile(models.float_model, run)
+        layers, tensors, notes = gather(models)
         evidence = replace(evidence, layers=layers, tensors=tensors, notes=notes)
     except PtqError as error:
         evidence = replace(evidence, notes=(f"No histograms: {error.message}.",))
@@ -73,6 +79,7 @@ def make_page(
         changes=details.changes if details is not None else None,
         analysis=analysis if fits else None,
         analysis_note=NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
+        profile=profile,
     )
     return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)
 
@@ -102,6 +109,12 @@ def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
 def earlier_analysis(run: RunDirectory) -> Analysis | None:
     """Return the analysis that a run holds; None if there is none that can be read."""
     return _optional(run.analysis, read_analysis)
+
+
+def _profile(float_model: ir.Model, run: RunDirectory) -> MachineProfile | None:
+    """Return the times in a run's directory; None without any, or if they are of another model."""
+    found = _optional(_at_hand(run, run.profile.name), load_profile)
+    return found if found is not None and found.model == operators_digest(float_model) else None
 
 
 def read_material(report: Report, run: RunDirectory) -> Material:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.details import Changes
 from ptq_cli.report.document.report_document import Report
@@ -23,6 +24,7 @@ from ptq_cli.report.html.interval_charts import GateRow, MetricRow, gate_rows, m
 from ptq_cli.report.html.ladder_chart import ladder_chart
 from ptq_cli.report.html.layer_table import LayerTable, layer_table
 from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
+from ptq_cli.report.html.time_table import TimeTable, time_table
 from ptq_cli.report.text.ladder_table import ladder_table
 from ptq_cli.report.text.summary import Row, level_lines, placement_line, share_of_float, verdict_line
 
@@ -44,6 +46,7 @@ class PageInput:
         changes: the samples that changed their class; None if that is not known.
         analysis: where the model loses accuracy; None if ``ptq analyze`` has not been run.
         analysis_note: why there is no analysis, and what to do.
+        profile: times of the float model's operators; None if they were not measured.
     """
 
     report: Report
@@ -51,6 +54,7 @@ class PageInput:
     changes: Changes | None = None
     analysis: Analysis | None = None
     analysis_note: str = NOT_ANALYSED
+    profile: MachineProfile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,7 @@ class Page:
     has_pytorch: bool
     has_pictures: bool
     changes: ChangeView | None
+    layer_times: TimeTable | None
     origin: tuple[Row, ...]
     evidence: Evidence
     times: tuple[Row, ...]
@@ -99,11 +104,15 @@ def render_page(found: PageInput) -> str:
     Raises:
         ValueError: the documents are not from the same run.
     """
+    return render("page.html.jinja", make_page(found))
+
+
+def render(name: str, page: object) -> str:
+    """Return a page that a template makes of a view, with the style and script of all pages."""
     environment = _environment()
-    style, script = (_asset(environment, name) for name in ("style.css", "script.js"))
-    template = environment.get_template("page.html.jinja")
-    return template.render(
-        page=make_page(found),
+    style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
+    return environment.get_template(name).render(
+        page=page,
         style=Markup(style),  # noqa: S704 - the package's own file
         script=Markup(script),  # noqa: S704
         style_hash=_hash(style),
@@ -150,6 +159,7 @@ def make_page(found: PageInput) -> Page:
         has_pytorch=any(row.pytorch_value for row in paired),
         has_pictures=changes is not None and any(row.picture for row in changes.rows),
         changes=changes,
+        layer_times=time_table(found.profile, layers) if found.profile is not None else None,
         origin=origin_rows(report),
         evidence=evidence,
         times=time_rows(report, analysis),
