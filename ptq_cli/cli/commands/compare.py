@@ -24,7 +24,7 @@ Examples:
   ptq compare runs/* --page compare.html
 """,
 )
-@click.argument("reports", type=PATH, nargs=-1, metavar="REPORT REPORT...")
+@click.argument("reports", type=PATH, nargs=-1, metavar="REPORTS...")
 @option(
     OWN,
     "--metric",
@@ -34,9 +34,9 @@ Examples:
 @option(OWN, "--page", type=PATH, metavar="FILE", help="Also write a page with charts to this file.")
 @take(GLOBALS)
 def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as_json: bool) -> int:
-    """Show what changed from one REPORT to another, or several side by side.
+    """Show what changed from one report to another, or several side by side.
 
-    A REPORT is a report.json, or the run directory that holds it.
+    REPORTS are two or more files report.json, or the run directories that hold them.
 
     Of two reports, the metrics of the quantized models, size, latency, models, settings, data and versions
     are compared, and which layers run as integers. If ptq analyze wrote an analysis.json next to both
