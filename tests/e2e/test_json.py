@@ -31,6 +31,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "gate": ("gate ptq-run/report.json --min sqnr_db=1", 0),
     "gate, missed": ("gate ptq-run/report.json --min sqnr_db=99", 3),
     "compare": ("compare ptq-run/report.json ptq-run/report.json", 0),
+    "compare, several": ("compare ptq-run ptq-run ptq-run", 0),
     "report": ("report", 0),
     "recipe init": ("recipe init model.onnx", 0),
     "recipe check": ("recipe check ptq-run/recipe.toml", 0),

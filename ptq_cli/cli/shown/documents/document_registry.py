@@ -44,6 +44,7 @@ from ptq_cli.cli.shown.documents.inspection_documents import (
 )
 from ptq_cli.core.json_schema import DocumentKind
 from ptq_cli.report.comparison.report_changes import ReportChanges
+from ptq_cli.report.comparison.trade_offs import TradeOffs
 
 TITLE = "What the commands of ptq print with --json"
 
@@ -75,7 +76,7 @@ COMMANDS: Mapping[str, Sequence[DocumentKind]] = {
     "recipe check": (CheckedRecipesDocument,),
     "gate": (GateDocument,),
     "report": (PageDocument,),
-    "compare": (ReportChanges,),
+    "compare": (ReportChanges, TradeOffs),
     "quantizers": (QuantizersDocument,),
     "quantizers show": (StaircaseDocument,),
 }
