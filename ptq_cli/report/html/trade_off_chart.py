@@ -71,7 +71,7 @@ class TradeOffChart:
     summary: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Axis:
     """What models are drawn against: its words, its value of a model, and how that is written."""
 
@@ -83,18 +83,18 @@ class _Axis:
 
 
 SIZE = _Axis(
-    "size",
-    "size of the quantized file",
-    lambda model: float(model.bytes),
-    lambda value: format_bytes(round(value)),
-    lambda model: model.best_by_size,
+    anchor="size",
+    label="size of the quantized file",
+    cost=lambda model: float(model.bytes),
+    write=lambda value: format_bytes(round(value)),
+    is_best=lambda model: model.best_by_size,
 )
 TIME = _Axis(
-    "time",
-    "time of a run, as a share of the float model's",
-    lambda model: model.latency_ratio,
-    lambda value: f"{100 * value:.3g} %",
-    lambda model: model.best_by_time,
+    anchor="time",
+    label="time of a run, as a share of the float model's",
+    cost=lambda model: model.latency_ratio,
+    write=lambda value: f"{100 * value:.3g} %",
+    is_best=lambda model: model.best_by_time,
 )
 
 
