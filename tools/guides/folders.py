@@ -1,0 +1,239 @@
+"""Make the folders in which the commands of the guides run: a small network with data.
+
+python -m tools.guides.folders NAME FOLDER
+
+``images``, ``digits`` and ``plays`` are the sample models. The others are networks that are made here, from a
+seed, in less than a second: ``detector``, ``reader``, ``listener``, ``encoder``.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from tools.guides import networks, scenes
+
+SAMPLES = Path(__file__).parents[2] / "sample_models"
+CALIBRATION, EVALUATION, TRAINING = 64, 96, 256
+IMAGES_A_CLASS, ROWS, LINES = 8, 96, 40
+"""How much of the samples' data is taken."""
+STATES, MEMORY = 48, 0.5
+WORDS = (
+    "the a cat dog bird child woman man sits runs sleeps eats plays sings on under near with grass house tree river "
+    "ball song bread red old small green quiet two"
+).split()
+
+
+def make(name: str, folder: Path) -> None:
+    """Make the folder of this name.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    MAKERS[name](folder)
+
+
+def make_images(folder: Path) -> None:
+    """The image sample, without its recipe: ``model.pt``, ``model.py``, ``calib/`` and ``eval/``."""
+    _copy(SAMPLES / "cifar10_cnn", folder, ("*.py", "model.pt"))
+    for data in ("calib", "eval"):
+        for source in (SAMPLES / "cifar10_cnn" / data).iterdir():
+            (folder / data / source.name).mkdir(parents=True)
+            for image in sorted(source.iterdir())[:IMAGES_A_CLASS]:
+                shutil.copy(image, folder / data / source.name / image.name)
+
+
+def make_digits(folder: Path) -> None:
+    """The speech sample, without its recipe: ``model.onnx``, ``calib.npz`` and ``eval.npz``."""
+    source = SAMPLES / "spoken_digits_transformer"
+    _copy(source, folder, ("model.*", "*.npz"))
+    for path in folder.glob("*.npz"):
+        with np.load(path) as arrays:
+            shorter = {key: arrays[key][:ROWS] for key in arrays.files}
+        np.savez(path, **shorter)
+
+
+def make_plays(folder: Path) -> None:
+    """The language sample, without its recipe: ``model.onnx``, ``tokenizer.json`` and texts."""
+    _copy(SAMPLES / "shakespeare_language_model", folder, ("*.onnx", "*.safetensors", "tokenizer.json"))
+    for name in ("calib.txt", "eval.txt"):
+        lines = (SAMPLES / "shakespeare_language_model" / name).read_text(encoding="utf-8").splitlines()
+        (folder / name).write_text("\n".join(lines[: 20 * LINES]), encoding="utf-8")
+
+
+def make_detector(folder: Path) -> None:
+    """A detector of colored squares: ``model.onnx``, ``calib.npz``, and ``eval.npz`` with boxes as labels."""
+    random = np.random.default_rng(1)
+    weights = {}
+    for index, (before, after) in enumerate(((3, 24), (24, 48), (48, 96))):
+        weights[f"backbone.{index}.weight"] = networks.random_weight(random, after, before, 3, 3, inputs=before * 9)
+        weights[f"backbone.{index}.bias"] = random.uniform(-0.3, 0.3, after).astype(np.float32)
+    rows, columns = np.divmod(np.arange(64, dtype=np.float32), 8)
+    grid = np.stack([columns, rows, 0 * rows, 0 * rows])[None]
+    fixed = {
+        "head.weight": np.zeros((7, 96, 1, 1), np.float32),
+        "head.bias": np.zeros(7, np.float32),
+        "flat_shape": np.array([0, 7, 64]),
+        "parts": np.array([4, 3]),
+        "grid": grid.astype(np.float32),
+        "stride": np.float32(scenes.STRIDE),
+    }
+    model = networks.build(networks.DETECTOR, {**weights, **fixed})
+    pictures, boxes = scenes.squares(random, 2 * TRAINING)
+    features = networks.features_of(model, "features", {"images": pictures})
+    wanted, holds = scenes.wanted_cells(boxes)
+    every = features.transpose(0, 2, 3, 1).reshape(-1, 96)
+    goals = wanted.transpose(0, 2, 3, 1).reshape(-1, 7)
+    inside = holds.reshape(-1) > 0
+    box, box_bias = networks.fitted(every[inside], goals[inside, :4], 1.0)
+    score, score_bias = networks.fitted(
+        np.concatenate([every, np.repeat(every[inside], 8, 0)]),
+        np.concatenate([goals[:, 4:], np.repeat(goals[inside, 4:], 8, 0)]),
+        1.0,
+    )
+    head = np.concatenate([box, score], 1).T[:, :, None, None]
+    networks.replace_constants(
+        model, {"head.weight": head, "head.bias": np.concatenate([box_bias, score_bias])}
+    )
+    networks.save(model, folder / "model.onnx")
+    np.savez(folder / "calib.npz", images=scenes.squares(random, CALIBRATION)[0])
+    pictures, boxes = scenes.squares(random, EVALUATION)
+    np.savez(folder / "eval.npz", images=pictures, label=boxes)
+
+
+def make_reader(folder: Path) -> None:
+    """A reader of digits with an LSTM: ``model.onnx``, ``calib.npz``, ``eval.npz`` with texts as labels."""
+    random = np.random.default_rng(2)
+    inputs = 32 * 4
+    constants = {
+        "conv.0.weight": networks.random_weight(random, 16, 1, 3, 3, inputs=9),
+        "conv.0.bias": np.zeros(16, np.float32),
+        "conv.1.weight": networks.random_weight(random, 32, 16, 3, 3, inputs=144),
+        "conv.1.bias": np.zeros(32, np.float32),
+        "steps_shape": np.array([0, 0, inputs]),
+        "features_shape": np.array([0, 0, 128]),
+        "lstm.w": networks.random_weight(random, 2, 256, inputs, inputs=inputs) / 2,
+        "lstm.r": networks.random_weight(random, 2, 256, 64, inputs=64) / 2,
+        "lstm.b": np.zeros((2, 512), np.float32),
+        "head.weight": np.zeros((128, 11), np.float32),
+        "head.bias": np.zeros(11, np.float32),
+    }
+    model = networks.build(networks.READER, constants)
+    pictures, texts = scenes.strips(random, 4 * TRAINING)
+    features = networks.features_of(model, "features", {"image": pictures})
+    goals = scenes.characters_of_steps(texts, len(features))
+    weight, bias = networks.fitted(features.reshape(-1, 128), goals.reshape(-1, 11), 1e-2)
+    networks.replace_constants(model, {"head.weight": weight, "head.bias": bias})
+    networks.save(model, folder / "model.onnx")
+    np.savez(folder / "calib.npz", image=scenes.strips(random, CALIBRATION)[0])
+    pictures, texts = scenes.strips(random, EVALUATION)
+    codes = np.zeros((len(texts), scenes.LONGEST), np.int64)
+    for row, text in zip(codes, texts, strict=True):
+        row[: len(text)] = [1 + int(digit) for digit in text]
+    np.savez(folder / "eval.npz", image=pictures, label=codes)
+
+
+def make_listener(folder: Path) -> None:
+    """A detector of tones that remembers: ``model.onnx`` and ``recordings.npz``."""
+    random = np.random.default_rng(3)
+    memory = random.standard_normal((STATES, STATES))
+    memory *= MEMORY / np.abs(np.linalg.eigvals(memory)).max()
+    constants = {
+        "usual_rate": np.float32(16000),
+        "zero": np.array(0),
+        "filters.weight": networks.random_weight(random, scenes.FRAME, 96, inputs=2 * scenes.FRAME),
+        "mix.weight": networks.random_weight(random, 96, STATES, inputs=96),
+        "memory.weight": memory.astype(np.float32),
+        "head.weight": np.zeros((STATES, 1), np.float32),
+        "head.bias": np.zeros(1, np.float32),
+    }
+    model = networks.build(networks.LISTENER, constants)
+    heard, sounds = scenes.recordings(random, TRAINING, 32)
+    state, kept = np.zeros((2, TRAINING, STATES), np.float32), []
+    for frame in heard.transpose(1, 0, 2):
+        arrays = {"input": frame, "state": state, "sr": np.array(16000)}
+        state = networks.features_of(model, "stateN", arrays)
+        kept.append(state[0])
+    goals = (8 * sounds.T - 4).reshape(-1, 1).astype(np.float32)
+    weight, bias = networks.fitted(np.concatenate(kept), goals, 1e-1)
+    networks.replace_constants(model, {"head.weight": weight, "head.bias": bias})
+    networks.save(model, folder / "model.onnx")
+    heard, sounds = scenes.recordings(random, 12, 40)
+    np.savez(folder / "recordings.npz", frames=heard, tone=sounds)
+
+
+def make_encoder(folder: Path) -> None:
+    """An encoder of sentences with random weights: ``model.onnx``, ``tokenizer.json`` and JSON lines."""
+    random = np.random.default_rng(4)
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    table = {word: index for index, word in enumerate([*specials, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    shapes = {"query": (64, 64), "key": (64, 64), "value": (64, 64), "up": (64, 128), "down": (128, 64)}
+    constants = {
+        f"{name}.weight": networks.random_weight(random, *shape, inputs=2 * shape[0])
+        for name, shape in shapes.items()
+    }
+    constants |= {
+        "table": random.standard_normal((len(table), 64)).astype(np.float32),
+        "query.weight": constants["query.weight"] / 8,
+        "one": np.float32(1),
+        "huge": np.float32(-1e4),
+        "second": np.array([1]),
+        "scales": np.ones(64, np.float32),
+        "zeros": np.zeros(64, np.float32),
+    }
+    networks.save(networks.build(networks.ENCODER, constants), folder / "model.onnx")
+    _write_pairs(random, folder)
+
+
+def _write_pairs(random: np.random.Generator, folder: Path) -> None:
+    for name, count in (("calib.jsonl", CALIBRATION), ("pairs.jsonl", EVALUATION)):
+        lines = []
+        for _ in range(count):
+            first = [str(word) for word in random.choice(WORDS, 8)]
+            same = random.random(8) < random.random()
+            second = [word if keep else str(random.choice(WORDS)) for word, keep in zip(first, same, strict=True)]
+            score = 5 * len(set(first) & set(second)) / len(set(first))
+            texts = f'"sentence1": "{" ".join(first)}", "sentence2": "{" ".join(second)}"'
+            lines.append(f'{{{texts}, "score": {score:.2f}}}')
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _copy(source: Path, folder: Path, patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        for path in source.glob(pattern):
+            shutil.copy(path, folder / path.name)
+
+
+MAKERS: Mapping[str, Callable[[Path], None]] = {
+    "images": make_images,
+    "digits": make_digits,
+    "plays": make_plays,
+    "detector": make_detector,
+    "reader": make_reader,
+    "listener": make_listener,
+    "encoder": make_encoder,
+}
+
+
+def main() -> None:
+    """Make one folder."""
+    if len(sys.argv) != 3 or sys.argv[1] not in MAKERS:
+        sys.exit(f"usage: python -m tools.guides.folders {'|'.join(MAKERS)} FOLDER")
+    folder = Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    make(sys.argv[1], folder)
+    print(f"made {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}")
+
+
+if __name__ == "__main__":
+    main()

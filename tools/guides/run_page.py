@@ -1,0 +1,88 @@
+"""Run the blocks of a page in their folders, in the order of the page."""
+
+import contextlib
+import io
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ptq_cli.recipe.decode import decode_recipe
+from tools.guides.folders import make
+from tools.guides.page_blocks import PageBlock, Step, blocks, steps
+
+Call = Callable[[str, Path], tuple[int, str]]
+"""Runs a command in a folder; returns its exit status, and what it printed."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command of a page, and what it printed."""
+
+    block: PageBlock
+    step: Step
+    status: int
+    printed: tuple[str, ...]
+
+
+def run_page(page: Path, place: Path, call: Call) -> list[Ran]:
+    """Run all blocks of a page, and return the commands that ran.
+
+    Args:
+        page: the Markdown file.
+        place: an empty folder, in which the page's folders are made.
+        call: runs a command.
+
+    Raises:
+        ValueError: a block says neither where it runs nor why it does not.
+    """
+    ran: list[Ran] = []
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.not_run or block.language == "text":
+            continue
+        if not block.folder:
+            raise ValueError(f"{page.name}, line {block.line}: no folder, and no reason not to run")
+        folder = place / f"{block.run}-{block.folder}"
+        if not folder.exists():
+            folder.mkdir()
+            make(block.folder, folder)
+        if block.file:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(f"{block.text}\n", encoding="utf-8")
+            require_content(block)
+        elif block.language == "python":
+            run_python(page, block, folder)
+        elif not steps(block):
+            raise ValueError(f"{page.name}, line {block.line}: nothing to run, and no file to be")
+        for step in () if block.file else steps(block):
+            status, printed = call(step.command, folder)
+            ran.append(Ran(block, step, status, tuple(printed.splitlines())))
+    return ran
+
+
+def require_content(block: PageBlock) -> None:
+    """Read what stands in a file as the format that it is.
+
+    Raises:
+        ValueError: it is something else.
+        PtqError: a recipe has a key that there is not.
+    """
+    if block.language == "toml" and str(block.file).endswith("ptq.toml"):
+        decode_recipe(tomllib.loads(block.text), str(block.file))
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+    elif block.language == "yaml":
+        yaml.safe_load(block.text)
+    elif block.language == "python":
+        compile(block.text, str(block.file), "exec")
+
+
+def run_python(page: Path, block: PageBlock, folder: Path) -> str:
+    """Run Python as a script in a folder, and return what it printed."""
+    printed = io.StringIO()
+    source = "\n" * (block.line - 1) + block.text
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        exec(compile(source, page.name, "exec"), {"__name__": "__main__"})
+    return printed.getvalue()

@@ -1,0 +1,72 @@
+"""What a page shows of a command's output beside what the command prints now: figures may differ, words not."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+LEFT_OUT = "…"
+CHANGING = re.compile(
+    r"worst_channel|times as fast|as fast as float|too fast|cannot tell|busy|takes? .* of its time|GB|seconds|samples/s"
+    r"|undecided|^\w+: \d+ of \d+ |^\s+\d+  "
+)
+"""Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise."""
+
+
+def masked(line: str) -> str:
+    """Return a line without its figures and rules.
+
+    Example:
+        >>> masked("  sqnr_db   27.18 dB   26.23 to 28.16")
+        'sqnr_db # dB # to #'
+    """
+    line = re.sub(r"-?\d[\d.,]*(e-?\d+)?", "#", line)
+    return " ".join(re.sub(r"─+|\b[kM]B\b", "~", line).split())
+
+
+def missing(shown: Iterable[str], printed: Iterable[str]) -> list[str]:
+    """Return the lines that a page shows and that were not printed.
+
+    Example:
+        >>> missing(["…", "wrote a.onnx (3 kB)", "pass"], ["wrote a.onnx (4 kB)"])
+        ['pass']
+    """
+    there = {masked(line) for line in printed}
+    return [
+        line
+        for line in shown
+        if line.strip() not in ("", LEFT_OUT) and not CHANGING.search(line) and masked(line) not in there
+    ]
+
+
+def refreshed(shown: Sequence[str], printed: Sequence[str]) -> list[str]:
+    """Return what was printed; where the page leaves lines out, only those that it shows.
+
+    Raises:
+        ValueError: lines that the page shows one after another were not printed so.
+
+    Example:
+        >>> refreshed(["…", "wrote a.onnx (3 kB)"], ["reading", "calibrate", "wrote a.onnx (4 kB)"])
+        ['…', 'wrote a.onnx (4 kB)']
+    """
+    if LEFT_OUT not in shown:
+        return [line.rstrip() for line in printed]
+    kept: list[str] = []
+    at = 0
+    for is_left_out, group in groupby(shown, key=lambda line: line == LEFT_OUT):
+        if is_left_out:
+            kept.append(LEFT_OUT)
+            continue
+        wanted = list(group)
+        at = _find(wanted, printed, at)
+        kept += [line.rstrip() for line in printed[at : at + len(wanted)]]
+        at += len(wanted)
+    return kept
+
+
+def _find(wanted: Sequence[str], printed: Sequence[str], at: int) -> int:
+    """Return where lines stand together in what was printed, from a line on."""
+    for place in range(at, len(printed) - len(wanted) + 1):
+        pairs = zip(wanted, printed[place:], strict=False)
+        if all(masked(old) == masked(new) or CHANGING.search(old) for old, new in pairs):
+            return place
+    raise ValueError("\n".join(["not printed:", *wanted, "but:", *printed[at:]]))
