@@ -118,6 +118,7 @@ def test_every_flag_of_a_setting_is_an_option() -> None:
 
 def test_examples_of_the_tools() -> None:
     modules = ["tools/tables.py", "tools/marked.py", "benchmarks/zoo_metrics.py", "benchmarks/zoo.py"]
+    modules += ["tools/guides/page_blocks.py", "tools/guides/shown.py"]
     command = [sys.executable, "-m", "doctest", *modules]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

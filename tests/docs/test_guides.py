@@ -4,9 +4,9 @@ import ast
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -24,17 +24,13 @@ PAGES = sorted(
 )
 COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:ptq|torchrun .* -m ptq_cli --) ([a-z].*)$")
 
+ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
+
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
-def test_what_a_guide_says_runs(
-    page: Path, tmp_path: Path, ptq: RunShell, shell: RunShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Modules of one guide are not those of another.
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
+def test_what_a_guide_says_runs(page: Path, tmp_path: Path, ptq: RunShell, shell: RunShell) -> None:
     def call(command: str, folder: Path) -> tuple[int, str]:
         done = (ptq if is_ptq(command) else shell)(command, folder, COLUMNS="80")
         return done.returncode, done.stdout
@@ -44,9 +40,6 @@ def test_what_a_guide_says_runs(
         assert ran.status == ran.step.status, "\n".join([place, *ran.printed])
         lost = missing(ran.step.shown, ran.printed)
         assert not lost, f"{place}\n{lost}\nrun: python -m tools.guides.write_sessions {page.stem}"
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
@@ -57,11 +50,17 @@ def test_what_does_not_run_is_correct_otherwise(page: Path) -> None:
         if block.language == "python":
             ast.parse(block.text)
         elif block.language == "yaml":
-            assert yaml.safe_load(block.text)
+            assert names_of_inputs(yaml.safe_load(block.text)) <= ACTION_INPUTS
         else:
             assert steps(block), f"{page.name}, line {block.line}"
             for step in steps(block):
                 subprocess.run(["bash", "-n", "-c", step.command], check=True)
+
+
+def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
+    """Return what a workflow of GitHub gives to the action of this repository."""
+    listed = [step for job in workflow.get("jobs", {}).values() for step in job["steps"]]
+    return {name for step in listed if step.get("uses") == "./ptq" for name in step["with"]}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -73,7 +72,9 @@ def test_every_command_of_a_page_has_options_that_exist(page: Path) -> None:
 def commands_of(text: str) -> list[str]:
     """Return the commands that call ptq: in blocks of code, and those indented by four spaces."""
     joined = re.sub(r"\\\n\s*", "", text)
-    fenced = "\n".join(re.findall(r"^ *```(?:console|bash|text)\n(.*?)^ *```$", joined, re.DOTALL | re.MULTILINE))
+    fenced = "\n".join(
+        re.findall(r"^ *```(?:console|bash|text)\n(.*?)^ *```$", joined, re.DOTALL | re.MULTILINE)
+    )
     indented = "\n".join(re.findall(r"^    (.*)$", joined, re.MULTILINE))
     lines = [*fenced.splitlines(), *indented.splitlines()]
     found = [match[1] for line in lines if (match := COMMAND.match(line.strip()))]

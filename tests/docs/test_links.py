@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ptq_cli.recipe.decode import decode_recipe
 
@@ -63,6 +64,8 @@ def test_blocks_of_code_are_code(page: Path) -> None:
                 decode_recipe(found, page_id(page))
         elif language == "bash":
             subprocess.run(["bash", "-n", "-c", text], check=True)
+        elif language == "yaml":
+            assert yaml.safe_load(text)
         else:
             assert language in ("console", "text"), f"{page_id(page)} has a block of {language or 'nothing'}"
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-import onnx
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tools.guides import networks, scenes
@@ -23,9 +22,39 @@ IMAGES_A_CLASS, ROWS, LINES = 8, 96, 40
 """How much of the samples' data is taken."""
 STATES, MEMORY = 48, 0.5
 WORDS = (
-    "the a cat dog bird child woman man sits runs sleeps eats plays sings on under near with grass house tree river "
-    "ball song bread red old small green quiet two"
-).split()
+    *(
+        "the",
+        "a",
+        "cat",
+        "dog",
+        "bird",
+        "child",
+        "woman",
+        "man",
+        "sits",
+        "runs",
+        "sleeps",
+        "eats",
+        "plays",
+        "sings",
+    ),
+    *(
+        "on",
+        "under",
+        "near",
+        "with",
+        "grass",
+        "house",
+        "tree",
+        "river",
+        "ball",
+        "song",
+        "bread",
+        "red",
+        "old",
+    ),
+    *("small", "green", "quiet", "two"),
+)
 
 
 def make(name: str, folder: Path) -> None:
@@ -53,7 +82,8 @@ def make_digits(folder: Path) -> None:
     _copy(source, folder, ("model.*", "*.npz"))
     for path in folder.glob("*.npz"):
         with np.load(path) as arrays:
-            shorter = {key: arrays[key][:ROWS] for key in arrays.files}
+            # Its samples are in the order of their classes.
+            shorter = {key: arrays[key][:: len(arrays[key]) // ROWS] for key in arrays.files}
         np.savez(path, **shorter)
 
 
@@ -68,19 +98,21 @@ def make_plays(folder: Path) -> None:
 def make_detector(folder: Path) -> None:
     """A detector of colored squares: ``model.onnx``, ``calib.npz``, and ``eval.npz`` with boxes as labels."""
     random = np.random.default_rng(1)
-    weights = {}
+    weights: dict[str, networks.AnyArray] = {}
     for index, (before, after) in enumerate(((3, 24), (24, 48), (48, 96))):
-        weights[f"backbone.{index}.weight"] = networks.random_weight(random, after, before, 3, 3, inputs=before * 9)
+        weights[f"backbone.{index}.weight"] = networks.random_weight(
+            random, after, before, 3, 3, inputs=before * 9
+        )
         weights[f"backbone.{index}.bias"] = random.uniform(-0.3, 0.3, after).astype(np.float32)
     rows, columns = np.divmod(np.arange(64, dtype=np.float32), 8)
     grid = np.stack([columns, rows, 0 * rows, 0 * rows])[None]
-    fixed = {
+    fixed: dict[str, networks.AnyArray] = {
         "head.weight": np.zeros((7, 96, 1, 1), np.float32),
         "head.bias": np.zeros(7, np.float32),
         "flat_shape": np.array([0, 7, 64]),
         "parts": np.array([4, 3]),
         "grid": grid.astype(np.float32),
-        "stride": np.float32(scenes.STRIDE),
+        "stride": np.array(scenes.STRIDE, np.float32),
     }
     model = networks.build(networks.DETECTOR, {**weights, **fixed})
     pictures, boxes = scenes.squares(random, 2 * TRAINING)
@@ -109,7 +141,7 @@ def make_reader(folder: Path) -> None:
     """A reader of digits with an LSTM: ``model.onnx``, ``calib.npz``, ``eval.npz`` with texts as labels."""
     random = np.random.default_rng(2)
     inputs = 32 * 4
-    constants = {
+    constants: dict[str, networks.AnyArray] = {
         "conv.0.weight": networks.random_weight(random, 16, 1, 3, 3, inputs=9),
         "conv.0.bias": np.zeros(16, np.float32),
         "conv.1.weight": networks.random_weight(random, 32, 16, 3, 3, inputs=144),
@@ -142,8 +174,8 @@ def make_listener(folder: Path) -> None:
     random = np.random.default_rng(3)
     memory = random.standard_normal((STATES, STATES))
     memory *= MEMORY / np.abs(np.linalg.eigvals(memory)).max()
-    constants = {
-        "usual_rate": np.float32(16000),
+    constants: dict[str, networks.AnyArray] = {
+        "usual_rate": np.array(16000, np.float32),
         "zero": np.array(0),
         "filters.weight": networks.random_weight(random, scenes.FRAME, 96, inputs=2 * scenes.FRAME),
         "mix.weight": networks.random_weight(random, 96, STATES, inputs=96),
@@ -171,22 +203,22 @@ def make_encoder(folder: Path) -> None:
     random = np.random.default_rng(4)
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     table = {word: index for index, word in enumerate([*specials, *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(table, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token=specials[1]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     shapes = {"query": (64, 64), "key": (64, 64), "value": (64, 64), "up": (64, 128), "down": (128, 64)}
-    constants = {
+    constants: dict[str, networks.AnyArray] = {
         f"{name}.weight": networks.random_weight(random, *shape, inputs=2 * shape[0])
         for name, shape in shapes.items()
     }
     constants |= {
         "table": random.standard_normal((len(table), 64)).astype(np.float32),
-        "query.weight": constants["query.weight"] / 8,
-        "one": np.float32(1),
-        "huge": np.float32(-1e4),
+        "query.weight": (constants["query.weight"] / 8).astype(np.float32),
+        "one": np.array(1, np.float32),
+        "huge": np.array(-1e4, np.float32),
         "second": np.array([1]),
         "scales": np.ones(64, np.float32),
         "zeros": np.zeros(64, np.float32),
@@ -201,7 +233,9 @@ def _write_pairs(random: np.random.Generator, folder: Path) -> None:
         for _ in range(count):
             first = [str(word) for word in random.choice(WORDS, 8)]
             same = random.random(8) < random.random()
-            second = [word if keep else str(random.choice(WORDS)) for word, keep in zip(first, same, strict=True)]
+            second = [
+                word if keep else str(random.choice(WORDS)) for word, keep in zip(first, same, strict=True)
+            ]
             score = 5 * len(set(first) & set(second)) / len(set(first))
             texts = f'"sentence1": "{" ".join(first)}", "sentence2": "{" ".join(second)}"'
             lines.append(f'{{{texts}, "score": {score:.2f}}}')

@@ -6,6 +6,7 @@ made here. So these networks do their task, and are made in less than a second.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +15,19 @@ import onnxruntime
 from onnx import numpy_helper
 
 Floats = npt.NDArray[np.float32]
-Arrays = Mapping[str, npt.NDArray[np.generic]]
+AnyArray = npt.NDArray[Any]
+Arrays = Mapping[str, AnyArray]
 
 DETECTOR = """<ir_version: 10, opset_import: ["": 17]>
 detector (float[n, 3, 64, 64] images) => (float[n, 7, 64] output) {
-    [backbone__0] a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (images, backbone__0__weight, backbone__0__bias)
+    [backbone__0] a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]>
+        (images, backbone__0__weight, backbone__0__bias)
     ra = Relu (a)
-    [backbone__1] b = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (ra, backbone__1__weight, backbone__1__bias)
+    [backbone__1] b = Conv <strides = [2, 2], pads = [1, 1, 1, 1]>
+        (ra, backbone__1__weight, backbone__1__bias)
     rb = Relu (b)
-    [backbone__2] c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (rb, backbone__2__weight, backbone__2__bias)
+    [backbone__2] c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]>
+        (rb, backbone__2__weight, backbone__2__bias)
     features = Relu (c)
     [head__predict] found = Conv (features, head__weight, head__bias)
     [decode__flat] flat = Reshape (found, flat_shape)
@@ -47,7 +52,8 @@ reader (float[n, 1, 16, 96] image) => (float[24, n, 11] output) {
     output = Add (product, head__bias)
 }"""
 LISTENER = """<ir_version: 10, opset_import: ["": 17]>
-listener (float[n, 128] input, float[2, n, 48] state, int64 sr) => (float[n, 1] output, float[2, n, 48] stateN) {
+listener (float[n, 128] input, float[2, n, 48] state, int64 sr)
+    => (float[n, 1] output, float[2, n, 48] stateN) {
     rate = Cast <to = 1> (sr)
     gain = Div (rate, usual_rate)
     scaled = Mul (input, gain)
@@ -102,7 +108,8 @@ def build(text: str, constants: Arrays) -> onnx.ModelProto:
 
 def random_weight(random: np.random.Generator, *shape: int, inputs: int) -> Floats:
     """Return normal values whose sums over ``inputs`` values keep the size of what they read."""
-    return (random.standard_normal(shape) * (2.0 / inputs) ** 0.5).astype(np.float32)
+    weight: Floats = (random.standard_normal(shape) * (2.0 / inputs) ** 0.5).astype(np.float32)
+    return weight
 
 
 def features_of(model: onnx.ModelProto, value: str, inputs: Arrays) -> Floats:
@@ -121,7 +128,7 @@ def fitted(rows: Floats, targets: Floats, ridge: float) -> tuple[Floats, Floats]
     inputs = np.column_stack([rows, np.ones(len(rows))]).astype(np.float64)
     squares = inputs.T @ inputs + ridge * np.eye(inputs.shape[1])
     solved = np.linalg.solve(squares, inputs.T @ targets).astype(np.float32)
-    return solved[:-1], solved[-1]
+    return np.asarray(solved[:-1]), np.asarray(solved[-1])
 
 
 def replace_constants(model: onnx.ModelProto, constants: Arrays) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 COMMENT = re.compile(r"<!-- (folder|file|not run): (.+) -->")
 FENCE = re.compile(r"( *)```(\w*)$")
-SHELL = re.compile(r"[|&;<>$`*?]|^(for|if|while) ")
+SHELL = re.compile(r"[|&;<>$`*?\n]|^(for|if|while) ")
 """What only a shell understands."""
 
 
@@ -52,10 +52,10 @@ class Step:
 
 
 def blocks(page: str) -> list[PageBlock]:
-    """Return the blocks of a page in their order.
+    r"""Return the blocks of a page in their order.
 
     Example:
-        >>> page = "<!-- folder: ocr -->\\n<!-- file: a.py -->\\n```python\\nx = 1\\n```\\n"
+        >>> page = "<!-- folder: ocr -->\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
         >>> [(block.folder, block.file, block.text) for block in blocks(page)]
         [('ocr', 'a.py', 'x = 1')]
     """
@@ -66,8 +66,10 @@ def blocks(page: str) -> list[PageBlock]:
         comment, fence = COMMENT.fullmatch(line.strip()), FENCE.fullmatch(line)
         if comment:
             what, value = comment[1], comment[2]
-            fresh = {"folder": value, "run": now.run + 1} if what == "folder" else {what.replace(" ", "_"): value}
-            now = replace(now, **fresh)  # type: ignore[arg-type]
+            fresh = (
+                {"folder": value, "run": now.run + 1} if what == "folder" else {what.replace(" ", "_"): value}
+            )
+            now = replace(now, **fresh)
         elif fence:
             start, text = _rest(lines, fence[1])
             found.append(replace(now, language=fence[2], text=text, line=start))
@@ -87,10 +89,10 @@ def _rest(lines: Iterator[tuple[int, str]], indent: str) -> tuple[int, str]:
 
 
 def steps(block: PageBlock) -> list[Step]:
-    """Return the commands of a block: of a console those behind a ``$``, of bash each line or the whole.
+    r"""Return the commands of a block: of a console those behind a ``$``, of bash each line or the whole.
 
     Example:
-        >>> text = "$ ptq gate a.json --min sqnr_db=90\\nFAIL\\n$ echo $?\\n3"
+        >>> text = "$ ptq gate a.json --min sqnr_db=90\nFAIL\n$ echo $?\n3"
         >>> steps(PageBlock(language="console", text=text, folder="", run=0, line=1))
         [Step(command='ptq gate a.json --min sqnr_db=90', shown=('FAIL',), status=3)]
     """

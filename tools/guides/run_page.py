@@ -2,12 +2,11 @@
 
 import contextlib
 import io
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
 
 from ptq_cli.recipe.decode import decode_recipe
 from tools.guides.folders import make
@@ -73,16 +72,21 @@ def require_content(block: PageBlock) -> None:
         decode_recipe(tomllib.loads(block.text), str(block.file))
     elif block.language == "toml":
         tomllib.loads(block.text)
-    elif block.language == "yaml":
-        yaml.safe_load(block.text)
     elif block.language == "python":
         compile(block.text, str(block.file), "exec")
 
 
-def run_python(page: Path, block: PageBlock, folder: Path) -> str:
-    """Run Python as a script in a folder, and return what it printed."""
-    printed = io.StringIO()
+def run_python(page: Path, block: PageBlock, folder: Path) -> None:
+    """Run Python as a script in a folder, whose modules are not those of other folders."""
     source = "\n" * (block.line - 1) + block.text
-    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
-        exec(compile(source, page.name, "exec"), {"__name__": "__main__"})
-    return printed.getvalue()
+    before, paths = set(sys.modules), list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+            # What a page of this repository says is run as a reader would run it.
+            exec(compile(source, page.name, "exec"), {"__name__": "__main__"})  # noqa: S102
+    finally:
+        sys.path[:] = paths
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]

@@ -1,4 +1,4 @@
-"""What the tiny networks look at, drawn from a seed: squares in pictures, digits in strips, tones in noise."""
+"""What the tiny networks look at, drawn from a seed: squares in pictures, digits, tones in noise."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,9 +7,9 @@ Floats = npt.NDArray[np.float32]
 
 SIDE, STRIDE, COLORS = 64, 8, 3
 GLYPHS = (
-    "111101101101111 010110010010111 111001111100111 111001111001111 101101111001001 "
-    "111100111001111 111100111101111 111001010010010 111101111101111 111101111001111"
-).split()
+    *("111101101101111", "010110010010111", "111001111100111", "111001111001111", "101101111001001"),
+    *("111100111001111", "111100111101111", "111001010010010", "111101111101111", "111101111001111"),
+)
 STRIP, SLOT, LONGEST = (16, 96), 16, 5
 FRAME = 128
 

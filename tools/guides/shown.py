@@ -1,4 +1,4 @@
-"""What a page shows of a command's output beside what the command prints now: figures may differ, words not."""
+"""What a page shows of a command's output, and what the command prints now: only figures may differ."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,8 @@ from itertools import groupby
 
 LEFT_OUT = "…"
 CHANGING = re.compile(
-    r"worst_channel|times as fast|as fast as float|too fast|cannot tell|busy|takes? .* of its time|GB|seconds|samples/s"
+    r"worst_channel|times as fast|as fast as float|too fast|cannot tell|busy|takes? .* of its time"
+    r"|GB|seconds|samples/s"
     r"|undecided|^\w+: \d+ of \d+ |^\s+\d+  "
 )
 """Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise."""

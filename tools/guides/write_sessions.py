@@ -2,16 +2,20 @@
 
 python -m tools.guides.write_sessions [NAME ...]
 
-Only outputs that a page shows are written; where a page leaves out lines with an ellipsis, those that it shows are.
+Only outputs that a page shows are written; where an ellipsis stands for lines, those that the page shows.
 """
 
+import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from itertools import groupby
 from pathlib import Path
 
+from ptq_cli.cli.main import run
+from tools.guides.page_blocks import is_ptq
 from tools.guides.run_page import Ran, run_page
 from tools.guides.shown import refreshed
 
@@ -20,22 +24,38 @@ PAGES = Path(__file__).parents[2] / "docs" / "guides"
 
 def main() -> None:
     """Write all guides, or those that are named."""
+    failed = []
     names = sys.argv[1:] or sorted(path.stem for path in PAGES.glob("*.md"))
+    os.environ["COLUMNS"] = "80"
     for name in names:
         page = PAGES / f"{name}.md"
         with tempfile.TemporaryDirectory() as place:
             ran = run_page(page, Path(place), call)
-        page.write_text(rewritten(page.read_text(encoding="utf-8"), ran), encoding="utf-8")
+        text, problems = rewritten(page.read_text(encoding="utf-8"), ran)
+        page.write_text(text, encoding="utf-8")
         print(f"wrote {page.name}")
+        failed += [f"{page.name}, {problem}" for problem in problems]
+    if failed:
+        sys.exit("\n\n".join(failed))
 
 
 def call(command: str, folder: Path) -> tuple[int, str]:
-    """Run a command in bash on a terminal of 80 columns."""
+    """Run a command as on a terminal of 80 columns: ``ptq`` in this process, which spares its start."""
+    if is_ptq(command):
+        with (
+            tempfile.TemporaryFile("w+", buffering=1, encoding="utf-8") as printed,
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            status = run(shlex.split(command)[1:])
+            printed.seek(0)
+            return status, printed.read()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", command],
+        ["/bin/bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "80"},
+        env={**os.environ, "PATH": path},
         check=False,
         text=True,
         stdout=subprocess.PIPE,
@@ -44,32 +64,38 @@ def call(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def rewritten(text: str, ran: list[Ran]) -> str:
-    """Return a page with the outputs of its sessions replaced.
+def rewritten(text: str, ran: list[Ran]) -> tuple[str, list[str]]:
+    """Return a page with the outputs of its sessions replaced, and what is wrong with it.
 
-    Raises:
-        RuntimeError: a command ended otherwise than the page says.
+    A block with a command that ended otherwise than the page says, or that did not print what the page shows
+    between two ellipses, stays as it is.
     """
+    problems: list[str] = []
     lines = text.splitlines()
     shifted = 0
     for start, group in groupby(ran, key=lambda item: item.block.line):
         members = list(group)
-        for item in members:
-            if item.status != item.step.status:
-                printed = "\n".join(item.printed)
-                raise RuntimeError(f"line {start}: {item.step.command} ended with {item.status}\n{printed}")
+        problems += [
+            "\n".join([f"line {start}: {item.step.command} ended with {item.status}", *item.printed])
+            for item in members
+            if item.status != item.step.status
+        ]
         if members[0].block.language != "console":
             continue
         old = members[0].block.text.splitlines()
-        new = _session(old, members)
+        try:
+            new = _session(old, members)
+        except ValueError as error:
+            problems.append(f"line {start}: {error}")
+            continue
         first = start - 1 + shifted
         lines[first : first + len(old)] = new
         shifted += len(new) - len(old)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", problems
 
 
 def _session(old: list[str], ran: list[Ran]) -> list[str]:
-    """Return a session with the outputs that it shows replaced; commands stay as they are broken into lines."""
+    """Return a session with the outputs that it shows replaced; commands stay broken as they are."""
     new: list[str] = []
     waiting = iter(ran)
     in_command = is_status = False
