@@ -17,6 +17,30 @@ def raised(name: str, error: Exception) -> MetricError:
     )
 
 
+def require_samples_first(name: str, output: Array, labels: Array) -> None:
+    """Refuse an output whose samples lie on another axis, as those of a recurrent layer do.
+
+    Raises:
+        MetricError: there are as many labels as another axis of the output is long, and not its first.
+
+    Example:
+        >>> import numpy as np
+        >>> require_samples_first("mine", np.zeros((32, 24, 11)), np.zeros(32))
+        >>> try:
+        ...     require_samples_first("mine", np.zeros((24, 32, 11)), np.zeros(32))
+        ... except MetricError as error:
+        ...     error.message
+        'mine has 32 labels, and 24 samples in an output of shape [24, 32, 11]'
+    """
+    count, shape = int(labels.shape[0] if labels.ndim else 1), output.shape
+    if count > 1 and shape[0] != count and count in shape:
+        raise MetricError(
+            f"{name} has {count} labels, and {shape[0]} samples in an output of shape {format_shape(shape)}",
+            hint=f"if its samples are on axis {shape.index(count)}, say so with the name of the output: "
+            f"--batch-axis output={shape.index(count)}",
+        )
+
+
 def as_number(name: str, found: Array) -> float:
     """Return what a metric computed as a number.
 

@@ -12,7 +12,7 @@ from ptq_cli.core.errors import MetricError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
-from ptq_cli.report.metrics.given_values import as_number, described, raised
+from ptq_cli.report.metrics.given_values import as_number, described, raised, require_samples_first
 from ptq_cli.report.metrics.metric_registry import make_label_metric, plugin_metric
 from ptq_cli.report.metrics.recorder import Recorded, State
 from ptq_cli.report.metrics.spec import MetricSpec
@@ -96,8 +96,10 @@ class PlainFunction(Recorded):
         """Keep one batch's numbers.
 
         Raises:
-            MetricError: the function raised, or gave something else than a number a sample.
+            MetricError: the function raised, or gave something else than a number a sample; or the samples
+                are on another axis.
         """
+        require_samples_first(self._name, output, labels)
         try:
             found = np.asarray(self._function(output, labels, **self._arguments))
         except Exception as error:
@@ -163,8 +165,9 @@ class StreamingClass:
         """Hand over one batch.
 
         Raises:
-            MetricError: the class raised.
+            MetricError: the class raised, or the samples are on another axis.
         """
+        require_samples_first(self._name, output, labels)
         try:
             self._instance.update(output, labels)
         except Exception as error:

@@ -135,6 +135,15 @@ def test_what_does_not_fit_is_refused(make: Any, name: str, says: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["hits", "Mean"])
+def test_samples_on_another_axis_are_refused(make: Any, name: str) -> None:
+    with pytest.raises(
+        MetricError, match=r"3 labels, and 5 samples in an output of shape \[5, 3, 2\]"
+    ) as caught:
+        make(name).update(np.zeros((5, 3, 2)), LABELS)
+    assert str(caught.value.hint).endswith("--batch-axis output=1")
+
+
 @pytest.mark.parametrize(
     ("name", "says"), [("hit", "did you mean 'hits'"), ("NUMBER", "is a int, expected a callable")]
 )
