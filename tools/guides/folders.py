@@ -18,7 +18,7 @@ from tools.guides import networks, scenes
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CALIBRATION, EVALUATION, TRAINING = 64, 96, 256
-IMAGES_A_CLASS, ROWS, LINES = 8, 96, 40
+IMAGES_A_CLASS, ROWS, LINES = 5, 64, 40
 """How much of the samples' data is taken."""
 STATES, MEMORY = 48, 0.5
 WORDS = (
