@@ -223,8 +223,15 @@ def test_data_decide_the_weights_of_all_files_once(
         item["name"]: item["integer"] for item in files["onnx/decoder_model.onnx"]["export"]["layers"]
     }
     assert (excluded["decoder"], excluded["dense"]) == (False, True)
+    evaluated = ptq("evaluate out --eval-data calib --no-latency --min sqnr_db=5")
+    assert evaluated.status == 0, evaluated.err
+    assert evaluated.out.index("onnx/decoder_model_own.onnx:") < evaluated.out.index(
+        "encoder_model_own.onnx:"
+    )
     for name in ("encoder_model", "decoder_model"):
-        assert ptq(f"evaluate out/onnx/{name}_own.onnx --run ptq-run/onnx/{name} --no-latency").status == 0
+        report = json.loads(Path(f"ptq-run/onnx/{name}/report.json").read_text())
+        assert (report["model"]["quantized_model"]["name"], report["verdict"]) == (f"{name}_own.onnx", "pass")
+    assert ptq("evaluate out --eval-data calib --no-latency --min sqnr_db=90 --json").status == 3
 
 
 @pytest.mark.parametrize(
@@ -240,6 +247,8 @@ def test_data_decide_the_weights_of_all_files_once(
         ("quantize . --preset w4_block32 --exclude nothing", "PTQ-RECIPE-003", "onnx/decoder_model.onnx: "),
         ("quantize calib", "PTQ-MODEL-010", "is a folder without ONNX files"),
         ("verify onnx", "PTQ-MODEL-010", "is a folder without quantized ONNX files"),
+        ("evaluate onnx --eval-data calib", "PTQ-RUN-001", "ptq quantize FOLDER"),
+        ("evaluate onnx --shard 1/2", "PTQ-USAGE-001", "a folder is not evaluated with --shard"),
         ("inspect .", "PTQ-MODEL-010", "this command takes a single file"),
         ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
     ],

@@ -93,11 +93,16 @@ def command(
 
     With --shard, or under torchrun, several processes share the work; the report is the same, byte for byte,
     except for its times. A shard is written to the run directory, and ptq merge makes the report from all.
+
+    QUANTIZED_MODEL may be a folder that ptq quantize made: each model in it gets a report in RUN/NAME.
     """
+    from ptq_cli.cli.shown.folder_lines import show_folder_reports
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.report_output import show_reports, show_shard
+    from ptq_cli.core.files import is_folder
     from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluations
     from ptq_cli.pipeline.evaluation.run_evaluation_shard import run_evaluation_shard
+    from ptq_cli.pipeline.folders.run_evaluate_folder import require_sole, run_evaluate_folder
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
@@ -105,6 +110,11 @@ def command(
     named = [*([quantized_model] if quantized_model is not None else []), *models]
     directory = RunDirectory(run)
     how = {"restart": restart, "thumbnails": thumbnails}
+    if any(map(is_folder, named)):
+        require_sole(named, shard)
+        with shown_progress() as progress:
+            found = run_evaluate_folder(request, directory, named[0], progress, **how)
+        return show_folder_reports(found, as_json=as_json)
     if shard is not None:
         with shown_progress() as progress:
             part = run_evaluation_shard(request, directory, named, shard, progress, **how)

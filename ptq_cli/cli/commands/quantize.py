@@ -151,7 +151,7 @@ def _quantize_folder(
     thumbnails: bool,
     as_json: bool,
 ) -> int:
-    from ptq_cli.cli.shown.folder_lines import folder_values, print_folder
+    from ptq_cli.cli.shown.folder_lines import add_folder_to_step_summary, folder_values, print_folder
     from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import GATE_MISSED
@@ -169,6 +169,7 @@ def _quantize_folder(
             thumbnails=thumbnails,
             progress=progress,
         )
+    add_folder_to_step_summary(result)
     if as_json:
         print_json(folder_values(result))
     else:

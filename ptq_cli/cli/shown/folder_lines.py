@@ -1,12 +1,15 @@
 """What was made of a folder: lines for each file, and a summary."""
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.output import print_json, print_table, say
 from ptq_cli.cli.shown.result_lines import (
     calibration_values,
     counted,
+    exit_status,
     export_values,
     print_calibration,
     print_quantized,
@@ -15,13 +18,16 @@ from ptq_cli.cli.shown.result_lines import (
     say_written,
     shown_path,
 )
+from ptq_cli.cli.shown.step_summary import add_to_step_summary
 from ptq_cli.cli.shown.warning_lines import warn_of_result
 from ptq_cli.core.json_values import encode
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import report_to_json
+from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import Table, share_of_float
 
 if TYPE_CHECKING:
+    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
     from ptq_cli.pipeline.folders.folder_result import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.run_quantize import QuantizationResult
 
@@ -48,11 +54,18 @@ def print_folder(result: "FolderResult") -> None:
     say(f"wrote {shown_path(result.summary)}")
 
 
+def add_folder_to_step_summary(result: "FolderResult") -> None:
+    """Add the reports of all files that were evaluated to the summary of a CI server's step."""
+    made = [item.result for item in result.files if item.result is not None]
+    for report in [item.evaluation.report for item in made if item.evaluation is not None]:
+        add_to_step_summary(report_to_markdown(report))
+
+
 def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
     if taken := result.export.taken:
-        say(f"{counted(taken, 'weight')} decided with a model above: the same integers and scales")
+        say(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
     if result.evaluation is None:
         print_speed(result.times)
         warn_of_result((*result.export.warnings, *result.times.warnings))
@@ -61,6 +74,21 @@ def _print_file(result: "QuantizationResult") -> None:
     print_report(report)
     say_written(result.calibration.run)
     warn_of_result(report.all_warnings)
+
+
+def show_folder_reports(results: Mapping[Path, "EvaluationResult"], *, as_json: bool) -> int:
+    """Print the reports of a folder's models, and return the exit status: 3 if a limit of one failed."""
+    for item in results.values():
+        add_to_step_summary(report_to_markdown(item.report))
+    if as_json:
+        print_json({"reports": [json.loads(report_to_json(item.report)) for item in results.values()]})
+    else:
+        for name, item in results.items():
+            say(f"{name.as_posix()}:")
+            print_report(item.report)
+            say_written(item.run)
+            warn_of_result(item.report.all_warnings)
+    return max(exit_status(item.report) for item in results.values())
 
 
 def _row(item: "QuantizedFolderFile") -> tuple[str, str, str]:
