@@ -20,9 +20,10 @@ from ptq_cli.qdq.stages.staged_model import StagedModel
 from ptq_cli.recovery.loudest import loudest
 
 STAGE = "ranking layers"
-LEVELS = 8
-"""Times that the noise is halved: 24 dB."""
-QUIET = 2.0 ** -(LEVELS + 1)
+LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+"""Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
+what the others add shows only when all of these are in float."""
+QUIET = 2.0 ** -(LEVELS[-1] + 1)
 """Share of the noise that no layer in float would be needed for."""
 FIRST = 8
 """Samples that all layers are measured on."""

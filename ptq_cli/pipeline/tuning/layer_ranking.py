@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ptq_cli.pipeline.tuning.layer_noise import LEVELS
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.worth.float_costs import float_costs
 from ptq_cli.recipe.schema import SIZE
@@ -34,7 +35,7 @@ class LayerRanking:
     weight_only: tuple[str, ...]
 
     def levels(
-        self, among: Collection[str] | None = None, levels: Collection[int] = range(1, 9)
+        self, among: Collection[str] | None = None, levels: Collection[int] = LEVELS
     ) -> tuple[tuple[str, ...], ...]:
         """Return which layers to change, more and more; see ``layers_by_level``.
 

@@ -8,7 +8,7 @@ from ptq_cli.core.progress import silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_noise as ranking
 from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
-from ptq_cli.pipeline.tuning.layer_ranking import layers_by_level
+from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking, layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.stages.staged_model import StagedModel
@@ -84,4 +84,10 @@ def test_a_layer_that_makes_nan_alone_is_as_loud_as_the_signal(measured, monkeyp
     monkeypatch.setattr(StagedModel, "changed_outputs", broken)
     found = measure()
     assert found["second"] == pytest.approx(1.0)
-    assert layers_by_level(found, dict.fromkeys(found, 1.0), 1) == (("second",),)
+    assert layers_by_level(found, dict.fromkeys(found, 1.0), (1,), most=5) == (("second",),)
+
+
+def test_quiet_layers_go_to_float_late_where_loud_ones_hid_them():
+    noise = {"loud": 1.0, "quiet": 2.0**-10, "last": 2.0**-20}
+    ranking = LayerRanking(noise=noise, cost=dict.fromkeys(noise, 1.0), dynamic=(), weight_only=())
+    assert ranking.levels() == (("loud",), ("loud", "quiet"))
