@@ -68,6 +68,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.layer_norm
 	$(BIN)/python -m benchmarks.rnn
 	$(BIN)/python -m benchmarks.conv_forms
+	$(BIN)/python -m benchmarks.activation_noise
 	$(BIN)/python -m benchmarks.language
 
 clean:
