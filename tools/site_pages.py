@@ -37,6 +37,7 @@ SHOWN_FILES = {
     "Recipes": "configs/recipes/*.toml",
     "Targets": "configs/targets/*.toml",
     "For CI": "docs/ci/*",
+    "A metric of your own": "sample_models/shapes_detector/detections.py",
     "The action": "action.yml",
     "Hooks": ".pre-commit-hooks.yaml",
     "Tested versions": "constraints.txt",
@@ -55,7 +56,7 @@ ELSEWHERE = ("tests/",)
 """What only those read who have the repository: links to it become plain text."""
 GLOSSARY_BOOST = 4
 """How much more a match in the glossary counts: who searches for a term wants to know what it means."""
-LANGUAGES = {".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".sh": "bash"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".sh": "bash"}
 FENCE = re.compile(r"^(```|~~~~).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(?<!<pre>)(?<!<pre><span></span>)(<code>)([^<]*)</code>")
@@ -76,7 +77,7 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     """Add the pages that lie elsewhere, and those that show files."""
     from mkdocs.structure.files import File
 
-    for source, name in outside_pages().items():
+    for source, name in (outside_pages() | pictures()).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     files.append(File.generated(config, FILES_PAGE, content=files_page()))
     files.append(File.generated(config, SCHEMAS_PAGE, content=schemas_page()))
@@ -119,6 +120,12 @@ def outside_pages() -> dict[str, str]:
     """Return the site's page of each page outside ``docs``, by its path in the repository."""
     samples = sorted(ROOT.glob("sample_models/*/README.md"))
     return PAGES | {path.relative_to(ROOT).as_posix(): f"samples/{path.parent.name}.md" for path in samples}
+
+
+def pictures() -> dict[str, str]:
+    """Return where the site has each picture of a sample, by its path in the repository."""
+    found = sorted(ROOT.glob("sample_models/*/*.png"))
+    return {path.relative_to(ROOT).as_posix(): f"samples/{path.parent.name}-{path.name}" for path in found}
 
 
 def with_decisions(nav: Iterable[Any]) -> Iterator[Any]:
@@ -189,7 +196,7 @@ def page_of(wanted: str, source: str = "") -> str:
     """
     if wanted in FOLDERS:
         return FOLDERS[wanted]
-    if wanted in (outside := outside_pages()):
+    if wanted in (outside := outside_pages() | pictures()):
         return outside[wanted]
     if any(wanted in shown for shown in shown_files().values()):
         return f"{FILES_PAGE}#{re.sub(r'[^a-z0-9_-]', '', shown_title(wanted).lower())}"
