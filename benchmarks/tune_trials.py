@@ -132,7 +132,7 @@ def climbed(subject: Subject, budget: float, rungs: Sequence[str]) -> tuple[bool
     )
     climb.up(rungs)
     best = climb.steps[climb.chosen]
-    return climb.met, Candidate(best.rungs, best.in_float)
+    return climb.met, Candidate.of(best)
 
 
 def synthetic_lines() -> Iterator[str]:

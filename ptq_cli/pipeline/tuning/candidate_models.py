@@ -222,7 +222,7 @@ def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
         wide: the integers of 16 bits.
 
     Example:
-        >>> found = recipe_of(Recipe(), Candidate(("round",), ("head",)))
+        >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))
         >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
         (['round'], 'head', False)
     """

@@ -21,7 +21,7 @@ SHARE_OF_RUNGS = 0.5
 """Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
     """What a model is made with.
 
@@ -42,7 +42,7 @@ class Candidate:
     @classmethod
     def of(cls, step: LadderStep) -> "Candidate":
         """Return the candidate that a step of a ladder tells of."""
-        return cls(*(getattr(step, item.name) for item in fields(cls)))
+        return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
 
     @property
     def key(self) -> str:
@@ -207,7 +207,7 @@ class Climb:
                     continue
                 if self.is_over():
                     return True
-                if self._has_no_looks() or self._try(rung, Candidate((*self._best.rungs, rung))):
+                if self._has_no_looks() or self._try(rung, Candidate(rungs=(*self._best.rungs, rung))):
                     return False
         except TimeIsOverError:
             return True

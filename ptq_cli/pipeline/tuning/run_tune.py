@@ -154,7 +154,7 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     """
     named = recipe.recovery.rungs
     if AUTO in named:
-        return tuple(RUNGS), Candidate((AUTO,))
+        return tuple(RUNGS), Candidate(rungs=(AUTO,))
     return recovery_rungs(recipe.recovery), Candidate()
 
 

@@ -22,7 +22,7 @@ from ptq_cli.recipe.schema import GateSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
 
-ROUND, RANGES = Candidate(("round",)), Candidate(("ranges",))
+ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
 
 
@@ -132,7 +132,7 @@ def test_a_rung_that_is_no_better_is_left_out_and_the_next_builds_on_the_best():
 def test_looks_share_five_percent():
     floats = [("a",), ("a", "b"), ("a", "b", "c")]
     script: Script = {Candidate(): (20.0, 0, 60)}
-    script |= {Candidate((), layers): (21.0 + len(layers), 0, 60) for layers in floats}
+    script |= {Candidate(in_float=layers): (21.0 + len(layers), 0, 60) for layers in floats}
     climb = climbed(Scripted(script, floats=floats), limit=0.05)
     levels = [step.level for step in climb.steps if step.level is not None]
     assert levels == pytest.approx([0.025, 0.0125, 0.00625, 0.003125])
@@ -144,7 +144,7 @@ def test_looks_share_five_percent():
 def test_nobody_looks_who_could_see_nothing():
     # 600 samples without a changed answer show less than 0.82 % at the second look, and 0.64 % at the first.
     floats = [("a",), ("a", "b")]
-    script: Script = {Candidate(): (20.0, 0, 4), Candidate((), ("a",)): (25.0, 0, 4)}
+    script: Script = {Candidate(): (20.0, 0, 4), Candidate(in_float=("a",)): (25.0, 0, 4)}
     climb = climbed(Scripted(script, set_aside=600, floats=floats), limit=0.007)
     assert climb.stopped == NO_MORE_LOOKS
     assert [step.name for step in climb.steps] == ["default"]
@@ -179,7 +179,7 @@ def test_no_time_is_left():
     "cut", [{"over": [True]}, {"fails": {RANGES: TimeIsOverError()}}], ids=["before", "in"]
 )
 def test_rungs_that_take_their_share_of_the_time_leave_the_rest_to_layers_in_float(cut):
-    script: Script = {Candidate(): (20.0, 90, 90), Candidate((), ("a",)): (25.0, 80, 80)}
+    script: Script = {Candidate(): (20.0, 90, 90), Candidate(in_float=("a",)): (25.0, 80, 80)}
     subject = Scripted(script, floats=[("a",)], fails=cut.get("fails", {}))
     shares: list[float] = []
     climb = climbed(subject, "ranges", "round", over=cut.get("over", ()), allow=shares.append)
@@ -218,19 +218,19 @@ def test_an_interrupt_of_the_last_look_leaves_the_best():
 )
 def test_layers_that_cannot_be_in_float_alone_are_passed_over(error):
     floats = [("a",), ("a", "b")]
-    script: Script = {Candidate(): (20.0, 90, 90), Candidate((), ("a", "b")): (30.0, 0, 0)}
-    climb = climbed(Scripted(script, floats=floats, fails={Candidate((), ("a",)): error}))
+    script: Script = {Candidate(): (20.0, 90, 90), Candidate(in_float=("a", "b")): (30.0, 0, 0)}
+    climb = climbed(Scripted(script, floats=floats, fails={Candidate(in_float=("a",)): error}))
     assert climb.met
     assert [step.name for step in climb.steps] == ["default", "2 layers in float"]
 
 
 def test_16_bits_come_before_float_which_builds_on_them():
-    wide = Candidate((), (), ("t",))
+    wide = Candidate(in_16_bits=("t",))
     script: Script = {
         Candidate(): (20.0, 90, 90),
         wide: (22.0, 60, 60),
-        Candidate((), (), ("t", "u")): (21.0, 60, 60),
-        Candidate((), ("a",), ("t",)): (30.0, 0, 0),
+        Candidate(in_16_bits=("t", "u")): (21.0, 60, 60),
+        Candidate(in_float=("a",), in_16_bits=("t",)): (30.0, 0, 0),
     }
     climb = climbed(Scripted(script, wide=[("t",), ("t", "u")], floats=[("a",)]))
     assert climb.met
@@ -267,14 +267,14 @@ def test_what_costs_little_comes_before_float_and_each_builds_on_the_best():
 
 
 def test_what_takes_long_comes_after_what_costs_little_and_before_float():
-    dynamic = Candidate(("ranges",), dynamic=("a",))
-    both = Candidate(("ranges", "round"), dynamic=("a",))
+    dynamic = Candidate(rungs=("ranges",), dynamic=("a",))
+    both = Candidate(rungs=("ranges", "round"), dynamic=("a",))
     script: Script = {
         Candidate(): (20.0, 90, 90),
         RANGES: (21.0, 90, 90),
         dynamic: (24.0, 60, 60),
         both: (25.0, 60, 60),
-        Candidate(("ranges", "round"), dynamic=("a",), in_float=("d",)): (30.0, 0, 0),
+        Candidate(rungs=("ranges", "round"), dynamic=("a",), in_float=("d",)): (30.0, 0, 0),
     }
     climb = climbed(Scripted(script, dynamic=[("a",)], floats=[("d",)]), "ranges", "round", late=["round"])
     assert climb.met
