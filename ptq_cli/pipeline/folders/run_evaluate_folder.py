@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from ptq_cli.core.errors import ModelFolderError, UsageError
+from ptq_cli.core.errors import MissingStageError, ModelFolderError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
@@ -48,7 +48,13 @@ def run_evaluate_folder(
         EmptyDataError: there are no data for any of the files.
         PtqError: as ``run_evaluate`` does; the message names the file.
     """
-    files = dict(_quantized(run.require_stage(run.path / SUMMARY, "ptq quantize FOLDER")))
+    summary = run.path / SUMMARY
+    if not summary.is_file():
+        raise MissingStageError(
+            f"'{folder}' is a folder, and nothing was made in '{run.path}' with ptq quantize FOLDER",
+            hint="name a quantized model; a run directory is named with --run",
+        )
+    files = dict(_quantized(summary))
     named = request.settings.get(EVALUATION)
     data = data_by_file(named, files)
     if named is not None:
