@@ -1,6 +1,7 @@
 """``ptq compare`` on reports of a real run."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -51,8 +52,8 @@ def test_three_reports_stand_side_by_side(folder: Path, other: Path, ptq: Any) -
     shutil.copy(other, folder / "third/report.json")
     outcome = ptq("compare old.json ptq-run third --page all.html")
     assert (outcome.status, outcome.err) == (0, "")
-    lines = [line.split() for line in outcome.out.splitlines() if line.startswith("  ")]
-    assert [line[0] for line in lines[1:]] == ["old", "ptq-run", "third"]
+    _, rows = outcome.out.split("─\n")
+    assert re.findall(r"^  (\S+)", rows, re.MULTILINE) == ["old", "ptq-run", "third"]
     assert outcome.out.endswith("wrote all.html\n")
     assert "3 quantized models by top1" in (folder / "all.html").read_text(encoding="utf-8")
     document = json.loads(ptq("compare old.json ptq-run third --metric sqnr_db --json").out)
