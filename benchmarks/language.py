@@ -3,7 +3,7 @@
 python -m benchmarks.language                        print the table of the sample
 python -m benchmarks.language --write                also write it to benchmarks/RESULTS.md
 python -m benchmarks.language DIR --only a,b --write    language models of a folder as benchmarks.zoo reads
-python -m benchmarks.language --forms dynamic,nearest    only forms whose name has one of these words
+python -m benchmarks.language --form dynamic --form nearest    only forms whose name has one of these
 
 Every form is made from one calibration, and all of them are evaluated in one pass. ``quantize_dynamic`` of
 ONNX Runtime, which optimum calls, takes part with int8 weights per channel.
@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Quantize language models in each form.")
     parser.add_argument("folder", type=Path, metavar="DIR", nargs="?", help="a folder of language models")
     parser.add_argument("--only", help="names of models, separated by commas")
-    parser.add_argument("--forms", help="words of the forms that are measured, separated by commas")
+    parser.add_argument("--form", action="append", help="a part of the name of forms to measure; repeatable")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="of a model of DIR, at most")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure each speed of a model")
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
@@ -89,7 +89,7 @@ def main() -> None:
         only = arguments.only.split(",") if arguments.only else None
         found = find_networks(arguments.folder, only)
         subjects = [of_folder(folder, arguments.samples) for folder in found]
-    forms = forms_with(arguments.forms.split(",") if arguments.forms else [""])
+    forms = forms_with(arguments.form or [""])
     text = "\n\n".join("\n".join(table(subject, forms, arguments.seconds)) for subject in subjects)
     print(text)
     if arguments.write:

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.conftest import make_arrays
 
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
-LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3")
+LAUNCH = (sys.executable, "-m", "torch.distributed.run")
 SECONDS = 540
 """Three processes that import PyTorch take 10 on two idle cores; what hangs is ended all the same."""
 
@@ -24,10 +24,10 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def launch(folder: Path) -> Launch:
-    """Start three processes in the folder; ``--`` keeps --run from torchrun, which has --run-path."""
+    """Start processes in the folder; ``--`` keeps --run from torchrun, which has --run-path."""
 
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [*LAUNCH, *words]
+    def call(*words: str, processes: int = 3) -> subprocess.CompletedProcess[str]:
+        command = [*LAUNCH, f"--nproc-per-node={processes}", *words]
         return subprocess.run(
             command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
         )
@@ -88,7 +88,7 @@ def one_is_nan():
 
 def one_is_killed():
     for number in range(4000):
-        if number == 40 and os.environ.get("RANK") == "2":
+        if number == 40 and os.environ.get("RANK") == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         yield np.ones((2, 3, 8, 8), np.float32)
         time.sleep(0.01)
@@ -134,7 +134,7 @@ except ptq_cli.PtqError as error:
 """
 FAILURES = {
     "one_is_nan": "error PTQ-DATA-008: input 'x' holds nan at [0, 0, 0] of sample ",
-    "never_the_same": "error PTQ-MERGE-001: shard 1 of 3 has seen 1 of 5 batches, 2 are its own",
+    "never_the_same": "error PTQ-MERGE-001: shard 1 of 2 has seen ",
 }
 
 
@@ -171,9 +171,8 @@ def test_an_error_of_one_is_said_once_and_ends_all(
 ) -> None:
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
-    outcome = launch(
-        "-m", "ptq_cli", "calibrate", "model.onnx", "--data", f"data.py:{data}", "--batch-size", "2"
-    )
+    words = ("-m", "ptq_cli", "calibrate", "model.onnx", "--data", f"data.py:{data}", "--batch-size", "2")
+    outcome = launch(*words, processes=2)
     assert outcome.returncode != 0
     error, hint = said_by_ptq(outcome)
     assert error.startswith(says), outcome.stderr
@@ -188,7 +187,8 @@ def test_a_rank_that_is_killed_ends_all_and_is_named(folder: Path, launch: Launc
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
     data = "data.py:one_is_killed"
-    outcome = launch("-m", "ptq_cli", "calibrate", "model.onnx", "--data", data, "--batch-size", "2")
+    words = ("-m", "ptq_cli", "calibrate", "model.onnx", "--data", data, "--batch-size", "2")
+    outcome = launch(*words, processes=2)
     assert outcome.returncode != 0
     error, hint = said_by_ptq(outcome)
     assert error.startswith("error PTQ-RANKS-001: torchrun is ending this command: another process")
