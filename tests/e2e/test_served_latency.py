@@ -63,6 +63,13 @@ def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[di
     assert causes[0]["what"] in page and "ptq export --prefer latency" in page
 
 
+def test_weights_alone_are_not_told_to_go_to_float(
+    folder: Path, ptq: Any, slow: list[dict[str, Any]]
+) -> None:
+    words = "--activation-mode float --all-layers --recover none --run slow"
+    assert "hint: integers in the weights alone make single tokens faster" in ptq(f"{QUANTIZE} {words}").err
+
+
 def test_without_an_evaluation_it_is_told_all_the_same(
     folder: Path, ptq: Any, slow: list[dict[str, Any]]
 ) -> None:

@@ -20,6 +20,7 @@ from ptq_cli.models.stored import StoredModel, release, serialize
 from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.schema import ModelSettings
 from ptq_cli.report.document.report_document import LayerEntry
@@ -41,6 +42,10 @@ PROFILED_SECONDS = 1.0
 """For which each of the two models is profiled, if the quantized one is slower."""
 LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
 """Where nothing else could be exported."""
+HINT_OF_WEIGHTS = (
+    "integers in the weights alone make single tokens faster, not long inputs: measure one with ptq bench "
+    "--input-shape NAME=1,1"
+)
 
 
 @dataclass(frozen=True)
@@ -158,8 +163,7 @@ def _measured(
         if latency.verdict == "slower" and engine.has_profiler:
             progress(Progress("measuring what is slower", 0, None))
             latency = replace(latency, causes=_causes(float_model, item, latency, inputs))
-        placed = any(layer.reason.startswith(BY_LATENCY) for layer in item.layers)
-        warning = slower_warning(latency, _hint_of_placed(resolved) if placed else hint)
+        warning = slower_warning(latency, _hint_of(item.layers, resolved, hint))
         found.append(replace(latency, warnings=(warning,) if warning is not None else ()))
     return found
 
@@ -244,7 +248,13 @@ def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> st
     return f"{shlex.join(words)} keeps layers in float that are faster so"
 
 
-def _hint_of_placed(resolved: Resolved) -> str:
-    if resolved.recipe.export.profile is not None:
-        return "ptq export --prefer latency measures this machine if it is given no --profile"
-    return LAST_HINT
+def _hint_of(layers: Sequence[LayerEntry], resolved: Resolved, otherwise: str) -> str:
+    """Return what to do about a slow model with these layers."""
+    if any(layer.reason.startswith(BY_LATENCY) for layer in layers):
+        if resolved.recipe.export.profile is not None:
+            return "ptq export --prefer latency measures this machine if it is given no --profile"
+        return LAST_HINT
+    in_float = any(layer.reason.startswith(ACTIVATIONS_IN_FLOAT) for layer in layers)
+    if in_float and not any(layer.integer for layer in layers):
+        return HINT_OF_WEIGHTS
+    return otherwise
