@@ -10,9 +10,14 @@ from tests.architectures.measure import measure
 from tests.architectures.registry import ARCHITECTURES
 
 LEAST_DB = 20.0
+SLOW = {"Conformer", "EfficientNet", "MobileNetV2", "ResNet, bottleneck"}
+"""Those that take longest; `make test-nightly` runs them, too."""
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in ARCHITECTURES],
+)
 def test_it_is_exported_quantized_and_close_to_the_float_model(name: str, tmp_path: Path):
     # One test, because one export takes seconds, and the workers of a parallel run share nothing.
     wanted = ARCHITECTURES[name]

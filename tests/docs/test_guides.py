@@ -26,10 +26,17 @@ COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:ptq|torchrun .* -m ptq_cli --) (
 
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
 
+LONG = {"accuracy", "choosing", "ci", "dataloader", "language-model"}
+"""Guides that take 5 to 10 seconds each: `make test-nightly` runs them; `make test` checks their options."""
+
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(path, marks=[pytest.mark.nightly] if path.stem in LONG else []) for path in GUIDES],
+    ids=lambda path: path.stem,
+)
 def test_what_a_guide_says_runs(page: Path, tmp_path: Path, ptq: RunShell, shell: RunShell) -> None:
     def call(command: str, folder: Path) -> tuple[int, str]:
         done = (ptq if is_ptq(command) else shell)(command, folder, COLUMNS="80")
