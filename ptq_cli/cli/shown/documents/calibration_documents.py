@@ -190,7 +190,8 @@ class ChannelsDocument(TypedDict):
     Attributes:
         axis: the axis of the channels.
         size: how many channels there are.
-        imbalance: the largest magnitude of a channel divided by the median; null if there is no median.
+        imbalance: the largest magnitude of a channel, or amax if a method chose them, divided by the
+            median; null if there is no median.
         dead: the channels that were 0 in every sample.
         without_finite_value: the channels that had no finite value.
         count: how many values each channel had.
@@ -240,18 +241,11 @@ class CalibrationShowDocument(TypedDict):
     tensors: list[MeasuredTensorDocument]
 
 
-class DecidedChannelsDocument(TypedDict):
+@described_with(ChannelsDocument)
+class DecidedChannelsDocument(ChannelsDocument):
     """What a method chooses for a tensor's channels; each list has one entry per channel.
 
     Attributes:
-        axis: the axis of the channels.
-        size: how many channels there are.
-        imbalance: the largest amax of a channel divided by the median; null if there is no median.
-        dead: the channels that were 0 in every sample.
-        without_finite_value: the channels that had no finite value.
-        count: how many values each channel had.
-        zeros: how many of them were 0; null without histograms.
-        min, max: the smallest and the largest value; null for a channel that had none.
         method: the amax method.
         amax: the larger end of each range, as a magnitude.
         low, high: the ends of each range.
@@ -259,15 +253,6 @@ class DecidedChannelsDocument(TypedDict):
         zero_point: the zero points that follow.
     """
 
-    axis: int
-    size: int
-    imbalance: float | None
-    dead: list[int]
-    without_finite_value: list[int]
-    count: list[int]
-    zeros: list[int] | None
-    min: list[float | None]
-    max: list[float | None]
     method: str
     amax: list[float]
     low: list[float]
