@@ -53,8 +53,19 @@ GAINED = 0.5
 """Answers gained for each that is lost beyond them, as rounding noise does."""
 
 
+class OnlyFloat:
+    """Tries no steps before float: targets here compute neither in 16 bits nor in ranges of each run."""
+
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Return none."""
+        del candidate
+        return ()
+
+    dynamic_layers = weight_only_layers = wide_activations
+
+
 @dataclass
-class Population:
+class Population(OnlyFloat):
     """Candidates with known shares of answers lost and gained; each measurement draws new samples."""
 
     drops: Sequence[float]
@@ -70,21 +81,6 @@ class Population:
     def prove(self, candidate: Candidate) -> Seen:
         """Draw the samples set aside."""
         return self._drawn(candidate, self.set_aside)
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none: the target has no 16 bits."""
-        del candidate
-        return ()
-
-    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none: what is tried is what all targets have."""
-        del candidate
-        return ()
-
-    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none, as for dynamic layers."""
-        del candidate
-        return ()
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return three sets of layers."""
@@ -228,7 +224,7 @@ class Candidates:
 
 
 @dataclass
-class Drawn:
+class Drawn(OnlyFloat):
     """Samples of a population, drawn with replacement: some to choose by, some set aside."""
 
     candidates: Candidates
@@ -247,21 +243,6 @@ class Drawn:
     def prove(self, candidate: Candidate) -> Seen:
         """Return what the samples set aside show."""
         return self._seen(candidate, self.aside)
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none: ONNX Runtime has no 16 bits."""
-        del candidate
-        return ()
-
-    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none: what is tried is what all targets have."""
-        del candidate
-        return ()
-
-    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none, as for dynamic layers."""
-        del candidate
-        return ()
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return the layers that a tuning chose."""
