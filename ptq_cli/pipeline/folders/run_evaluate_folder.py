@@ -103,7 +103,9 @@ def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
         version, suffix = content["format_version"], str(content["suffix"])
         files = [str(item["file"]) for item in content["files"] if item["run"] is not None]
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelFolderError(f"'{summary}' is damaged: it is no summary of a folder", hint=hint) from error
+        raise ModelFolderError(
+            f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
+        ) from error
     if version != FORMAT_VERSION:
         raise ModelFolderError(
             f"'{summary}' has format version {version}, expected {FORMAT_VERSION}", hint=hint
