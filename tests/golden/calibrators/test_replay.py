@@ -1,14 +1,16 @@
 """The recorded calibrations: which were selected, and where ours is held to its own promise."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ptq_cli.amax.entropy import entropy_amax
-from ptq_cli.amax.linear_histogram import histogram_of_values
+from ptq_cli.amax.linear_histogram import histogram_of_values, linear_view
 from ptq_cli.core.formats import IntegerFormat
+from tests.golden.calibrators import cases
 from tests.golden.calibrators.cases import replay
 from tests.golden.verdicts import DiffersError, OnPurposeError
 
@@ -57,14 +59,24 @@ def recorded(method, values, bins, amax, bits=8):
     return case, {"x": values, "hist": counts.astype(np.float32), "amax": np.float32(amax)}
 
 
+def four_bins_lower(statistics, bins):
+    view = linear_view(statistics, bins)
+    return replace(view, positive=np.roll(view.positive, -4))
+
+
 @pytest.mark.parametrize("bins", [4400, 2048])
-def test_a_value_is_as_near_to_its_place_as_the_statistics_tell(bins):
+def test_a_value_is_as_near_to_its_place_as_the_statistics_tell(bins, monkeypatch):
     # All lie at the end of a bin of the statistics, which has them spread over its width.
     values = np.append(np.full(1000, 1 + 1.99 * 2.0**-11), 1 + 2.0**-8).astype(np.float32)
     amax = entropy_amax(histogram_of_values(values, bins), 128).amax
     case, arrays = recorded("entropy", values, bins, amax)
 
     replay(case, arrays)
+    with pytest.raises(DiffersError, match="amax is"):
+        replay(case, {**arrays, "amax": arrays["amax"] * np.float32(1.1)})
+    monkeypatch.setattr(cases, "linear_view", four_bins_lower)
+    with pytest.raises(DiffersError, match="has a value more than"):
+        replay(case, arrays)
 
 
 def their_mse(values, bins, bits):

@@ -20,11 +20,15 @@ SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)  # raises if it is not one
+    with pytest.raises(jsonschema.SchemaError):
+        jsonschema.Draft202012Validator.check_schema({**SCHEMA, "required": "verdict"})
 
 
 def test_what_ptq_writes_is_valid(report: Report) -> None:
-    VALIDATOR.validate(json.loads(report_to_json(report)))
+    written = json.loads(report_to_json(report))
+    assert [error.message for error in VALIDATOR.iter_errors(written)] == []
+    assert list(VALIDATOR.iter_errors({**written, "written_by": "hand"}))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan], ids=str)

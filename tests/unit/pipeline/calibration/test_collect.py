@@ -14,7 +14,6 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration import collect as collect_module
 from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.session import Session
@@ -245,18 +244,17 @@ def test_one_batch_of_tensors_is_held_at_a_time():
     assert len(alive) == 6
 
 
-def test_tensors_are_counted_side_by_side(monkeypatch):
+def test_tensors_are_counted_side_by_side():
     together = threading.Barrier(2, timeout=200)
+    met = []
 
     class Waiting:
         def update(self, array):
-            together.wait()  # Breaks, and so fails, if the other tensor is not being counted meanwhile.
+            met.append(together.wait())  # Breaks if the other tensor is not being counted meanwhile.
             return True
 
         def statistics(self):
             return None
-
-    monkeypatch.setattr(collect_module, "make_collector", lambda method, **_rest: Waiting())
 
     collect(
         lambda inputs: [np.ones(4, np.float32)] * 2,
@@ -265,7 +263,10 @@ def test_tensors_are_counted_side_by_side(monkeypatch):
         taps=["a", "b"],
         method="max",
         threads=2,
+        make_tapped=lambda method, **_rest: Waiting(),
     )
+
+    assert sorted(met) == [0, 1]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])

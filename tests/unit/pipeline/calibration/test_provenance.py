@@ -109,7 +109,10 @@ FREE = {
 
 @pytest.mark.parametrize("name", FREE)
 def test_what_it_does_not_depend_on_may_change(finished: RunDirectory, name: str) -> None:
-    load_run(Request(settings={name: FREE[name]}), finished)
+    before = load_run(Request(settings={}), finished)
+    changed = load_run(Request(settings={name: FREE[name]}), finished)
+    assert changed.resolved.recipe != before.resolved.recipe
+    assert changed.calibration == before.calibration
 
 
 def test_the_float_model_must_be_the_calibrated_one(finished: RunDirectory) -> None:
