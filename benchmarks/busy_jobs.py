@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.contestants import Job, Moment, Ready, main
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.models.loading import torch_sources
 from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate

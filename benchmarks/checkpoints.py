@@ -20,8 +20,8 @@ from ptq_cli.collectors.artifact.calibration_file import Provenance, save_calibr
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.progress import silent
-from ptq_cli.core.schedule import COST_LIMIT
+from ptq_cli.core.work.progress import silent
+from ptq_cli.core.work.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve

@@ -19,7 +19,7 @@ from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram_collector import compile_kernel
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.pipeline.run.resolve import Request, resolve

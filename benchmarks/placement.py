@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.first_export import WORK
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import median_ratio, take_turns
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory

@@ -18,7 +18,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.timing import median_ratio
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.pipeline.exporting.placement import place

@@ -21,7 +21,7 @@ import onnxruntime
 
 from benchmarks.zoo_network import Feed, quantize_with_script, reason_of, sqnr_db
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
 from ptq_cli.pipeline.run.resolve import Request

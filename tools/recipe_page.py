@@ -11,7 +11,7 @@ from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.core.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.encode import recipe_to_toml

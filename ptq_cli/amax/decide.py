@@ -9,8 +9,8 @@ from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.plugin_methods import find_method, require_method
 from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics, each_channel
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.numbers.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 
@@ -76,7 +76,7 @@ def decide_range(
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> collector = MaxCollector()
         >>> collector.update(np.array([-1.0, 3.0], np.float32))
         True
@@ -108,7 +108,7 @@ def decide(
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> collector = MaxCollector()
         >>> collector.update(np.array([0.0, 2.55], np.float32))
         True
@@ -142,7 +142,7 @@ def decide_channels(
 
     Example:
         >>> from ptq_cli.collectors.channel_collector import ChannelCollector
-        >>> from ptq_cli.core.formats import INT8
+        >>> from ptq_cli.core.numbers.formats import INT8
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.27, 2.54], [0.0, -0.5]]))
         >>> found = decide_channels(collector.statistics(), AmaxSettings(method="max"), INT8, symmetric=True)

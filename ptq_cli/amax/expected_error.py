@@ -15,7 +15,7 @@ from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import signed_bins
 from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 
 Values = npt.NDArray[np.float64]
 
@@ -85,8 +85,8 @@ def expected_error(
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
-        >>> from ptq_cli.core.arithmetic import parameters_from_range
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.arithmetic import parameters_from_range
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> collector = HistogramCollector()
         >>> collector.update(np.linspace(0.0, 255.0, 100_001, dtype=np.float32))
         True

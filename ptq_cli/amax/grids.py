@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, QuantParameters
+from ptq_cli.core.numbers.formats import IntegerFormat
 
 
 def fixed_point_parameters(
@@ -32,7 +32,7 @@ def fixed_point_parameters(
         QKeras, ``quantized_bits``; Coelho et al. 2021.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> relu6 = fixed_point_parameters(Choice(0.0, 6.0), UINT8)
         >>> float(relu6.scale), int(relu6.zero_point)
         (0.03125, 0)
@@ -77,7 +77,7 @@ def step_parameters(choice: Choice, format: IntegerFormat, step: float | None = 
         SpikingJelly, ``step_quantize``.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> found = step_parameters(Choice(-1.27, 0.5), UINT8)
         >>> round(float(found.scale), 6), int(found.zero_point)
         (0.01, 128)

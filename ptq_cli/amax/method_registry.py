@@ -12,9 +12,9 @@ from ptq_cli.amax.max import max_amax
 from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
 from ptq_cli.amax.percentile import missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
+from ptq_cli.core.numbers.arithmetic import FloatArray
+from ptq_cli.core.numbers.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 AUTO = "auto"

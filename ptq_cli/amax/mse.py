@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import STRIDE, LinearHistogram, side_candidates
 from ptq_cli.amax.mse_kernels import best_zero_points, fine_errors, fine_pair, side_errors
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 
 MSE_START_BIN = 1
 """NVIDIA's is 128, where the entropy method needs as many bins as levels. The error of a range is defined

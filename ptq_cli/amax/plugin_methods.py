@@ -9,9 +9,9 @@ from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values, 
 from ptq_cli.amax.method_registry import AUTO, METHODS, Method, clipped, integer_format
 from ptq_cli.amax.percentile import missing_histogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.errors import first_line, require_known
-from ptq_cli.core.formats import IntegerFormat, NumberFormat
+from ptq_cli.core.numbers.arithmetic import FloatArray
+from ptq_cli.core.numbers.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names
 from ptq_cli.recipe.schema import AmaxSettings
 

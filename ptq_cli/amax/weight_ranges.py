@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.plugin_methods import find_method, require_method
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
-from ptq_cli.core.formats import NumberFormat
-from ptq_cli.core.granularity import Granularity, PerTensor
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray
+from ptq_cli.core.numbers.formats import NumberFormat
+from ptq_cli.core.numbers.granularity import Granularity, PerTensor
 from ptq_cli.recipe.schema import AmaxSettings
 
 
@@ -50,8 +50,8 @@ def choose_weight_ranges(
 
     Example:
         >>> weight = np.float32([[1.0, -2.0], [0.0, 0.5]])
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.granularity import PerAxis
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.granularity import PerAxis
         >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
         [2.0, 0.5]
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, as_path, evaluation_request, request_of
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult

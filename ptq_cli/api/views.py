@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
 from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
 from ptq_cli.pipeline.inspection.analysis_subject import Question

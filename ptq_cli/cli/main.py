@@ -25,7 +25,7 @@ from ptq_cli.core.errors import (
     UsageError,
     did_you_mean,
 )
-from ptq_cli.core.own_process import claim_process
+from ptq_cli.core.work.own_process import claim_process
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 
 COMMANDS = (

@@ -1,4 +1,4 @@
-"""What every other room may use: errors, formats, granularity, the arithmetic, atomic files.
+"""What every other room may use: errors, number formats, documents, long work, careful files.
 
 Only numpy and the standard library may be imported here.
 """

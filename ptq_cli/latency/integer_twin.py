@@ -6,8 +6,8 @@ How long it takes does not depend on its ranges, so it can be measured where the
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ptq_cli.core.documents.json_values import decode, encode, strict_json
 from ptq_cli.core.errors import ProfileError, ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.core.json_values import decode, encode, strict_json
 
 FORMAT = "ptq.profile"
 FORMAT_VERSION = 1

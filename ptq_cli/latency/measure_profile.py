@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.cheapest_cut import Seam, predicted
 from ptq_cli.latency.fast_runs import fast_runs
 from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placement, unit_sides

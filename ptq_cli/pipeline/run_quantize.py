@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.models.graph_reading import every_value, input_at
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan

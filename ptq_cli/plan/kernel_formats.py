@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import FLOAT4_E2M1
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.two_levels import BLOCK
 from ptq_cli.plan.neighbours import Rules

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ptq_cli.core.formats import NumberFormat
+from ptq_cli.core.numbers.formats import NumberFormat
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FLOATS
-from ptq_cli.core.memory import parse_size
+from ptq_cli.core.numbers.formats import FLOATS
+from ptq_cli.core.work.memory import parse_size
 from ptq_cli.recipe.activation_modes import check_granularity, check_mode, check_overridden
 from ptq_cli.recipe.quantizer_settings import (
     ScaledActivations,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
-from ptq_cli.core.decoding import decode_value
+from ptq_cli.core.documents.decoding import decode_value
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean
 from ptq_cli.recipe.schema import Recipe
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, require_known
-from ptq_cli.core.formats import FLOATS
+from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
 
 OF_MODES = ("mode", "granularity")

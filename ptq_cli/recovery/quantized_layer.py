@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at, sole_reader
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.pooled_results import pooled_results
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.core.work.pooled_results import pooled_results
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs

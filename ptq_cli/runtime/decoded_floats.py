@@ -1,7 +1,7 @@
 """A model with 4-bit floats in operators that ONNX Runtime has: it knows no DequantizeLinear of them.
 
 What was stored becomes the float32 that it stands for. What TensorRT quantizes at each run is rounded by
-standard operators, whose results equal ``core.float_rounding``.
+standard operators, whose results equal ``core.numbers.float_rounding``.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.core.formats import FLOAT4_E2M1
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import DEQUANTIZE

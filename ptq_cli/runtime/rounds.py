@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.runtime.engines.engine import OpenedModel
 from ptq_cli.runtime.turns import RUNS_A_TURN, TURNS, Batch, Turns, require_length, take_turns
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
-from ptq_cli.core.own_process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.work.own_process import is_own_process
 from ptq_cli.models.constants_file import DATA_SUFFIX
 from ptq_cli.models.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.stored import StoredModel

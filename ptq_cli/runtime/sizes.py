@@ -6,8 +6,8 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.memory import resident_bytes
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.memory import resident_bytes
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.runtime.nested_taps import handed_out
 from ptq_cli.runtime.session import Session

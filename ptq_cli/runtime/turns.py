@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.runtime.engines.engine import OpenedModel
 
 Batch = Mapping[str, Array]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ptq_cli.core.formats import UINT8, IntegerFormat
+from ptq_cli.core.numbers.formats import UINT8, IntegerFormat
 from ptq_cli.quantizers import dorefa, step, straight_through
 from ptq_cli.quantizers.centers.assign import assignment_probabilities, quantize_to_centers
 from ptq_cli.quantizers.centers.module import CenterQuantizer

@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.amax.grids import bits_before_point
-from ptq_cli.core.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.qdq.write.site_parameters import decide_all

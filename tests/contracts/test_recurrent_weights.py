@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ptq_cli
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --activation-axis relu=1 --activation-axis x=-3"
 

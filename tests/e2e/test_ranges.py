@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.models.stored import serialize
 from ptq_cli.pipeline.exporting import ranges_by_effect
 from ptq_cli.plan.planner import make_plan

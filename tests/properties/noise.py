@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.plan.sites import Plan

@@ -25,7 +25,7 @@ from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.collectors.statistics.tensor_statistics import each_channel
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.recipe.schema import AmaxSettings
 
 RNG = np.random.default_rng(29)

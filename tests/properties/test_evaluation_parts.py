@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.core.json_values import encode
+from ptq_cli.core.documents.json_values import encode
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs
 from ptq_cli.report.evaluation.judged_metrics import judged_metrics

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptq_cli.collectors.artifact.calibration_file import Provenance
-from ptq_cli.core.arithmetic import QuantParameters, quantize
-from ptq_cli.core.formats import BY_NAME
+from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
+from ptq_cli.core.numbers.formats import BY_NAME
 from ptq_cli.recovery.layer_geometry import Window
 from ptq_cli.recovery.moments.input_moments import InputSums
 from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments

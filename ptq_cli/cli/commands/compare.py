@@ -50,7 +50,7 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
     """
     from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.result_lines import shown_path
-    from ptq_cli.core.json_values import encode
+    from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
 
     result = run_compare_models(reports, metric, page)

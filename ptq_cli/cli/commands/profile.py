@@ -58,7 +58,7 @@ def command(
     from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import latency_line, shown_path
-    from ptq_cli.core.json_values import encode
+    from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.exporting.run_profile import run_profile
     from ptq_cli.pipeline.run.resolve import Request
 

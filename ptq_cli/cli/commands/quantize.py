@@ -89,7 +89,7 @@ def command(
     from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.step_summary import add_to_step_summary
     from ptq_cli.cli.shown.warning_lines import warn_of_result
-    from ptq_cli.core.json_values import encode
+    from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.folders.file_suffix import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.run.resolve import Request

@@ -188,7 +188,7 @@ def alphas() -> tuple[str, ...]:
 
 def weight_dtypes() -> tuple[str, ...]:
     """Return what ``--weight-dtype`` may be."""
-    from ptq_cli.core.formats import FLOATS
+    from ptq_cli.core.numbers.formats import FLOATS
 
     return tuple(FLOATS)
 

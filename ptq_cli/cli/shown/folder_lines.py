@@ -20,7 +20,7 @@ from ptq_cli.cli.shown.result_lines import (
 )
 from ptq_cli.cli.shown.step_summary import add_to_step_summary
 from ptq_cli.cli.shown.warning_lines import warn_of_result
-from ptq_cli.core.json_values import encode
+from ptq_cli.core.documents.json_values import encode
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import report_to_json
 from ptq_cli.report.text.markdown import report_to_markdown

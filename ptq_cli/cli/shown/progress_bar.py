@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from ptq_cli.cli.shown.output import tell
 from ptq_cli.cli.shown.printable import printable
 from ptq_cli.cli.shown.quiet_flag import is_quiet
-from ptq_cli.core.memory import resident_bytes
-from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.work.memory import resident_bytes
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 5.0
 

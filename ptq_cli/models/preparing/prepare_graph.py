@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.garbage import no_cycle_search
+from ptq_cli.core.work.garbage import no_cycle_search
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.models.possible_sizes import require_possible_values

@@ -15,7 +15,7 @@ from ptq_cli.collectors.artifact.calibration_file import Counted, Item, Provenan
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, MomentsFileError, OutputFileError
 from ptq_cli.core.files import PARTIAL_SUFFIX
-from ptq_cli.core.schedule import Schedule
+from ptq_cli.core.work.schedule import Schedule
 
 Tell = Callable[[str], None]
 NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"

@@ -9,7 +9,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.count_batches import (
     AfterBatch,
     BatchReports,

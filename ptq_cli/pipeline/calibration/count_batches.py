@@ -16,8 +16,8 @@ from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.collectors.artifact.calibration_file import Item
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
 from ptq_cli.runtime.forward import Forward
 

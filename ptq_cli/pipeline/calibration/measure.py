@@ -16,8 +16,8 @@ from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes

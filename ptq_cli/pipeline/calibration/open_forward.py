@@ -11,10 +11,10 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
-from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.work.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.models.stored import StoredModel, release
 from ptq_cli.runtime.forward import Forward, ForwardPass

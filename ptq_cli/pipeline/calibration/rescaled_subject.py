@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.core.memory import most_resident_bytes
-from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.memory import most_resident_bytes
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces

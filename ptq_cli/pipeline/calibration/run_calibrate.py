@@ -18,10 +18,10 @@ from ptq_cli.collectors.artifact.calibration_file import (
 )
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.statistics.tensor_statistics import NonFinite, TensorStatistics
-from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     NO_CHECKPOINTS,

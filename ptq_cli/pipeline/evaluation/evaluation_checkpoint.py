@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from ptq_cli.core.errors import OutputFileError, ReportError
 from ptq_cli.core.files import PARTIAL_SUFFIX, write_together
-from ptq_cli.core.schedule import Schedule
+from ptq_cli.core.work.schedule import Schedule
 from ptq_cli.report.evaluation.evaluator import Evaluator
 from ptq_cli.report.metrics.recorder import State
 

@@ -11,8 +11,8 @@ from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import EvaluationFileError, InputFileError, OutputFileError, ReportError
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.core.schedule import Schedule
+from ptq_cli.core.work.progress import ProgressCallback
+from ptq_cli.core.work.schedule import Schedule
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import Tell

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.block_levels_measured import accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet

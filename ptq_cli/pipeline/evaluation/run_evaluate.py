@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import machine_of_rank
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet

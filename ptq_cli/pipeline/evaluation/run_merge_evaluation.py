@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ptq_cli.core.errors import EvaluationFileError, IncompleteEvaluationError, MergeError
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_merge import OF_THE_MACHINE, settings_by_name
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, noted_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, ShardFacts, load_shard

@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.latency.operator_times import node_times
 from ptq_cli.latency.slower_operators import slower_operators
 from ptq_cli.models.fixed_inputs import fix_inputs

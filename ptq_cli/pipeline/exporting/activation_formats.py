@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import BY_NAME, FloatFormat, IntegerFormat
+from ptq_cli.core.numbers.formats import BY_NAME, FloatFormat, IntegerFormat
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations

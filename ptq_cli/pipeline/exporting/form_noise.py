@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ptq_cli.amax.signed_bins import signed_bins
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
+from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.write.integer_forms import Values, clamped_sum, hard_swish

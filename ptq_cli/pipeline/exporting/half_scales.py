@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters
-from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat
+from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FloatFormat
 from ptq_cli.models.narrow_floats import to_half
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, WeightQuantizer
@@ -22,7 +22,7 @@ def with_half_scale(parameters: QuantParameters) -> QuantParameters:
         binades, which costs nothing. That of integers may be subnormal.
 
     Example:
-        >>> from ptq_cli.core.formats import FLOAT8_E4M3FN, INT8
+        >>> from ptq_cli.core.numbers.formats import FLOAT8_E4M3FN, INT8
         >>> tiny = QuantParameters(np.float32(1e-6), np.int64(0), INT8)
         >>> float(with_half_scale(tiny).scale)
         1.0132789611816406e-06

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.core.errors import ProfileError, ProfilerError
-from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.telling_times import SHORTEST_RUN, too_spread
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import HINT, MachineProfile, load_profile
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version

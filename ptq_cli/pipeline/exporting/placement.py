@@ -9,8 +9,8 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import FloatFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import FloatFormat
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.block_kernels import block_rule, with_tables

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.constants_file import ConstantsFile
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.stored import StoredModel

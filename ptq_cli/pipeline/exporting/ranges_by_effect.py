@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import PtqError
-from ptq_cli.core.progress import ProgressCallback, RunProgress
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import ProgressCallback, RunProgress
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.placement import Placement
 from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, recovery_samples
@@ -157,7 +157,7 @@ def most_unlike(
     """Return the tensors with a choice, at most so many: those whose candidates have the most unlike scales.
 
     Example:
-        >>> from ptq_cli.core.formats import BY_NAME
+        >>> from ptq_cli.core.numbers.formats import BY_NAME
         >>> grid = lambda scale: QuantParameters(scale, 0, BY_NAME["uint8"])
         >>> found = {"a": [grid(1.0)], "b": [grid(1.0), grid(2.0)], "c": [grid(1.0), grid(9.0)]}
         >>> list(most_unlike(found, 5)), list(most_unlike(found, 1))
@@ -182,7 +182,7 @@ def affordable(
         work: multiply-accumulates of the model for one sample; half of them run again for each candidate.
 
     Example:
-        >>> from ptq_cli.core.formats import BY_NAME
+        >>> from ptq_cli.core.numbers.formats import BY_NAME
         >>> both = [QuantParameters(scale, 0, BY_NAME["uint8"]) for scale in (1.0, 2.0)]
         >>> grids = dict.fromkeys(map(str, range(40)), both)
         >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]

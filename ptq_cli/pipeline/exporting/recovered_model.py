@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import PartialFolder
-from ptq_cli.core.progress import LayerProgress, ProgressCallback
+from ptq_cli.core.work.progress import LayerProgress, ProgressCallback
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
 from ptq_cli.pipeline.exporting.placement import Placement

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.garbage import no_cycle_search
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.garbage import no_cycle_search
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.checker import check_stored
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.stored import StoredModel, store_model

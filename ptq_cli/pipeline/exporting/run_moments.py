@@ -11,7 +11,7 @@ import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.provenance import LoadedRun, loaded_run

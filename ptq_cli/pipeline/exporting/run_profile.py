@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import MachineProfile, profile_to_json
 from ptq_cli.pipeline.exporting.latency_preference import profile_here

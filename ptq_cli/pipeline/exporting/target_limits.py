@@ -6,7 +6,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ptq_cli.core.errors import TargetOverrideError
-from ptq_cli.core.formats import FLOATS
+from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.recipe.quantizer_settings import (

@@ -8,9 +8,9 @@ from ptq_cli.amax.decide import Decision, decide
 from ptq_cli.amax.grids import fixed_point_parameters, step_parameters
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
-from ptq_cli.core.formats import FloatFormat, NumberFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, QuantParameters
+from ptq_cli.core.numbers.formats import FloatFormat, NumberFormat
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_settings import (
     ActivationFamily,

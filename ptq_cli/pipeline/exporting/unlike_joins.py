@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import decide
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.formats import FloatFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
+from ptq_cli.core.numbers.formats import FloatFormat
 from ptq_cli.pipeline.exporting.tensor_ranges import union_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.neighbours import Rules, clamp_behind, moved_inputs, moved_to

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.grids import bits_before_point
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
 from ptq_cli.models.two_levels import BLOCK
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.block_weights import BlockQuantizer

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ptq_cli.core.errors import MissingStageError, ModelFolderError, UsageError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.folders.data_of_files import data_by_file

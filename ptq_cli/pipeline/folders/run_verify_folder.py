@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.folders.data_of_files import data_by_file
 from ptq_cli.pipeline.folders.folder_requests import named_errors, own_settings
 from ptq_cli.pipeline.folders.model_folder import TOKENIZER, base_name, quantized_files

@@ -7,10 +7,10 @@ from pathlib import Path
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import read_model

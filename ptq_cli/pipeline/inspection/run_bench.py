@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.operator_summary import scaled_to
 from ptq_cli.latency.operator_times import NodeTime, node_times
 from ptq_cli.models.stored import StoredModel, read_model

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.batch_axes import Axes, note_axes, noted_axes
 from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.onnx_source import input_specs

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.count_batches import (

@@ -9,7 +9,7 @@ from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, statistics_digest
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import InputFileError, MomentsFileError, StaleMomentsError
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
 from ptq_cli.pipeline.calibration.count_batches import AfterBatch
 from ptq_cli.pipeline.moments.collect_moments import STAGE, MomentSubject, collect_moments

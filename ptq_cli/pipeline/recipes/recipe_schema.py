@@ -11,7 +11,7 @@ from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.calibdata.images.checked_settings import CHANNELS, LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.core.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.activation_modes import MODES
 from ptq_cli.recipe.quantizer_settings import DTYPES, FAMILY_SETTINGS

@@ -10,7 +10,7 @@ from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import GateError, RecipeValueError
-from ptq_cli.core.memory import parse_size
+from ptq_cli.core.work.memory import parse_size
 from ptq_cli.pipeline.run.reading import Reading, reading_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.target.target_file import load_target

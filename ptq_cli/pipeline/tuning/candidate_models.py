@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.files import sha256_file, write_together
-from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet

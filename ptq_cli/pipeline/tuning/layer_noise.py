@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.pooled_results import pooled_results
-from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.work.pooled_results import pooled_results
+from ptq_cli.core.work.progress import ProgressCallback, RunProgress
 from ptq_cli.pipeline.inspection.analysis_subject import pieces_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset
-from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation

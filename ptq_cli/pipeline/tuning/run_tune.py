@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint

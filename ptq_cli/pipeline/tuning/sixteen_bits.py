@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import BY_NAME
+from ptq_cli.core.numbers.formats import BY_NAME
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.schema import ActivationSettings

@@ -3,7 +3,7 @@
 import time
 
 from ptq_cli.core.errors import TimeBudgetError
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.tuning.climb import TimeIsOverError
 from ptq_cli.pipeline.tuning.climbing_party import Party
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ptq_cli.core.documents.json_values import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
-from ptq_cli.core.json_values import decode, encode, strict_json
 from ptq_cli.pipeline.tuning.climb import Seen
 from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking
 from ptq_cli.report.document.measurement import Measurement

@@ -12,8 +12,8 @@ from ptq_cli.amax.expected_error import ExpectedError, count_clipped, expected_e
 from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MissingStatisticError
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.exporting.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.placement import place

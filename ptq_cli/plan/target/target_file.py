@@ -9,7 +9,7 @@ from typing import Any
 
 from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
 from ptq_cli.core.files import require_file
-from ptq_cli.core.formats import FLOATS, INTEGERS
+from ptq_cli.core.numbers.formats import FLOATS, INTEGERS
 from ptq_cli.core.plugins import TARGETS as PLUGINS
 from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
 from ptq_cli.plan.target.rules import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.integer_operators import is_integer_operator

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.core.formats import FLOATS
+from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import dequantized_by, quantized_by
 from ptq_cli.plan.kernel_formats import kernel_refusal

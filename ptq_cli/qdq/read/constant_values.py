@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import FloatArray
+from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_forms import CONV_INTEGER
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import (

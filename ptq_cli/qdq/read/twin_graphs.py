@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
-from ptq_cli.core.formats import FLOATS
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, quantize
+from ptq_cli.core.numbers.arithmetic import QuantParameters, dequantize, fake_quantize, quantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.stages.cut_stages import Form, Stage

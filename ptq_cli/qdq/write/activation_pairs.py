@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import ActivationSite, Plan

@@ -6,9 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ptq_cli.amax.weight_ranges import choose_weight_ranges, joined_unsearched
-from ptq_cli.core.arithmetic import PART, ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
-from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.numbers.arithmetic import (
+    PART,
+    ZERO_AMAX,
+    FloatArray,
+    QuantParameters,
+    quantize,
+    scale_from_amax,
+)
+from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, storage_bits
@@ -85,7 +92,7 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
         A last block that is shorter is filled with 0, which is in every range.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> site = WeightSite(
         ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
         ... )
@@ -110,7 +117,7 @@ def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite)
         ONNX DequantizeLinear (opset 21), ``block_size``.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> site = WeightSite(
         ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
         ... )

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.numbers.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames, short_name

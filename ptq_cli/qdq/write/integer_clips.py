@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, quantize
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.graph_reading import input_at

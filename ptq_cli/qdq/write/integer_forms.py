@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import IntegerFormat, NumberFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
@@ -45,8 +45,8 @@ def gate_step(parameters: QuantParameters) -> float:
     """Return the step of ``clip(x + 3, 0, 6)``, whose range ends where it does for the grid of x.
 
     Example:
-        >>> from ptq_cli.core.arithmetic import parameters_from_range
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.arithmetic import parameters_from_range
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> [round(gate_step(parameters_from_range(-4.0, high, UINT8)) * 255, 2) for high in (1.0, 8.0)]
         [4.0, 6.0]
     """

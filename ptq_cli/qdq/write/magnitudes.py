@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray
-from ptq_cli.core.granularity import Granularity
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray
+from ptq_cli.core.numbers.granularity import Granularity
 
 BLOCK = 1 << 17
 """Elements that are looked at together: they stay in a core's cache between one question and the next."""
@@ -55,7 +55,7 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
         AxisError: the weight has no such axis.
 
     Example:
-        >>> from ptq_cli.core.granularity import PerAxis
+        >>> from ptq_cli.core.numbers.granularity import PerAxis
         >>> found = magnitudes_of(np.float32([[1.0, -2.0], [0.0, 0.5]]), PerAxis(0))
         >>> found.largest.tolist(), found.total.tolist(), found.nonzero.tolist()
         ([2.0, 0.5], [3.0, 0.5], [2, 1])

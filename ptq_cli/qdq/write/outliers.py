@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
-from ptq_cli.core.granularity import PerTensor
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
+from ptq_cli.core.numbers.granularity import PerTensor
 from ptq_cli.qdq.write.magnitudes import Magnitudes
 
 MOST_RATIO = 64.0
@@ -82,8 +82,8 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
         Zeros are no values here: a pruned weight has its others' mean. A weight without values has none.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.granularity import PerAxis
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.granularity import PerAxis
         >>> from ptq_cli.qdq.write.magnitudes import magnitudes_of
         >>> weight = np.ones((2, 100), np.float32)
         >>> weight[1, 5] = 500.0

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.granularity import PerAxes
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.granularity import PerAxes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.dynamic_lstm import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.models.fresh_names import FreshNames
@@ -30,7 +30,7 @@ def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Arra
         (directions, channels), or (directions,) for one scale.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> one = QuantParameters(np.float32(0.5), np.int64(0), INT8_NARROW)
         >>> kernel_parameters(one, 2)["scale"].tolist()
         [0.5, 0.5]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters
+from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.outliers import Outlier
 from ptq_cli.qdq.write.streamed_weights import Keep, as_it_is

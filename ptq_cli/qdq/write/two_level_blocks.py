@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.amax.weight_ranges import choose_weight_ranges
-from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
-from ptq_cli.core.float_rounding import round_to_float
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
+from ptq_cli.core.numbers.float_rounding import round_to_float
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.models.fresh_names import FreshNames, short_name
 from ptq_cli.models.two_levels import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite

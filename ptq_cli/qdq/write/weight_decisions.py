@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
 from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.magnitudes import magnitudes_of
@@ -181,8 +181,8 @@ def fit_bias(
         bias: (C,), (1, C) or one element; zero: as the scale.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.granularity import PerAxis
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.granularity import PerAxis
         >>> tiny = QuantParameters(np.float32([1e-9, 1.0]), np.zeros(2, np.int64), INT8_NARROW, PerAxis(0))
         >>> wide, channels = fit_bias(tiny, 1e-3, np.float32([100.0, 0.5]), np.array([False, False]))
         >>> channels, bool(wide.scale[0] > 1e-9), float(wide.scale[1])

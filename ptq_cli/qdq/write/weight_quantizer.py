@@ -8,8 +8,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
-from ptq_cli.core.granularity import Granularity, PerAxes, PerAxis, PerTensor
+from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.numbers.granularity import Granularity, PerAxes, PerAxis, PerTensor
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import release_tensor
 from ptq_cli.plan.sites import WeightSite
@@ -129,7 +129,7 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
     """Return how many bits of the file an integer takes.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> storage_bits(
         ...     WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0), packed=True
         ... )
@@ -147,7 +147,7 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
         weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
         >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
         [2.0, 0.0]
@@ -165,7 +165,7 @@ def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
         An all-zero channel gets scale 1.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
         >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
         >>> weight_parameters([1.27, 0.0], site).scale.tolist()
         [0.009999999776482582, 1.0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.quantizers.centers.assign import hard_assign
 
 SMALL = 16

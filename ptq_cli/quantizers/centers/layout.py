@@ -5,7 +5,7 @@ import math
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.quantizers.grid import require_float
 
 MAX_CENTERS = 256

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.granularity import PerAxis
+from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.quantizers.centers.layout import MAX_CENTERS
 from ptq_cli.quantizers.grid import require_float
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_format import Alpha, FixedPointFormat, steps_of
 from ptq_cli.quantizers.fixed.fixed_point_quantize import DETERMINISTIC, PLAIN_AUTO

@@ -7,7 +7,7 @@ form, whose zero point need not be an integer of the format, is in ``tensor_quan
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.clipped import clipped
 from ptq_cli.quantizers.grid import Real, granularity_of, read_parameter, require_float, require_no_nan
 from ptq_cli.quantizers.scaled.scaled_quantize import rounded_steps
@@ -53,7 +53,7 @@ def fake_quantize_affine(
         convolutional networks for efficient inference", sections 2.1 and 2.4.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> x = torch.tensor([-6.0, -1.1, 0.2, 122.5, 123.0], requires_grad=True)
         >>> y = fake_quantize_affine(x, 0.5, 10, UINT8)
         >>> y.tolist()

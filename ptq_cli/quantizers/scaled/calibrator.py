@@ -7,7 +7,7 @@ from ptq_cli.amax.plugin_methods import find_method
 from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 

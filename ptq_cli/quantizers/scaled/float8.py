@@ -2,8 +2,8 @@
 
 import torch
 
-from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import UnsupportedFormatError
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
 from ptq_cli.quantizers.clipped import clipped
 from ptq_cli.quantizers.grid import require_amax, require_float, require_no_nan
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.grid import require_amax, require_float, require_not_negative
 from ptq_cli.quantizers.scaled.scaled_quantize import values_of
 from ptq_cli.quantizers.straight_through import pass_where

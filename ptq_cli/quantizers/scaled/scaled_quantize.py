@@ -1,7 +1,7 @@
 """The scaled quantizer: integers spread evenly over ``[-amax, amax]``.
 
 Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit; it is the
-twin of ``ptq_cli.core.arithmetic``, which defines the arithmetic. Backward the clipped straight-through
+twin of ``ptq_cli.core.numbers.arithmetic``, which defines the arithmetic. Backward the clipped straight-through
 estimator holds: the gradient passes where the input lies inside the range, and is 0 where it was clipped.
 
 This is what a model is quantized and exported with. NVIDIA's arithmetic, which multiplies with the reciprocal
@@ -18,8 +18,8 @@ from functools import partial
 
 import torch
 
-from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.blocks import map_blocks
 from ptq_cli.quantizers.clipped import clipped
 from ptq_cli.quantizers.grid import (
@@ -47,7 +47,7 @@ def fake_quantize(
 ) -> torch.Tensor:
     """Quantize and dequantize symmetrically: ``clip(round_half_even(x / scale), qmin, qmax) * scale``.
 
-    ``scale = amax / qmax``, as ``core.arithmetic.scale_from_amax`` has it. The gradient of ``x`` is the
+    ``scale = amax / qmax``, as ``core.numbers.arithmetic.scale_from_amax`` has it. The gradient of ``x`` is the
     upstream gradient where ``|x| <= amax``, edge included, and 0 elsewhere; ``amax`` gets none.
 
     Args:

@@ -13,7 +13,7 @@ from ptq_cli.core.errors import (
     UnsupportedFormatError,
     require_known,
 )
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.grid import Real, integer_format, require_amax
 from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.models.rescaling.channel_ids import Factors
 from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, ScaleSpace
 from ptq_cli.recovery.factors.plain_quantization import activation_grid

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.plan.sites import ActivationSite, Plan
@@ -86,7 +86,7 @@ def activation_grid(site: ActivationSite, low: float, high: float) -> QuantParam
     """Return the grid of a tensor with a range.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW, UINT8
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW, UINT8
         >>> grid = activation_grid(ActivationSite("x", "x", UINT8, False), -1.0, 1.0)
         >>> int(grid.zero_point)
         128

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
-from ptq_cli.core.formats import INT16
+from ptq_cli.core.numbers.arithmetic import QuantParameters, scale_from_amax
+from ptq_cli.core.numbers.formats import INT16
 from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite
 from ptq_cli.recovery.quantized_layer import QuantizedLayer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import QuantParameters, quantize
+from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.layer_geometry import OUTSIDE, Window, spread
 from ptq_cli.recovery.moments.input_moments import InputMoments, InputSums
@@ -107,7 +107,7 @@ class TensorMomentCollector:
     which batch, and beside which other images, it comes. What is not taken is not looked at.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> grid = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), UINT8)
         >>> rows = InputReading(groups=1, size=2, window=None)
         >>> collector = TensorMomentCollector(MomentSite(tensor="x", parameters=grid, readings=(rows,)))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from ptq_cli.core.documents.json_values import AtLeast, decode, encode, strict_json
 from ptq_cli.core.errors import AnalysisError, ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.core.json_values import AtLeast, decode, encode, strict_json
 from ptq_cli.report.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
 from ptq_cli.report.document.report_document import ModelEntry
 from ptq_cli.report.document.times import Timestamp

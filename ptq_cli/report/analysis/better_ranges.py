@@ -9,8 +9,8 @@ from ptq_cli.amax.decide import decide
 from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
-from ptq_cli.core.formats import INT8_NARROW
+from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize
+from ptq_cli.core.numbers.formats import INT8_NARROW
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
@@ -33,8 +33,8 @@ def better_activation_method(
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
-        >>> from ptq_cli.core.arithmetic import parameters_from_range
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.arithmetic import parameters_from_range
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> collector = HistogramCollector()
         >>> collector.update(np.linspace(0.0, 1.0, 100_001, dtype=np.float32))
         True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import FloatArray
+from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.report.analysis.sums import Float64Array, NoiseSums, channel_imbalance, range_used
 

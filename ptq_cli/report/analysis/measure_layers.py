@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.core.arithmetic import dequantize
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.numbers.arithmetic import dequantize
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.stages.staged_model import Held, StagedModel, Tensors
 from ptq_cli.report.analysis.judge import Judge, Yardstick

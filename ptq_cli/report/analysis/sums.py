@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.exact_sum import ExactSum, decibels
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from ptq_cli.core.json_values import AtLeast
+from ptq_cli.core.documents.json_values import AtLeast
 
 
 @dataclass(frozen=True)

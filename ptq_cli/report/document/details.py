@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.report.document.report_document import Sha256
 from ptq_cli.report.document.times import Timestamp
 

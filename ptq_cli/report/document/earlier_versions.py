@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ptq_cli.core.json_values import encode
+from ptq_cli.core.documents.json_values import encode
 
 METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
 GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from ptq_cli.core.json_values import AtLeast
+from ptq_cli.core.documents.json_values import AtLeast
 from ptq_cli.report.intervals.interval import TOLERANCE, Interval
 
 Kind = Literal["max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio"]

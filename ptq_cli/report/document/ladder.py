@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.intervals.interval import TOLERANCE
 

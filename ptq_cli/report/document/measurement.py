@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from ptq_cli.core.json_values import Matches
+from ptq_cli.core.documents.json_values import Matches
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 

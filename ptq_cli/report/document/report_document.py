@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import require_file
-from ptq_cli.core.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.consistency import require_consistent
 from ptq_cli.report.document.earlier_versions import upgrade

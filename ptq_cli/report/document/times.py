@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ptq_cli.core.json_values import AtLeast, Matches
+from ptq_cli.core.documents.json_values import AtLeast, Matches
 from ptq_cli.core.telling_times import SHORTEST_RUN
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.intervals.interval import Interval

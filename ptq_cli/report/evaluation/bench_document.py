@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ptq_cli.core.json_values import AtLeast, encode
+from ptq_cli.core.documents.json_values import AtLeast, encode
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.latency.operator_summary import by_operator
 from ptq_cli.latency.operator_times import NodeTime

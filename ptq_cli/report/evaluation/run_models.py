@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.report.evaluation.evaluator import ModelOutputs
 
 Run = Callable[[dict[str, Array]], Sequence[Array]]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ptq_cli.core.errors import GateError
-from ptq_cli.core.memory import parse_size
+from ptq_cli.core.work.memory import parse_size
 from ptq_cli.recipe.schema import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"

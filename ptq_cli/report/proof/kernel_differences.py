@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
 from ptq_cli.report.proof.optimized_outputs import OutputSums
 from ptq_cli.report.proof.verification import KernelComparison, KernelDifference

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.report.proof.verification import OutputDifference
 from ptq_cli.runtime.engines.engine import Engine

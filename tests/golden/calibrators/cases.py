@@ -22,8 +22,8 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
-from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.granularity import PerAxis, PerTensor
+from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import AmaxSettings, Recipe

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.arithmetic import parameters_from_range
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from tests.golden.quantizers.cases import MIRRORS

@@ -19,7 +19,7 @@ from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
-from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)

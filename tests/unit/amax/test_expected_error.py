@@ -14,8 +14,8 @@ from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
-from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, parameters_from_range
+from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.schema import AmaxSettings
 
 RANDOM = np.random.default_rng(7)

@@ -10,8 +10,8 @@ from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN
 from ptq_cli.cli.shown.histogram_drawing import ROWS, draw_histogram, needs_log
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.core.arithmetic import parameters_from_range
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.schema import AmaxSettings

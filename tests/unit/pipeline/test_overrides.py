@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
+from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.pair_operators import clips_integers
 from ptq_cli.pipeline.exporting.placement import Placement

@@ -11,7 +11,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import InputFileError, MissingStageError, StaleCalibrationError, UsageError
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.evaluation.run_gate import run_gate

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper, parser
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan

@@ -3,8 +3,8 @@ import pytest
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.grids import fixed_point_parameters
-from ptq_cli.core.arithmetic import parameters_from_range
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.plan.clamps import REASON, expose_clamps, fit_clamps
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.target_file import load_target

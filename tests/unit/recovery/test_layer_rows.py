@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.formats import INT8_NARROW
+from ptq_cli.core.numbers.formats import INT8_NARROW
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.layer_rows import LayerRows

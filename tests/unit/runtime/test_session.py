@@ -196,7 +196,7 @@ def test_what_is_said_outside_of_sessions_is_silenced_in_our_own_process_alone(
     script = f"""
 import onnxruntime
 from pathlib import Path
-from ptq_cli.core.own_process import claim_process
+from ptq_cli.core.work.own_process import claim_process
 from ptq_cli.runtime.session import Session
 {claim}
 Session(Path({str(tmp_path / "m.onnx")!r}))

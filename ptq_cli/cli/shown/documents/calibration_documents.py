@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from ptq_cli.core.attribute_texts import described_with
+from ptq_cli.core.documents.attribute_texts import described_with
 
 
 class NonFiniteDocument(TypedDict):

@@ -42,7 +42,7 @@ from ptq_cli.cli.shown.documents.inspection_documents import (
     StaircaseDocument,
     VerifyDocument,
 )
-from ptq_cli.core.json_schema import DocumentKind
+from ptq_cli.core.documents.json_schema import DocumentKind
 from ptq_cli.report.comparison.report_changes import ReportChanges
 from ptq_cli.report.comparison.trade_offs import TradeOffs
 

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from ptq_cli.cli.shown.documents.calibration_documents import CalibrationDocument
 from ptq_cli.cli.shown.documents.file_documents import ReportFile
-from ptq_cli.core.attribute_texts import described_with
+from ptq_cli.core.documents.attribute_texts import described_with
 from ptq_cli.report.document.times import Times
 
 

@@ -6,7 +6,7 @@ from ptq_cli.cli.shown.documents.calibration_documents import CalibrationDocumen
 from ptq_cli.cli.shown.documents.export_documents import ExportedModelDocument, PrepareDocument
 from ptq_cli.cli.shown.documents.file_documents import ReportFile
 from ptq_cli.cli.shown.documents.inspection_documents import VerifyDocument
-from ptq_cli.core.attribute_texts import described_with
+from ptq_cli.core.documents.attribute_texts import described_with
 from ptq_cli.report.document.gate_result import Verdict
 from ptq_cli.report.document.times import Times
 

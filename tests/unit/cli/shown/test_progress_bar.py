@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.cli.shown import progress_bar as progress
 from ptq_cli.cli.shown.progress_bar import shown_progress
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ptq_cli.collectors.artifact.calibration_file import (
 )
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.core.schedule import COST_LIMIT
+from ptq_cli.core.work.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     CheckpointWriter,
     advance,

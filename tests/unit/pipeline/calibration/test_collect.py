@@ -13,7 +13,7 @@ from ptq_cli.calibdata.dataset.rebatch import cut
 from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.runtime.forward import Forward, ForwardPass
 from ptq_cli.runtime.session import Session

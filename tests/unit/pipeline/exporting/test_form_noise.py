@@ -7,10 +7,10 @@ import pytest
 
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
-from ptq_cli.core.formats import UINT8
-from ptq_cli.core.progress import silent
+from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.exporting.form_noise import MOST_NOISE, added_noise
 from ptq_cli.pipeline.exporting.run_export import run_export

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.pipeline.exporting.weight_families import next_powers_of_two
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target, WeightRule

@@ -20,7 +20,7 @@ from ptq_cli.core.errors import (
     UnknownNameError,
     UsageError,
 )
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate, run_evaluations
 from ptq_cli.pipeline.exporting.run_export import run_export

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import TimeBudgetError
-from ptq_cli.core.progress import Progress, silent
+from ptq_cli.core.work.progress import Progress, silent
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
-from ptq_cli.core.progress import silent
+from ptq_cli.core.work.progress import silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_noise as ranking
 from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.quantized_layers import stored_formats

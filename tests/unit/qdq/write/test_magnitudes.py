@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import AxisError
-from ptq_cli.core.granularity import PerAxis, PerTensor
+from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.qdq.write import magnitudes
 from ptq_cli.qdq.write.magnitudes import magnitudes_of
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
-from ptq_cli.core.formats import INT8_NARROW
-from ptq_cli.core.granularity import PerAxis, PerTensor
+from ptq_cli.core.numbers.arithmetic import QuantParameters, scale_from_amax
+from ptq_cli.core.numbers.formats import INT8_NARROW
+from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.qdq.write.magnitudes import magnitudes_of
 from ptq_cli.qdq.write.outliers import LargeChannel, Outlier, find_outlier
 

@@ -4,8 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.arithmetic import dequantize
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.numbers.arithmetic import dequantize
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.fresh_names import FreshNames
 from ptq_cli.models.stored import serialize
 from ptq_cli.models.two_levels import four_bit_source

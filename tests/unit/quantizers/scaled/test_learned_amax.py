@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
 

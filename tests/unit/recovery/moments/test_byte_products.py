@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.formats import UINT8
+from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.recovery.layer_geometry import Window
 from ptq_cli.recovery.moments import byte_products
 from ptq_cli.recovery.moments.byte_products import MOST_ROWS, ByteRows

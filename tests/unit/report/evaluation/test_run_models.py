@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.work.progress import Progress
 from ptq_cli.report.document.hits import hits_to_text
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.report.evaluation.judged_metrics import judged_metrics

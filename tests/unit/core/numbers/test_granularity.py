@@ -1,7 +1,7 @@
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.granularity import PerAxis, PerTensor
+from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 
 
 def test_per_tensor():

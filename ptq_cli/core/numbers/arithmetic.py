@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.float_rounding import round_to_float
-from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
-from ptq_cli.core.granularity import Granularity, PerTensor
+from ptq_cli.core.numbers.float_rounding import round_to_float
+from ptq_cli.core.numbers.formats import FloatFormat, IntegerFormat, NumberFormat
+from ptq_cli.core.numbers.granularity import Granularity, PerTensor
 from ptq_cli.core.tensors import Array
 
 ZERO_AMAX = 2.0**-24
@@ -71,7 +71,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
         NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8, UINT8
+        >>> from ptq_cli.core.numbers.formats import INT8, UINT8
         >>> scale_from_amax([1.27, 0.0], INT8).tolist()
         [0.009999999776482582, 1.0]
         >>> float(scale_from_amax(255.0, UINT8))
@@ -102,7 +102,7 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
         ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> p = parameters_from_range(0.0, 6.0, UINT8)
         >>> float(p.scale) * 255 <= 6.0, int(p.zero_point)
         (True, 0)
@@ -141,11 +141,11 @@ def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> Array:
         ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even, saturate.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8
+        >>> from ptq_cli.core.numbers.formats import INT8
         >>> half = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), INT8)
         >>> quantize([0.25, 0.75, -1e9], half).tolist()
         [0, 2, -128]
-        >>> from ptq_cli.core.formats import FLOAT8_E4M3FN
+        >>> from ptq_cli.core.numbers.formats import FLOAT8_E4M3FN
         >>> eighth = QuantParameters(np.float32(0.125).reshape(()), np.int64(0).reshape(()), FLOAT8_E4M3FN)
         >>> quantize([0.26, -1e9], eighth).astype(np.float32).tolist()
         [2.0, -448.0]
@@ -204,7 +204,7 @@ def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
         ONNX DequantizeLinear, opset 13.
 
     Example:
-        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.core.numbers.formats import UINT8
         >>> parameters = QuantParameters(np.float32(0.5).reshape(()), np.int64(10).reshape(()), UINT8)
         >>> dequantize(np.array([10, 12], np.uint8), parameters).tolist()
         [0.0, 1.0]
@@ -242,7 +242,7 @@ def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
         ONNX QuantizeLinear followed by DequantizeLinear.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8
+        >>> from ptq_cli.core.numbers.formats import INT8
         >>> fake_quantize([0.3], QuantParameters(np.float32(0.25).reshape(()), np.int64(0), INT8)).tolist()
         [0.25]
     """

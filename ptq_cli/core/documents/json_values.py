@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from ptq_cli.core.decoding import decode_value
+from ptq_cli.core.documents.decoding import decode_value
 from ptq_cli.core.errors import ReportError
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
+from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode
 from ptq_cli.core.errors import ReportError
-from ptq_cli.core.json_values import AtLeast, Matches, decode, encode
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ptq_cli.core.attribute_texts import attribute_texts, sentence
-from ptq_cli.core.json_values import AtLeast
+from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.documents.json_values import AtLeast
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCALARS = {str: "string", int: "integer", bool: "boolean"}

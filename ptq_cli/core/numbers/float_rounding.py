@@ -6,7 +6,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.formats import FloatFormat
+from ptq_cli.core.numbers.formats import FloatFormat
 
 
 def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.float32]:
@@ -25,7 +25,7 @@ def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.floa
         OCP Microscaling Formats (MX) 1.0, section 5.3.3, for E2M1.
 
     Example:
-        >>> from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+        >>> from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
         >>> round_to_float([0.3, 17.0, 500.0, 0.0009], FLOAT8_E4M3FN).tolist()
         [0.3125, 16.0, 448.0, 0.0]
         >>> round_to_float([0.25, 0.75, 2.5, 5.0, 100.0], FLOAT4_E2M1).tolist()
