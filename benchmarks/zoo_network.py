@@ -25,8 +25,8 @@ from benchmarks.zoo_metrics import Labels, task_of
 from ptq_cli.core.errors import first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
-from ptq_cli.report.metrics.sqnr import Sqnr
-from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics.values.sqnr import Sqnr
+from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
 from ptq_cli.runtime.session import Session
 
 Feed = dict[str, Array]

@@ -1,8 +1,9 @@
 """The scaled quantizer: integers spread evenly over ``[-amax, amax]``.
 
 Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit; it is the
-twin of ``ptq_cli.core.numbers.arithmetic``, which defines the arithmetic. Backward the clipped straight-through
-estimator holds: the gradient passes where the input lies inside the range, and is 0 where it was clipped.
+twin of ``ptq_cli.core.numbers.arithmetic``, which defines the arithmetic. Backward the clipped
+straight-through estimator holds: the gradient passes where the input lies inside the range, and is 0 where it
+was clipped.
 
 This is what a model is quantized and exported with. NVIDIA's arithmetic, which multiplies with the reciprocal
 of the scale and so misses some ties, is in ``tensor_quant``.
@@ -47,7 +48,7 @@ def fake_quantize(
 ) -> torch.Tensor:
     """Quantize and dequantize symmetrically: ``clip(round_half_even(x / scale), qmin, qmax) * scale``.
 
-    ``scale = amax / qmax``, as ``core.numbers.arithmetic.scale_from_amax`` has it. The gradient of ``x`` is the
+    ``scale = amax / qmax``, as in ``core.numbers.arithmetic.scale_from_amax``. The gradient of ``x`` is the
     upstream gradient where ``|x| <= amax``, edge included, and 0 elsewhere; ``amax`` gets none.
 
     Args:

@@ -22,7 +22,7 @@ from ptq_cli.report.evaluation.model_outputs import (
 from ptq_cli.report.evaluation.output_comparisons import Comparisons
 from ptq_cli.report.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.report.metrics.base import COMPARED, LabelMetric
-from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
+from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.recorder import State, below
 
 FLOAT, PYTORCH = "float model", "PyTorch model"

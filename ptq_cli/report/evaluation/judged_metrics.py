@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ptq_cli.core.errors import MetricError, did_you_mean
-from ptq_cli.report.metrics.named_code import Make, metric_maker
+from ptq_cli.report.metrics.named.named_code import Make, metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
 
 

@@ -38,7 +38,7 @@ def fitting_targets(
 
     Example:
         >>> from ptq_cli.calibdata.dataset.batch import Batch
-        >>> from ptq_cli.report.metrics.mean_errors import MeanSquaredError
+        >>> from ptq_cli.report.metrics.values.mean_errors import MeanSquaredError
         >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
         >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape
         (2,)

@@ -10,7 +10,7 @@ from ptq_cli.report.evaluation.uncertainty import with_interval
 from ptq_cli.report.metrics.base import PairMetric
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.recorder import State, below
-from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
 
 
 class Comparisons:

@@ -7,25 +7,25 @@ from typing import Any
 
 from ptq_cli.core.errors import UnknownNameError, did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
-from ptq_cli.report.metrics.agreement import Top1Agreement
-from ptq_cli.report.metrics.auroc import Auroc
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
-from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
-from ptq_cli.report.metrics.cosine import Cosine
-from ptq_cli.report.metrics.f1 import MacroF1
-from ptq_cli.report.metrics.kl_divergence import KlDivergence
+from ptq_cli.report.metrics.classes.agreement import Top1Agreement
+from ptq_cli.report.metrics.classes.auroc import Auroc
+from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
+from ptq_cli.report.metrics.classes.f1 import MacroF1
+from ptq_cli.report.metrics.classes.kl_divergence import KlDivergence
+from ptq_cli.report.metrics.classes.mean_iou import MeanIou
+from ptq_cli.report.metrics.classes.top_k import TopK
 from ptq_cli.report.metrics.language.embedding_cosine import EmbeddingCosine
 from ptq_cli.report.metrics.language.perplexity import Perplexity
 from ptq_cli.report.metrics.language.spearman_of_pairs import SpearmanOfPairs
 from ptq_cli.report.metrics.language.token_accuracy import ExactMatch, TokenAccuracy
-from ptq_cli.report.metrics.max_abs_error import MaxAbsError
-from ptq_cli.report.metrics.mean_errors import MeanAbsoluteError, MeanSquaredError
-from ptq_cli.report.metrics.mean_iou import MeanIou
-from ptq_cli.report.metrics.pair_spearman import PairSpearman
-from ptq_cli.report.metrics.r2 import R2
-from ptq_cli.report.metrics.sqnr import Sqnr
-from ptq_cli.report.metrics.top_k import TopK
-from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics.values.cosine import Cosine
+from ptq_cli.report.metrics.values.max_abs_error import MaxAbsError
+from ptq_cli.report.metrics.values.mean_errors import MeanAbsoluteError, MeanSquaredError
+from ptq_cli.report.metrics.values.pair_spearman import PairSpearman
+from ptq_cli.report.metrics.values.r2 import R2
+from ptq_cli.report.metrics.values.sqnr import Sqnr
+from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
 
 MakeMetric = Callable[..., LabelMetric]
 

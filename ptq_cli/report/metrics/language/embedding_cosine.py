@@ -7,8 +7,8 @@ import numpy as np
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import Labels, SampleSums, Targets, require_rows
-from ptq_cli.report.metrics.cosine import cosines
 from ptq_cli.report.metrics.recorder import Recorded
+from ptq_cli.report.metrics.values.cosine import cosines
 
 
 class EmbeddingCosine(Recorded):

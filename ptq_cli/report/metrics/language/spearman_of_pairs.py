@@ -6,7 +6,7 @@ import numpy as np
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.metrics.base import Labels, Targets
-from ptq_cli.report.metrics.pair_spearman import PairSpearman
+from ptq_cli.report.metrics.values.pair_spearman import PairSpearman
 
 
 class SpearmanOfPairs(PairSpearman):

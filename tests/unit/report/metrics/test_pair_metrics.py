@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.report.metrics.agreement import Top1Agreement
 from ptq_cli.report.metrics.base import PairMetric
-from ptq_cli.report.metrics.cosine import Cosine
-from ptq_cli.report.metrics.max_abs_error import MaxAbsError
+from ptq_cli.report.metrics.classes.agreement import Top1Agreement
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
-from ptq_cli.report.metrics.sqnr import Sqnr
+from ptq_cli.report.metrics.values.cosine import Cosine
+from ptq_cli.report.metrics.values.max_abs_error import MaxAbsError
+from ptq_cli.report.metrics.values.sqnr import Sqnr
 
 SHAPES = [(40, 10), (40, 3, 5, 5)]
 

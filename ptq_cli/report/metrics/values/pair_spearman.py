@@ -9,8 +9,8 @@ from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import Float64Array, Labels, Reweighed, Targets, paired_rows, require_rows
-from ptq_cli.report.metrics.cosine import cosines
 from ptq_cli.report.metrics.recorder import Recorder, Rows, State
+from ptq_cli.report.metrics.values.cosine import cosines
 
 
 class PairSpearman:

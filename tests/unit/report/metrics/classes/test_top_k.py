@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.report.metrics.top_k import TopK
+from ptq_cli.report.metrics.classes.top_k import TopK
 
 
 def top_k(k: int, output: np.ndarray, labels: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import SampleSums, require_rows
-from ptq_cli.report.metrics.class_scores import MIN_CLASSES
+from ptq_cli.report.metrics.classes.class_scores import MIN_CLASSES
 from ptq_cli.report.metrics.recorder import Recorded
 
 

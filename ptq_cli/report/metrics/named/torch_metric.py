@@ -16,7 +16,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.threads import one_thread
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import Float64Array, Labels, Resampling, SampleSums, Targets
-from ptq_cli.report.metrics.given_values import as_number, raised
+from ptq_cli.report.metrics.named.given_values import as_number, raised
 from ptq_cli.report.metrics.recorder import State
 
 CHUNK = 8

@@ -10,7 +10,7 @@ from ptq_cli.report.document.measurement import ClassValue, Unit
 from ptq_cli.report.intervals.paired_scores import count_flips
 from ptq_cli.report.intervals.score_interval import drop_interval
 from ptq_cli.report.metrics.base import Float64Array, Labels, Reweighed, Targets, require_rows
-from ptq_cli.report.metrics.class_scores import predicted_class
+from ptq_cli.report.metrics.classes.class_scores import predicted_class
 from ptq_cli.report.metrics.recorder import Recorded, Rows
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.evaluation.uncertainty import with_interval
-from ptq_cli.report.metrics import worst_channel
-from ptq_cli.report.metrics.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics.values import worst_channel
+from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
 
 
 def outputs(shape: tuple[int, ...], axis: int, worst: int) -> tuple[np.ndarray, np.ndarray]:

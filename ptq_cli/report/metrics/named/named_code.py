@@ -12,8 +12,8 @@ from ptq_cli.core.errors import MetricError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
-from ptq_cli.report.metrics.given_values import as_number, described, raised, require_samples_first
 from ptq_cli.report.metrics.metric_registry import make_label_metric, plugin_metric
+from ptq_cli.report.metrics.named.given_values import as_number, described, raised, require_samples_first
 from ptq_cli.report.metrics.recorder import Recorded, State
 from ptq_cli.report.metrics.spec import MetricSpec
 
@@ -52,7 +52,7 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
     else:
         return _checked(lambda: make_label_metric(spec.metric, dict(spec.arguments)), spec)
     if _is_torchmetrics(named):
-        from ptq_cli.report.metrics.torch_metric import TorchMetric
+        from ptq_cli.report.metrics.named.torch_metric import TorchMetric
 
         arguments = _with_class_count(named, spec.arguments, classes)
         return _checked(lambda: TorchMetric(spec.name, named(**arguments), spec.higher_is_better), spec)

@@ -6,8 +6,8 @@ import numpy as np
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
-from ptq_cli.report.metrics.agreement import is_scores
 from ptq_cli.report.metrics.base import Float64Array, SampleSums, paired_rows, require_rows
+from ptq_cli.report.metrics.classes.agreement import is_scores
 from ptq_cli.report.metrics.recorder import Recorded
 
 SUM_TOLERANCE = 1e-3
