@@ -21,12 +21,12 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.core.work.progress import silent
 from ptq_cli.models.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.evaluation_part import evaluate_part
-from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
-from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, joined_shards
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
+from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_part
+from ptq_cli.pipeline.evaluation.parts.evaluation_shard import parse_shard_bytes, shard_bytes
+from ptq_cli.pipeline.evaluation.parts.joined_shards import NamedShard, joined_shards
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory

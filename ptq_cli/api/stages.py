@@ -8,10 +8,10 @@ from ptq_cli.api.request import ModelLike, PathLike, as_model_path, as_path, eva
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult, run_evaluation_shard
 from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
+from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
 from ptq_cli.pipeline.folders.folder_result import FolderResult

@@ -7,7 +7,7 @@ from typing import Unpack
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
-from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
+from ptq_cli.pipeline.evaluation.written.run_page import PageResult, run_page
 from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.pipeline.inspection.run_inspect import Inspection, run_inspect

@@ -12,15 +12,15 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoi
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import fit_evaluation
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
-from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
-from ptq_cli.pipeline.evaluation.served_latency import (
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import fit_evaluation
+from ptq_cli.pipeline.evaluation.measuring.served_latency import (
     QuantizedFile,
     require_served_batch,
     served_latency,
 )
+from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
+from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.file_metadata import report_layers

@@ -18,7 +18,7 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"
-MEASURED = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
+MEASURED = "ptq_cli.pipeline.evaluation.measuring.served_latency.take_latency_turns"
 
 
 def turned(*seconds: float) -> LatencyTurns:

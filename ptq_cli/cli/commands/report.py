@@ -27,7 +27,7 @@ def command(run: Path, as_json: bool) -> None:
     """
     from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.result_lines import shown_path
-    from ptq_cli.pipeline.evaluation.run_page import run_page
+    from ptq_cli.pipeline.evaluation.written.run_page import run_page
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
     result = run_page(RunDirectory(run))

@@ -27,7 +27,7 @@ from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import Table, share_of_float
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+    from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
     from ptq_cli.pipeline.folders.folder_result import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.run_quantize import QuantizationResult
 

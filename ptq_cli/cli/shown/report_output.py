@@ -13,8 +13,8 @@ from ptq_cli.report.document.report_document import report_to_json
 from ptq_cli.report.text.markdown import report_to_markdown
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
     from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult
+    from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 
 DONE = 0
 

@@ -13,10 +13,12 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_calibrate import machine_of_rank
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
-from ptq_cli.pipeline.evaluation.evaluation_part import evaluate_together
-from ptq_cli.pipeline.evaluation.made_reports import (
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.one_pass import evaluate_pass
+from ptq_cli.pipeline.evaluation.measuring.opened_models import open_evaluation_set, open_models
+from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_together
+from ptq_cli.pipeline.evaluation.written.made_reports import (
     Evaluated,
     EvaluationResult,
     change_collectors,
@@ -25,8 +27,6 @@ from ptq_cli.pipeline.evaluation.made_reports import (
     make_reports,
     require_fitting_baseline,
 )
-from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass
-from ptq_cli.pipeline.evaluation.opened_models import open_evaluation_set, open_models
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
 )

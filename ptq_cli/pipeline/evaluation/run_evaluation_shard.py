@@ -9,17 +9,17 @@ from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
-from ptq_cli.pipeline.evaluation.evaluation_part import ShardOrigin, evaluate_part
-from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
-from ptq_cli.pipeline.evaluation.made_reports import (
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.opened_models import open_evaluation_set, open_models
+from ptq_cli.pipeline.evaluation.parts.evaluation_part import ShardOrigin, evaluate_part
+from ptq_cli.pipeline.evaluation.parts.evaluation_shard import shard_bytes
+from ptq_cli.pipeline.evaluation.written.made_reports import (
     change_collectors,
     evaluated_models,
     judged_models,
     require_fitting_baseline,
 )
-from ptq_cli.pipeline.evaluation.opened_models import open_evaluation_set, open_models
 from ptq_cli.pipeline.run.output_checks import (
     input_files,
     require_free_outputs,

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ptq_cli.core.errors import ReportError, UsageError
+from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.schema import GateSettings
 from ptq_cli.report.document.report_document import Report, read_report
 from ptq_cli.report.gate.decide_gates import decide
+from ptq_cli.report.gate.named_baseline import read_baseline
 
 
 def run_gate(report: Path, gate: GateSettings) -> Report:
@@ -32,22 +33,3 @@ def run_gate(report: Path, gate: GateSettings) -> Report:
         )
     gates = tuple(replace(result, strict=result.strict or gate.strict) for result in found.gates)
     return replace(found, gates=gates)
-
-
-def read_baseline(gate: GateSettings) -> Report | None:
-    """Return the baseline that a gate names, or None if it names none.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        ReportError: it is damaged, no report, or of a newer format version.
-
-    Example:
-        >>> read_baseline(GateSettings()) is None
-        True
-    """
-    if gate.baseline is None:
-        return None
-    try:
-        return read_report(Path(gate.baseline))
-    except ReportError as error:
-        raise ReportError(f"baseline {error.message}", hint=error.hint) from error

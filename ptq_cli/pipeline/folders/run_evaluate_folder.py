@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from ptq_cli.core.errors import MissingStageError, ModelFolderError, UsageError
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
+from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.folders.data_of_files import data_by_file
 from ptq_cli.pipeline.folders.folder_requests import named_errors, own_settings
 from ptq_cli.pipeline.folders.folder_result import FORMAT_VERSION, SUMMARY

@@ -15,8 +15,8 @@ from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError, did_y
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.pipeline.calibration.measure import checked
-from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes
-from ptq_cli.pipeline.evaluation.output_axes import noted_output_axes
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import class_counts, has_classes
+from ptq_cli.pipeline.evaluation.measuring.output_axes import noted_output_axes
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel

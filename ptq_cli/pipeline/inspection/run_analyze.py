@@ -16,7 +16,7 @@ from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
-from ptq_cli.pipeline.evaluation.run_page import page_with
+from ptq_cli.pipeline.evaluation.written.run_page import page_with
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,

@@ -12,10 +12,10 @@ from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.run_evaluate import joined_ranks, make_evaluations
+from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
 from ptq_cli.pipeline.run.resolve import Request, Resolved

@@ -9,13 +9,13 @@ from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.pipeline.evaluation.block_levels_measured import accuracy_levels, other_levels
-from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
-from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.evaluation.report_files import report_files
-from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, served_latency
-from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
+from ptq_cli.pipeline.evaluation.measuring.block_levels_measured import accuracy_levels, other_levels
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels
+from ptq_cli.pipeline.evaluation.measuring.served_latency import QuantizedFile, served_latency
+from ptq_cli.pipeline.evaluation.written.page_evidence import Material
+from ptq_cli.pipeline.evaluation.written.report_files import report_files
+from ptq_cli.pipeline.evaluation.written.tuned_ladder import tuned_ladder
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     amax_summary,

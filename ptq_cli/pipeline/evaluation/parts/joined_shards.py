@@ -11,9 +11,9 @@ from ptq_cli.core.errors import (
     OverlappingShardsError,
     ReportError,
 )
-from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet
-from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, EvaluationShard
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluator_maker
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluator_maker
+from ptq_cli.pipeline.evaluation.parts.evaluation_shard import AGAIN, EvaluationShard
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.evaluation.evaluator import Evaluator, Watch
 from ptq_cli.report.evaluation.part_evaluator import joined_batches

@@ -13,14 +13,14 @@ from ptq_cli.core.errors import GateError, UsageError, did_you_mean
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.evaluation.batch_limit import fitting_batch
-from ptq_cli.pipeline.evaluation.output_axes import leads_with_samples, noted_output_axes
-from ptq_cli.pipeline.evaluation.run_gate import read_baseline
+from ptq_cli.pipeline.evaluation.measuring.batch_limit import fitting_batch
+from ptq_cli.pipeline.evaluation.measuring.output_axes import leads_with_samples, noted_output_axes
 from ptq_cli.recipe.schema import GateSettings, Recipe
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.evaluation.judged_metrics import Judged, judged_metrics
 from ptq_cli.report.evaluation.sample_axes import Axis
 from ptq_cli.report.gate.limits import check_limits
+from ptq_cli.report.gate.named_baseline import read_baseline
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
 

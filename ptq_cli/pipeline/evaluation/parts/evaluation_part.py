@@ -15,23 +15,23 @@ from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.core.work.schedule import Schedule
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import Tell
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
-from ptq_cli.pipeline.evaluation.evaluation_shard import (
-    EvaluationShard,
-    ShardFacts,
-    load_shard,
-    parse_shard_bytes,
-    shard_bytes,
-)
-from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, joined_shards
-from ptq_cli.pipeline.evaluation.one_pass import (
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import Tell
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.one_pass import (
     EvaluatedModels,
     OpenedPass,
     evaluations_of,
     open_pass,
     teller,
 )
+from ptq_cli.pipeline.evaluation.parts.evaluation_shard import (
+    EvaluationShard,
+    ShardFacts,
+    load_shard,
+    parse_shard_bytes,
+    shard_bytes,
+)
+from ptq_cli.pipeline.evaluation.parts.joined_shards import NamedShard, joined_shards
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.report.evaluation.evaluator import Evaluation, Watch
 from ptq_cli.report.evaluation.part_evaluator import PartEvaluator

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.pipeline.evaluation.batch_limit import fitting_batch
+from ptq_cli.pipeline.evaluation.measuring.batch_limit import fitting_batch
 
 
 @pytest.mark.parametrize(

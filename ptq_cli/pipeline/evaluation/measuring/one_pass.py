@@ -16,9 +16,13 @@ from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
-from ptq_cli.pipeline.evaluation.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
-from ptq_cli.pipeline.evaluation.output_axes import output_axes
+from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import (
+    EvaluationCheckpoints,
+    Identity,
+    continued,
+)
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet
+from ptq_cli.pipeline.evaluation.measuring.output_axes import output_axes
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.resolve import Resolved

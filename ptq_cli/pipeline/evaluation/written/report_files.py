@@ -1,19 +1,17 @@
 """The files of a report: for programs, for a pull request, for a CI server, and as a page."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.evaluation.run_page import earlier_analysis, make_page
+from ptq_cli.pipeline.evaluation.written.page_evidence import Material
+from ptq_cli.pipeline.evaluation.written.run_page import earlier_analysis, make_page
 from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
 from ptq_cli.pipeline.exporting.placement import place
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.details import Changes, Details, details_to_json
 from ptq_cli.report.document.report_document import Report, report_to_json
@@ -54,25 +52,6 @@ def report_files(
         run.report_recipe: settings.encode(),
         run.details: details_to_json(details).encode(),
     }
-
-
-def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
-    """Return the recipe that the run's model was exported with, and of the evaluation what it decides itself.
-
-    ``ptq export`` may have been given flags that the evaluation was not; its recipe holds them.
-    """
-    if not run.recipe.is_file():
-        return recipe
-    exported = merge_layers([file_layer(run.recipe)])
-    return replace(
-        exported,
-        export=replace(exported.export, serve_batch=recipe.export.serve_batch),
-        model=recipe.model,
-        evaluation=recipe.evaluation,
-        metric=recipe.metric,
-        gate=recipe.gate,
-        runtime=recipe.runtime,
-    )
 
 
 def not_reproduced(origin: Mapping[str, str], material: Material) -> Iterator[str]:
