@@ -13,7 +13,7 @@ import click
 from ptq_cli import __version__
 from ptq_cli.cli.help.help_sections import SectionGroup
 from ptq_cli.cli.options.global_options import DEBUG, QUIET
-from ptq_cli.cli.shown.printable import as_typed, printable
+from ptq_cli.cli.shown.terminal.printable import as_typed, printable
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
 from ptq_cli.core.errors import (
     EntryPointError,
@@ -238,7 +238,7 @@ def _reason(error: OSError) -> str:
 
 
 def _say_error(kind: str, text: str) -> None:
-    from ptq_cli.cli.shown.output import fitted
+    from ptq_cli.cli.shown.terminal.output import fitted
 
     # Fitted before the colour, whose codes have no width.
     lines = fitted(printable(f"{kind} {text}"), sys.stderr)

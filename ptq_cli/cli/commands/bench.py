@@ -118,8 +118,8 @@ def command(
     others. --profile shows what every model spends its time on, by the operators of its graph.
     """
     from ptq_cli.cli.shown.bench_tables import bench_document, print_bench
-    from ptq_cli.cli.shown.output import print_json
-    from ptq_cli.cli.shown.progress_bar import shown_progress
+    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
     from ptq_cli.pipeline.run.resolve import Request

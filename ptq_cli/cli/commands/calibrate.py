@@ -49,9 +49,9 @@ def command(
     With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
-    from ptq_cli.cli.shown.output import print_json, tell
-    from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import after_calibration, calibration_values, print_calibration
+    from ptq_cli.cli.shown.terminal.output import print_json, tell
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory

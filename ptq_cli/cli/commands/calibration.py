@@ -57,7 +57,7 @@ def show(
     Clipped values lie outside the range that the chosen method decides for the tensor. They are counted in
     the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
-    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
@@ -90,8 +90,8 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
     from ptq_cli.cli.shown.calibration_tables import listed, notes, tensor_table
-    from ptq_cli.cli.shown.output import CHOSEN, print_table, say, tell
     from ptq_cli.cli.shown.result_lines import counted
+    from ptq_cli.cli.shown.terminal.output import CHOSEN, print_table, say, tell
 
     methods = tuple(method for method in view.methods if method not in view.missing)
     samples = counted(view.samples, "sample")
@@ -117,7 +117,7 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
 def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
     from ptq_cli.cli.shown.calibration_tables import listed
     from ptq_cli.cli.shown.channel_tables import channels_table
-    from ptq_cli.cli.shown.output import print_table, say, tell
+    from ptq_cli.cli.shown.terminal.output import print_table, say, tell
 
     table = channels_table(tensors)
     if not table.rows:

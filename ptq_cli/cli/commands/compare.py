@@ -48,8 +48,8 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
-    from ptq_cli.cli.shown.output import print_json, say
     from ptq_cli.cli.shown.result_lines import shown_path
+    from ptq_cli.cli.shown.terminal.output import print_json, say
     from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
 
@@ -67,7 +67,7 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
 
 def _show_changes(comparison: "ReportChanges") -> None:
-    from ptq_cli.cli.shown.output import print_table, say
+    from ptq_cli.cli.shown.terminal.output import print_table, say
     from ptq_cli.report.text.compare_summary import (
         change_table,
         difference_table,
@@ -93,7 +93,7 @@ def _show_changes(comparison: "ReportChanges") -> None:
 
 
 def _show_models(found: "TradeOffs") -> None:
-    from ptq_cli.cli.shown.output import print_table, say
+    from ptq_cli.cli.shown.terminal.output import print_table, say
     from ptq_cli.report.text.trade_off_table import BEST, trade_off_table
 
     for note in found.notes:

@@ -46,7 +46,7 @@ def command(
     TENSOR is a name from ptq calibration show, or the name of the layer that computes the tensor. The errors
     come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
-    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.views.explain_tensor import explain_tensor
@@ -69,9 +69,9 @@ def command(
 
 def _print(found: "Explanation", plot: Path | None) -> None:
     from ptq_cli.cli.shown.calibration_tables import listed, method_table, notes
-    from ptq_cli.cli.shown.histogram_drawing import draw_histogram
-    from ptq_cli.cli.shown.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.cli.shown.drawings.histogram_drawing import draw_histogram
     from ptq_cli.cli.shown.result_lines import counted, shown_path
+    from ptq_cli.cli.shown.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
     from ptq_cli.pipeline.views.calibration_view import shown_name
     from ptq_cli.report.text.numbers import format_range, format_share
 
@@ -110,7 +110,7 @@ def _print(found: "Explanation", plot: Path | None) -> None:
 
 def _print_channels(tensor: "TensorView", target: str) -> None:
     from ptq_cli.cli.shown.channel_tables import channel_lines, channel_table
-    from ptq_cli.cli.shown.output import PIPE_WIDTH, print_table, say
+    from ptq_cli.cli.shown.terminal.output import PIPE_WIDTH, print_table, say
 
     if tensor.channels is None:
         return

@@ -94,10 +94,10 @@ def command(
     calibration's target.
     """
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
-    from ptq_cli.cli.shown.output import print_json, tell
-    from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import export_values, next_step, print_export
-    from ptq_cli.cli.shown.warning_lines import warn_of_result
+    from ptq_cli.cli.shown.terminal.output import print_json, tell
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
     from ptq_cli.pipeline.exporting.run_export import run_export
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory

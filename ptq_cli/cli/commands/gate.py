@@ -32,9 +32,9 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     If no limit is given, the limits in the report are checked again. If the 95 % confidence interval of a
     value contains the limit, the measured value decides, and a note says so; with --strict the limit fails.
     """
-    from ptq_cli.cli.shown.output import print_json
     from ptq_cli.cli.shown.result_lines import exit_status, print_gates
-    from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
     from ptq_cli.pipeline.evaluation.run_gate import run_gate
     from ptq_cli.recipe.schema import GateSettings
     from ptq_cli.report.document.report_document import report_to_json

@@ -70,7 +70,7 @@ def command(
     calibrated and nothing is written.
     """
     from ptq_cli.cli.shown.inspection_tree import inspection_values, print_inspection
-    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.pipeline.inspection.run_inspect import run_inspect
     from ptq_cli.pipeline.run.resolve import Request
 

@@ -50,7 +50,7 @@ def command(
 
     If MODEL is a folder, each float ONNX file in it is prepared, and written to another folder by its name.
     """
-    from ptq_cli.cli.shown.output import print_json
+    from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.folders.run_prepare_folder import run_prepare_folder
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare
@@ -73,9 +73,9 @@ def command(
 
 
 def _print(result: "PrepareResult") -> None:
-    from ptq_cli.cli.shown.output import print_table, say
-    from ptq_cli.cli.shown.printable import as_typed
     from ptq_cli.cli.shown.result_lines import shown_path
+    from ptq_cli.cli.shown.terminal.output import print_table, say
+    from ptq_cli.cli.shown.terminal.printable import as_typed
     from ptq_cli.models.preparing.passes.pass_registry import PASSES
     from ptq_cli.report.text.summary import Table
 

@@ -85,10 +85,10 @@ def command(
 
     from ptq_cli.cli.shown import result_lines as summaries
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
-    from ptq_cli.cli.shown.output import print_json
-    from ptq_cli.cli.shown.progress_bar import shown_progress
-    from ptq_cli.cli.shown.step_summary import add_to_step_summary
-    from ptq_cli.cli.shown.warning_lines import warn_of_result
+    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
     from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.folders.file_suffix import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
@@ -152,9 +152,9 @@ def _quantize_folder(
     as_json: bool,
 ) -> int:
     from ptq_cli.cli.shown.folder_lines import add_folder_to_step_summary, folder_values, print_folder
-    from ptq_cli.cli.shown.output import print_json
-    from ptq_cli.cli.shown.progress_bar import shown_progress
     from ptq_cli.cli.shown.result_lines import GATE_MISSED
+    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 

@@ -54,7 +54,7 @@ def command(context: click.Context, as_json: bool) -> None:
             raise UsageError("--json comes after the subcommand", hint="ptq quantizers show FAMILY --json")
         return
     if as_json:
-        from ptq_cli.cli.shown.output import print_json
+        from ptq_cli.cli.shown.terminal.output import print_json
 
         print_json({"quantizers": [_family_values(family) for family in FAMILIES.values()]})
     else:
@@ -93,7 +93,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
         write_staircase(stairs, plot)
     if as_json:
-        from ptq_cli.cli.shown.output import print_json
+        from ptq_cli.cli.shown.terminal.output import print_json
 
         print_json(_staircase_values(stairs, plot))
     else:
@@ -101,7 +101,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
 
 def _print_families() -> None:
-    from ptq_cli.cli.shown.output import print_table, say, tell
+    from ptq_cli.cli.shown.terminal.output import print_table, say, tell
     from ptq_cli.report.text.summary import Table
 
     rows = tuple(
@@ -129,9 +129,9 @@ def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
 
 
 def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.output import PIPE_WIDTH, say
+    from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
     from ptq_cli.cli.shown.result_lines import counted, shown_path
-    from ptq_cli.cli.shown.staircase_drawing import draw_staircase
+    from ptq_cli.cli.shown.terminal.output import PIPE_WIDTH, say
 
     settings = ", ".join(f"{name} {shown_value(value)}" for name, value in stairs.settings.items())
     say(f"{stairs.family.name}: {stairs.family.meaning}")

@@ -69,11 +69,11 @@ def command(
     import json
 
     from ptq_cli.cli.shown import result_lines as summaries
-    from ptq_cli.cli.shown.output import print_json
-    from ptq_cli.cli.shown.progress_bar import shown_progress
-    from ptq_cli.cli.shown.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
+    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
     from ptq_cli.cli.shown.tuning_lines import print_tuning, tuning_status, tuning_values
-    from ptq_cli.cli.shown.warning_lines import warn_of_result
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import click
 
-from ptq_cli.cli.shown.word_wrap import fill
+from ptq_cli.cli.shown.terminal.word_wrap import fill
 
 ROOMY = 70
 """From this width on, options and their texts have the columns that click gives them."""

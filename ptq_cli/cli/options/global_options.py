@@ -1,7 +1,7 @@
 """Options that every command takes; the ``ptq`` command itself imports no more than these."""
 
 from ptq_cli.cli.help.help_sections import GLOBAL, option
-from ptq_cli.cli.shown.quiet_flag import keep_quiet
+from ptq_cli.cli.shown.terminal.quiet_flag import keep_quiet
 
 JSON = option(GLOBAL, "--json", "as_json", is_flag=True, help="Print the result as JSON.")
 DEBUG = option(

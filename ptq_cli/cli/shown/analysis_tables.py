@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.cli.shown.output import UNKNOWN, print_table, say
-from ptq_cli.cli.shown.printable import as_typed
 from ptq_cli.cli.shown.result_lines import counted
+from ptq_cli.cli.shown.terminal.output import UNKNOWN, print_table, say
+from ptq_cli.cli.shown.terminal.printable import as_typed
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
 from ptq_cli.report.analysis.causes import percent

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.shown.output import print_table, say
-from ptq_cli.cli.shown.printable import as_typed
+from ptq_cli.cli.shown.terminal.output import print_table, say
+from ptq_cli.cli.shown.terminal.printable import as_typed
 from ptq_cli.latency.operator_summary import OperatorSummary, by_operator, growth
 from ptq_cli.latency.operator_times import NodeTime
 from ptq_cli.pipeline.inspection.benched_models import shown_names

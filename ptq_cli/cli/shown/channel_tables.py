@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptq_cli.cli.shown.output import UNKNOWN
+from ptq_cli.cli.shown.terminal.output import UNKNOWN
 from ptq_cli.pipeline.views.calibration_view import shown_name
 from ptq_cli.pipeline.views.channel_view import dead_channels, imbalance_of, rangeless_channels
 from ptq_cli.report.text.numbers import format_number, format_range, format_share

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.output import print_json, print_table, say
 from ptq_cli.cli.shown.result_lines import (
     calibration_values,
     counted,
@@ -18,8 +17,9 @@ from ptq_cli.cli.shown.result_lines import (
     say_written,
     shown_path,
 )
-from ptq_cli.cli.shown.step_summary import add_to_step_summary
-from ptq_cli.cli.shown.warning_lines import warn_of_result
+from ptq_cli.cli.shown.terminal.output import print_json, print_table, say
+from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
+from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.core.documents.json_values import encode
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import report_to_json

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ptq_cli.cli.shown.documents.inspection_documents import InputDocument, InspectDocument
-from ptq_cli.cli.shown.output import print_table, say
+from ptq_cli.cli.shown.terminal.output import print_table, say
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.pipeline.inspection.run_inspect import Inspection

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ptq_cli.cli.shown.output import tell
+from ptq_cli.cli.shown.terminal.output import tell
 
 NAMED = 2
 """Most further weights that the warning names."""

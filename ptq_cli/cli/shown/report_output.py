@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptq_cli.cli.shown import result_lines as summaries
-from ptq_cli.cli.shown.output import print_json, say, tell
-from ptq_cli.cli.shown.step_summary import add_to_step_summary
-from ptq_cli.cli.shown.warning_lines import warn_of_result
+from ptq_cli.cli.shown.terminal.output import print_json, say, tell
+from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
+from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.report.document.report_document import report_to_json
 from ptq_cli.report.text.markdown import report_to_markdown
 

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.recovery_lines import (
     export_recovery_lines,
     ranges_values,
     recovery_values,
     refused_lines,
 )
+from ptq_cli.cli.shown.terminal.output import print_table, say
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.document.times import Times

@@ -3,8 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.output import print_table, say
 from ptq_cli.cli.shown.result_lines import GATE_MISSED, shown_path
+from ptq_cli.cli.shown.terminal.output import print_table, say
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.ladder import ladder_to_json
 from ptq_cli.report.text.ladder_table import ladder_table, verdict_of

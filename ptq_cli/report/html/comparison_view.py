@@ -7,10 +7,10 @@ from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.comparison.layer_differences import LayerDifference
 from ptq_cli.report.comparison.report_changes import ReportChanges
 from ptq_cli.report.comparison.trade_offs import TradeOffs
-from ptq_cli.report.html.depth_chart import Chart
-from ptq_cli.report.html.layer_changes import MOST_LAYERS, ChangedLayer, layer_changes, layer_chart
+from ptq_cli.report.html.charts.depth_chart import Chart
+from ptq_cli.report.html.charts.trade_off_chart import TradeOffChart, trade_off_charts
 from ptq_cli.report.html.page_view import render
-from ptq_cli.report.html.trade_off_chart import TradeOffChart, trade_off_charts
+from ptq_cli.report.html.tables.layer_changes import MOST_LAYERS, ChangedLayer, layer_changes, layer_chart
 from ptq_cli.report.text.compare_summary import change_table, difference_table
 from ptq_cli.report.text.summary import Table, format_value
 from ptq_cli.report.text.trade_off_table import trade_off_table

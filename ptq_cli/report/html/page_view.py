@@ -16,15 +16,15 @@ from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.details import Changes
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.html.change_table import ChangeView, change_view
-from ptq_cli.report.html.depth_chart import Chart, depth_chart, sensitivity_chart
+from ptq_cli.report.html.charts.depth_chart import Chart, depth_chart, sensitivity_chart
+from ptq_cli.report.html.charts.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
+from ptq_cli.report.html.charts.ladder_chart import ladder_chart
+from ptq_cli.report.html.charts.tensor_charts import TensorCard, tensor_cards
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.facts import Figure, headline, origin_rows, time_rows
-from ptq_cli.report.html.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
-from ptq_cli.report.html.ladder_chart import ladder_chart
-from ptq_cli.report.html.layer_table import LayerTable, layer_table
-from ptq_cli.report.html.tensor_charts import TensorCard, tensor_cards
-from ptq_cli.report.html.time_table import TimeTable, time_table
+from ptq_cli.report.html.tables.change_table import ChangeView, change_view
+from ptq_cli.report.html.tables.layer_table import LayerTable, layer_table
+from ptq_cli.report.html.tables.time_table import TimeTable, time_table
 from ptq_cli.report.text.ladder_table import ladder_table
 from ptq_cli.report.text.summary import Row, level_lines, placement_line, share_of_float, verdict_line
 

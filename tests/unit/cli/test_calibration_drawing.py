@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN
-from ptq_cli.cli.shown.histogram_drawing import ROWS, draw_histogram, needs_log
+from ptq_cli.cli.shown.drawings.drawing_frame import LABEL, MARGIN
+from ptq_cli.cli.shown.drawings.histogram_drawing import ROWS, draw_histogram, needs_log
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.numbers.arithmetic import parameters_from_range

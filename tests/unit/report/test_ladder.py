@@ -9,7 +9,7 @@ import pytest
 from ptq_cli.core.errors import ReportError
 from ptq_cli.report.document.ladder import BudgetCheck, Ladder, LadderStep, ladder_to_json, parse_ladder
 from ptq_cli.report.document.report_document import Report, parse_report, report_to_json
-from ptq_cli.report.html.ladder_chart import ladder_chart
+from ptq_cli.report.html.charts.ladder_chart import ladder_chart
 from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
 from ptq_cli.report.text.markdown import report_to_markdown
 from tests.unit.report.test_schema import VALIDATOR

@@ -12,9 +12,9 @@ from ptq_cli.report.comparison.report_changes import compare_reports
 from ptq_cli.report.comparison.trade_offs import TradeOffs, trade_offs
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.document.times import Latency
+from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH
+from ptq_cli.report.html.charts.trade_off_chart import LETTER, RADIUS, trade_off_charts
 from ptq_cli.report.html.comparison_view import TwoRuns, comparison_page, render_comparison
-from ptq_cli.report.html.depth_chart import HEIGHT, WIDTH
-from ptq_cli.report.html.trade_off_chart import LETTER, RADIUS, trade_off_charts
 from ptq_cli.report.text.trade_off_table import trade_off_table
 from tests.pages import Network
 

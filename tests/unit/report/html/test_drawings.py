@@ -8,12 +8,19 @@ import pytest
 
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.html.axis_scale import Scale, nice_values
-from ptq_cli.report.html.depth_chart import HEIGHT, LABELLED, TOP, WIDTH, depth_chart, sensitivity_chart
+from ptq_cli.report.html.charts.axis_scale import Scale, nice_values
+from ptq_cli.report.html.charts.depth_chart import (
+    HEIGHT,
+    LABELLED,
+    TOP,
+    WIDTH,
+    depth_chart,
+    sensitivity_chart,
+)
+from ptq_cli.report.html.charts.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
+from ptq_cli.report.html.charts.tensor_charts import HEIGHT as BARS_HEIGHT
+from ptq_cli.report.html.charts.tensor_charts import tensor_cards
 from ptq_cli.report.html.evidence import MethodRange
-from ptq_cli.report.html.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
-from ptq_cli.report.html.tensor_charts import HEIGHT as BARS_HEIGHT
-from ptq_cli.report.html.tensor_charts import tensor_cards
 from ptq_cli.report.intervals.interval import Interval
 from tests.pages import Network
 

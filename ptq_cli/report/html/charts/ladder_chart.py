@@ -3,8 +3,8 @@
 import math
 
 from ptq_cli.report.document.ladder import Ladder, LadderStep
-from ptq_cli.report.html.axis_scale import Scale, Tick, widened
-from ptq_cli.report.html.depth_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Point
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, widened
+from ptq_cli.report.html.charts.depth_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Point
 from ptq_cli.report.text.ladder_table import result_of, verdict_of
 
 EDGE = 40.0

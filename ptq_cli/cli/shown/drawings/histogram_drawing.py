@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.signed_bins import counts_between, signed_bins
-from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
-from ptq_cli.cli.shown.output import CHOSEN
+from ptq_cli.cli.shown.drawings.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.shown.terminal.output import CHOSEN
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.report.text.numbers import format_share
 

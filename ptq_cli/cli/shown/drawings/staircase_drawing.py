@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.cli.shown.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
+from ptq_cli.cli.shown.drawings.drawing_frame import LABEL, MARGIN, NARROWEST, axis_labels
 from ptq_cli.report.text.numbers import format_number
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ptq_cli.cli.shown.word_wrap import fill, longest_word
+from ptq_cli.cli.shown.terminal.word_wrap import fill, longest_word
 from ptq_cli.report.text.summary import Table
 
 WRAPPED_WIDTH = 24

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.cli.shown.drawing_frame import MARGIN
-from ptq_cli.cli.shown.staircase_drawing import draw_staircase
+from ptq_cli.cli.shown.drawings.drawing_frame import MARGIN
+from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ptq_cli.cli.shown.output import tell
+from ptq_cli.cli.shown.terminal.output import tell
 from ptq_cli.report.document.report_warning import ReportWarning
 
 

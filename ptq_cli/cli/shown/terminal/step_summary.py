@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ptq_cli.cli.shown.output import tell
+from ptq_cli.cli.shown.terminal.output import tell
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 """Environment variable with the summary's file; GitHub sets it for each step of a job."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ptq_cli.cli.shown import progress_bar as progress
-from ptq_cli.cli.shown.progress_bar import shown_progress
+from ptq_cli.cli.shown.terminal import progress_bar as progress
+from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
 from ptq_cli.core.work.progress import Progress
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.cli.shown.printable import as_typed, printable
+from ptq_cli.cli.shown.terminal.printable import as_typed, printable
 
 HOSTILE = {
     "an escape": ("a\x1b[2Jb", "a?[2Jb"),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.comparison.trade_offs import ComparedModel, TradeOffs
-from ptq_cli.report.html.axis_scale import Scale, Tick, nice_values, widened
-from ptq_cli.report.html.depth_chart import BOTTOM, HEIGHT, RIGHT, TOP, WIDTH
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, nice_values, widened
+from ptq_cli.report.html.charts.depth_chart import BOTTOM, HEIGHT, RIGHT, TOP, WIDTH
 from ptq_cli.report.text.summary import format_value
 
 LEFT = 70.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ptq_cli.report.comparison.layer_differences import LayerDifference
 from ptq_cli.report.comparison.report_changes import WORSE_BY_DB
 from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.html.axis_scale import Scale, widened
-from ptq_cli.report.html.depth_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Point
-from ptq_cli.report.html.layer_table import LAST
+from ptq_cli.report.html.charts.axis_scale import Scale, widened
+from ptq_cli.report.html.charts.depth_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Point
+from ptq_cli.report.html.tables.layer_table import LAST
 
 MOST_LAYERS = 3000
 

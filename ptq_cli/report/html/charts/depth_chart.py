@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.html.axis_scale import Scale, Tick, widened
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, widened
 from ptq_cli.report.html.ranking import Ranking
 
 WIDTH, HEIGHT = 560.0, 300.0

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptq_cli.cli.shown.output import tell
-from ptq_cli.cli.shown.printable import printable
-from ptq_cli.cli.shown.quiet_flag import is_quiet
+from ptq_cli.cli.shown.terminal.output import tell
+from ptq_cli.cli.shown.terminal.printable import printable
+from ptq_cli.cli.shown.terminal.quiet_flag import is_quiet
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.work.memory import resident_bytes
 from ptq_cli.core.work.progress import Progress, ProgressCallback

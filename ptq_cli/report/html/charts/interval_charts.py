@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.html.axis_scale import Scale, widened
+from ptq_cli.report.html.charts.axis_scale import Scale, widened
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.gate_summary import doubt_text, row_of

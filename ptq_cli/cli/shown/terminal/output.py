@@ -8,9 +8,9 @@ from typing import Literal, TextIO
 
 import click
 
-from ptq_cli.cli.shown.printable import printable
-from ptq_cli.cli.shown.quiet_flag import is_quiet
-from ptq_cli.cli.shown.table_layout import (
+from ptq_cli.cli.shown.terminal.printable import printable
+from ptq_cli.cli.shown.terminal.quiet_flag import is_quiet
+from ptq_cli.cli.shown.terminal.table_layout import (
     BELOW_NAMES,
     PADDING,
     column_widths,
@@ -18,7 +18,7 @@ from ptq_cli.cli.shown.table_layout import (
     row_blocks,
     widths_below_names,
 )
-from ptq_cli.cli.shown.word_wrap import fill, glue, unglue
+from ptq_cli.cli.shown.terminal.word_wrap import fill, glue, unglue
 from ptq_cli.report.text.summary import Table
 
 PIPE_WIDTH = 120

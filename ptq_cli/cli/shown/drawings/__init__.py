@@ -1,0 +1,4 @@
+"""Drawings made of characters.
+
+What may enter: from numbers to lines of text.
+"""
