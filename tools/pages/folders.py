@@ -1,98 +1,47 @@
-"""Make the folders in which the commands of the guides run: a small network with data.
+"""Make the folders in which the commands of the pages run: a small network with data.
 
-python -m tools.guides.folders NAME FOLDER
+python -m tools.pages.folders NAME FOLDER
 
-``images``, ``digits`` and ``plays`` are the sample models. The others are networks that are made here, from a
-seed, in less than a second: ``detector``, ``reader``, ``listener``, ``encoder``.
+The name of a sample stands for its folder, with few of its data. ``images``, ``digits`` and ``plays`` are
+three of them without a recipe. The others are networks that are made here, from a seed, in less than a
+second: ``detector``, ``reader``, ``listener``, ``encoder``. ``empty`` has no files.
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tools.guides import networks, scenes
+from tools.pages import networks, scenes
+from tools.pages.sample_folders import copy_sample, sample_names
 
-SAMPLES = Path(__file__).parents[2] / "sample_models"
 CALIBRATION, EVALUATION, TRAINING = 64, 96, 256
-IMAGES_A_CLASS, ROWS, LINES = 5, 64, 40
-"""How much of the samples' data is taken."""
 STATES, MEMORY = 48, 0.5
 WORDS = (
-    *(
-        "the",
-        "a",
-        "cat",
-        "dog",
-        "bird",
-        "child",
-        "woman",
-        "man",
-        "sits",
-        "runs",
-        "sleeps",
-        "eats",
-        "plays",
-        "sings",
-    ),
-    *(
-        "on",
-        "under",
-        "near",
-        "with",
-        "grass",
-        "house",
-        "tree",
-        "river",
-        "ball",
-        "song",
-        "bread",
-        "red",
-        "old",
-    ),
-    *("small", "green", "quiet", "two"),
+    *("the", "a", "cat", "dog", "bird", "child", "woman", "man", "sits", "runs", "sleeps", "eats", "plays"),
+    *("sings", "on", "under", "near", "with", "grass", "house", "tree", "river", "ball", "song", "bread"),
+    *("red", "old", "small", "green", "quiet", "two"),
 )
 
 
-def make(name: str, folder: Path) -> None:
-    """Make the folder of this name.
+def make(name: str, folder: Path, *, whole: bool = False) -> None:
+    """Make the folder of this name; a sample has all of its data if it is to be whole.
 
     Raises:
         KeyError: there is none of this name.
     """
-    MAKERS[name](folder)
+    if name in sample_names():
+        copy_sample(name, folder, whole=whole)
+    else:
+        MAKERS[name](folder)
 
 
-def make_images(folder: Path) -> None:
-    """The image sample, without its recipe: ``model.pt``, ``model.py``, ``calib/`` and ``eval/``."""
-    _copy(SAMPLES / "cifar10_cnn", folder, ("*.py", "model.pt"))
-    for data in ("calib", "eval"):
-        for source in (SAMPLES / "cifar10_cnn" / data).iterdir():
-            (folder / data / source.name).mkdir(parents=True)
-            for image in sorted(source.iterdir())[:IMAGES_A_CLASS]:
-                shutil.copy(image, folder / data / source.name / image.name)
-
-
-def make_digits(folder: Path) -> None:
-    """The speech sample, without its recipe: ``model.onnx``, ``calib.npz`` and ``eval.npz``."""
-    source = SAMPLES / "spoken_digits_transformer"
-    _copy(source, folder, ("model.*", "*.npz"))
-    for path in folder.glob("*.npz"):
-        with np.load(path) as arrays:
-            # Its samples are in the order of their classes.
-            shorter = {key: arrays[key][:: len(arrays[key]) // ROWS] for key in arrays.files}
-        np.savez(path, **shorter)
-
-
-def make_plays(folder: Path) -> None:
-    """The language sample, without its recipe: ``model.onnx``, ``tokenizer.json`` and texts."""
-    _copy(SAMPLES / "shakespeare_language_model", folder, ("*.onnx", "*.safetensors", "tokenizer.json"))
-    for name in ("calib.txt", "eval.txt"):
-        lines = (SAMPLES / "shakespeare_language_model" / name).read_text(encoding="utf-8").splitlines()
-        (folder / name).write_text("\n".join(lines[: 20 * LINES]), encoding="utf-8")
+def folder_names() -> list[str]:
+    """Return the names of all folders that can be made."""
+    return [*sample_names(), *MAKERS]
 
 
 def make_detector(folder: Path) -> None:
@@ -242,16 +191,11 @@ def _write_pairs(random: np.random.Generator, folder: Path) -> None:
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _copy(source: Path, folder: Path, patterns: tuple[str, ...]) -> None:
-    for pattern in patterns:
-        for path in source.glob(pattern):
-            shutil.copy(path, folder / path.name)
-
-
 MAKERS: Mapping[str, Callable[[Path], None]] = {
-    "images": make_images,
-    "digits": make_digits,
-    "plays": make_plays,
+    "empty": lambda folder: folder.mkdir(exist_ok=True),
+    "images": partial(copy_sample, "cifar10_cnn", has_recipe=False),
+    "digits": partial(copy_sample, "spoken_digits_transformer", has_recipe=False),
+    "plays": partial(copy_sample, "shakespeare_language_model", has_recipe=False),
     "detector": make_detector,
     "reader": make_reader,
     "listener": make_listener,
@@ -261,8 +205,8 @@ MAKERS: Mapping[str, Callable[[Path], None]] = {
 
 def main() -> None:
     """Make one folder."""
-    if len(sys.argv) != 3 or sys.argv[1] not in MAKERS:
-        sys.exit(f"usage: python -m tools.guides.folders {'|'.join(MAKERS)} FOLDER")
+    if len(sys.argv) != 3 or sys.argv[1] not in folder_names():
+        sys.exit(f"usage: python -m tools.pages.folders {'|'.join(folder_names())} FOLDER")
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     make(sys.argv[1], folder)

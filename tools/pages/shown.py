@@ -11,6 +11,8 @@ CHANGING = re.compile(
     r"|undecided|^\w+: \d+ of \d+ |^\s+\d+  "
 )
 """Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise."""
+FEW = re.compile(r"\b(pass|fail)|^to try|no cause|^  [\w./]+: '", re.IGNORECASE)
+"""Lines that say something else on few samples than on all."""
 
 
 def masked(line: str) -> str:
@@ -24,8 +26,8 @@ def masked(line: str) -> str:
     return " ".join(re.sub(r"─+|\b[kM]B\b", "~", line).split())
 
 
-def missing(shown: Iterable[str], printed: Iterable[str]) -> list[str]:
-    """Return the lines that a page shows and that were not printed.
+def missing(shown: Iterable[str], printed: Iterable[str], *, is_cut: bool = False) -> list[str]:
+    """Return the lines that a page shows and that were not printed, here perhaps on few samples of many.
 
     Example:
         >>> missing(["…", "wrote a.onnx (3 kB)", "pass"], ["wrote a.onnx (4 kB)"])
@@ -35,7 +37,10 @@ def missing(shown: Iterable[str], printed: Iterable[str]) -> list[str]:
     return [
         line
         for line in shown
-        if line.strip() not in ("", LEFT_OUT) and not CHANGING.search(line) and masked(line) not in there
+        if line.strip() not in ("", LEFT_OUT)
+        and not CHANGING.search(line)
+        and not (is_cut and FEW.search(line))
+        and masked(line) not in there
     ]
 
 

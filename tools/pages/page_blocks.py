@@ -3,11 +3,17 @@
 A comment stands in front of the block that it is about:
 
 ``<!-- folder: ocr -->``
-    This block and those after it run in a new copy of the folder that ``tools.guides.folders`` makes.
+    This block and those after it run in a new copy of the folder that ``tools.pages.folders`` makes. Blocks
+    of Python that share a folder share their names, too.
+``<!-- before: ptq calibrate model.onnx --data calib.npz -->``
+    This command, which the page does not show, runs first. There may be several of these.
 ``<!-- file: own.py -->``
     The block is the content of this file.
 ``<!-- not run: it needs two machines -->``
     The block is only checked: its syntax, and that the options of ``ptq`` exist.
+
+In Python, a comment behind an expression is its value: ``round(0.7)  # 1``. In a session, ``$ echo $?`` shows
+the exit status of the command before it, and a line ``…`` stands for lines that the page leaves out.
 """
 
 import re
@@ -15,7 +21,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-COMMENT = re.compile(r"<!-- (folder|file|not run): (.+) -->")
+COMMENT = re.compile(r"<!-- ([a-z ]+): (.+) -->")
+KINDS = ("folder", "before", "file", "not run")
 FENCE = re.compile(r"( *)```(\w*)$")
 SHELL = re.compile(r"[|&;<>$`*?\n]|^(for|if|while) ")
 """What only a shell understands."""
@@ -28,6 +35,7 @@ class PageBlock:
     Attributes:
         folder: the prepared folder that it runs in; empty without one.
         run: which folder of the page that is, counted from 0: blocks of the same run share a folder.
+        before: commands that run before it.
         file: the file whose content it is, if any.
         not_run: why it does not run, if it does not.
         line: where its text begins, counted from 1.
@@ -37,6 +45,7 @@ class PageBlock:
     text: str
     folder: str
     run: int
+    before: tuple[str, ...] = ()
     file: str | None = None
     not_run: str | None = None
     line: int
@@ -54,6 +63,9 @@ class Step:
 def blocks(page: str) -> list[PageBlock]:
     r"""Return the blocks of a page in their order.
 
+    Raises:
+        ValueError: a comment or a fence is none that a page may have.
+
     Example:
         >>> page = "<!-- folder: ocr -->\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
         >>> [(block.folder, block.file, block.text) for block in blocks(page)]
@@ -62,19 +74,28 @@ def blocks(page: str) -> list[PageBlock]:
     found: list[PageBlock] = []
     now = PageBlock(language="", text="", folder="", run=-1, line=0)
     lines = enumerate(page.splitlines(), start=1)
-    for _, line in lines:
+    for number, line in lines:
         comment, fence = COMMENT.fullmatch(line.strip()), FENCE.fullmatch(line)
         if comment:
-            what, value = comment[1], comment[2]
-            fresh = (
-                {"folder": value, "run": now.run + 1} if what == "folder" else {what.replace(" ", "_"): value}
-            )
-            now = replace(now, **fresh)
+            now = _said(now, comment[1], comment[2], number)
         elif fence:
             start, text = _rest(lines, fence[1])
             found.append(replace(now, language=fence[2], text=text, line=start))
-            now = replace(now, file=None, not_run=None)
+            now = replace(now, before=(), file=None, not_run=None)
+        elif line.lstrip().startswith(("```", "~~~")):
+            raise ValueError(f"line {number}: write ``` and the language, and nothing else")
     return found
+
+
+def _said(now: PageBlock, kind: str, value: str, number: int) -> PageBlock:
+    """Return what holds for the next block behind a comment."""
+    if kind not in KINDS:
+        raise ValueError(f"line {number}: no comment is called '{kind}'")
+    if kind == "folder":
+        return replace(now, folder=value, run=now.run + 1)
+    if kind == "before":
+        return replace(now, before=(*now.before, value))
+    return replace(now, file=value) if kind == "file" else replace(now, not_run=value)
 
 
 def _rest(lines: Iterator[tuple[int, str]], indent: str) -> tuple[int, str]:

@@ -1,6 +1,5 @@
-"""What docs/guides says is what happens: each command and each block of code runs, or says why not."""
+"""What the pages say is what happens: each command and each block of code runs, or says why not."""
 
-import ast
 import re
 import shlex
 import subprocess
@@ -13,55 +12,61 @@ import pytest
 import yaml
 
 from ptq_cli.cli.main import cli
-from tools.guides.page_blocks import blocks, is_ptq, steps
-from tools.guides.run_page import run_page
-from tools.guides.shown import missing
+from tools.pages.page_blocks import blocks, is_ptq
+from tools.pages.page_faults import faults
+from tools.pages.page_list import NIGHTLY, NOT_YET, ROOT, page_names
+from tools.pages.run_page import run_page
+from tools.pages.sample_folders import sample_names
+from tools.pages.shown import missing
 
-ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-PAGES = sorted(
-    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "sample_models").glob("*/README.md")]
-)
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in page_names()}
+WRITTEN = [name for name in TEXTS if name not in NOT_YET]
 COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:ptq|torchrun .* -m ptq_cli --) ([a-z].*)$")
 
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
 
-LONG = {"accuracy", "choosing", "ci", "dataloader", "language-model"}
-"""Guides that take 5 to 10 seconds each: `make test-nightly` runs them; `make test` checks their options."""
+SHORTER = ("--seconds 2", "--seconds 0.2")
+"""What is measured needs no certainty here."""
 
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(path, marks=[pytest.mark.nightly] if path.stem in LONG else []) for path in GUIDES],
-    ids=lambda path: path.stem,
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else [])
+        for name in WRITTEN
+        if any(not block.not_run and block.language != "text" for block in blocks(TEXTS[name]))
+    ],
 )
-def test_what_a_guide_says_runs(page: Path, tmp_path: Path, ptq: RunShell, shell: RunShell) -> None:
+def test_what_a_page_says_runs(name: str, tmp_path: Path, ptq: RunShell, shell: RunShell) -> None:
     def call(command: str, folder: Path) -> tuple[int, str]:
-        done = (ptq if is_ptq(command) else shell)(command, folder, COLUMNS="80")
+        start = ptq if is_ptq(command) else shell
+        done = start(command.replace(*SHORTER), folder, COLUMNS="80", HOME=str(tmp_path))
         return done.returncode, done.stdout
 
-    for ran in run_page(page, tmp_path, call):
-        place = f"{page.name}, line {ran.block.line}: {ran.step.command}"
-        assert ran.status == ran.step.status, "\n".join([place, *ran.printed])
-        lost = missing(ran.step.shown, ran.printed)
-        assert not lost, f"{place}\n{lost}\nrun: python -m tools.guides.write_sessions {page.stem}"
+    for ran in run_page(ROOT / name, tmp_path, call):
+        place = f"{name}, line {ran.block.line}: {ran.step.command}"
+        is_cut = ran.block.folder in sample_names()
+        # On few of its samples, a limit may be missed or kept by chance.
+        allowed = (0, 3) if is_cut and ran.step.status in (0, 3) else (ran.step.status,)
+        assert ran.status in allowed, "\n".join([place, *ran.printed])
+        lost = missing(ran.step.shown, ran.printed, is_cut=is_cut)
+        assert not lost, f"{place}\n{lost}\nrun: python -m tools.pages.write_sessions {name}"
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
-def test_what_does_not_run_is_correct_otherwise(page: Path) -> None:
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if not block.not_run:
-            continue
-        if block.language == "python":
-            ast.parse(block.text)
-        elif block.language == "yaml":
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_block_runs_or_says_why_not(name: str) -> None:
+    assert list(faults(TEXTS[name])) == []
+    for block in blocks(TEXTS[name]):
+        if block.not_run and block.language == "yaml":
             assert names_of_inputs(yaml.safe_load(block.text)) <= ACTION_INPUTS
-        else:
-            assert steps(block), f"{page.name}, line {block.line}"
-            for step in steps(block):
-                subprocess.run(["bash", "-n", "-c", step.command], check=True)
+
+
+def test_pages_that_are_not_written_yet_are_pages() -> None:
+    assert set(page_names()) >= NOT_YET | NIGHTLY
+    for name in NOT_YET:
+        assert list(faults(TEXTS[name])), f"take {name} from NOT_YET: it is written"
 
 
 def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
@@ -70,9 +75,9 @@ def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
     return {name for step in listed if step.get("uses") == "./ptq" for name in step["with"]}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_command_of_a_page_has_options_that_exist(page: Path) -> None:
-    for line in commands_of(page.read_text(encoding="utf-8")):
+@pytest.mark.parametrize("name", page_names())
+def test_every_command_of_a_page_has_options_that_exist(name: str) -> None:
+    for line in commands_of(TEXTS[name]):
         require_options(line)
 
 

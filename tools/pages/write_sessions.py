@@ -1,8 +1,9 @@
-"""Run the guides, and write what their commands print into them again.
+"""Run pages, and write what their commands print into them again.
 
-python -m tools.guides.write_sessions [NAME ...]
+python -m tools.pages.write_sessions [PAGE ...]
 
 Only outputs that a page shows are written; where an ellipsis stands for lines, those that the page shows.
+Samples have all of their data here.
 """
 
 import contextlib
@@ -15,26 +16,24 @@ from itertools import groupby
 from pathlib import Path
 
 from ptq_cli.cli.main import run
-from tools.guides.page_blocks import is_ptq
-from tools.guides.run_page import Ran, run_page
-from tools.guides.shown import refreshed
-
-PAGES = Path(__file__).parents[2] / "docs" / "guides"
+from tools.pages.page_blocks import is_ptq
+from tools.pages.page_list import NOT_YET, ROOT, page_names
+from tools.pages.run_page import Ran, run_page
+from tools.pages.shown import refreshed
 
 
 def main() -> None:
-    """Write all guides, or those that are named."""
+    """Write all pages, or those that are named."""
     failed = []
-    names = sys.argv[1:] or sorted(path.stem for path in PAGES.glob("*.md"))
+    pages = [Path(name) for name in sys.argv[1:]]
     os.environ["COLUMNS"] = "80"
-    for name in names:
-        page = PAGES / f"{name}.md"
+    for page in pages or [ROOT / name for name in page_names() if name not in NOT_YET]:
         with tempfile.TemporaryDirectory() as place:
-            ran = run_page(page, Path(place), call)
+            ran = run_page(page, Path(place), call, whole=True)
         text, problems = rewritten(page.read_text(encoding="utf-8"), ran)
         page.write_text(text, encoding="utf-8")
-        print(f"wrote {page.name}")
-        failed += [f"{page.name}, {problem}" for problem in problems]
+        print(f"wrote {page}")
+        failed += [f"{page}, {problem}" for problem in problems]
     if failed:
         sys.exit("\n\n".join(failed))
 
@@ -55,7 +54,7 @@ def call(command: str, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         ["/bin/bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "HOME": str(folder)},
         check=False,
         text=True,
         stdout=subprocess.PIPE,

@@ -1,19 +1,24 @@
 """Run the blocks of a page in their folders, in the order of the page."""
 
+import ast
 import contextlib
 import io
+import re
 import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ptq_cli.recipe.decode import decode_recipe
-from tools.guides.folders import make
-from tools.guides.page_blocks import PageBlock, Step, blocks, steps
+from tools.pages.folders import make
+from tools.pages.page_blocks import PageBlock, Step, blocks, steps
 
 Call = Callable[[str, Path], tuple[int, str]]
 """Runs a command in a folder; returns its exit status, and what it printed."""
+VALUE = re.compile(r"  # ([\d\[({'\"-].*|True|False|None)$")
+"""The value of the expression before it."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,20 @@ class Ran:
     printed: tuple[str, ...]
 
 
-def run_page(page: Path, place: Path, call: Call) -> list[Ran]:
+def run_page(page: Path, place: Path, call: Call, *, whole: bool = False) -> list[Ran]:
     """Run all blocks of a page, and return the commands that ran.
 
     Args:
         page: the Markdown file.
         place: an empty folder, in which the page's folders are made.
         call: runs a command.
+        whole: whether samples have all of their data.
 
     Raises:
-        ValueError: a block says neither where it runs nor why it does not.
+        ValueError: a block says neither where it runs nor why it does not, or is not what it says.
     """
     ran: list[Ran] = []
+    names: dict[int, dict[str, Any]] = {}
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.not_run or block.language == "text":
             continue
@@ -46,13 +53,17 @@ def run_page(page: Path, place: Path, call: Call) -> list[Ran]:
         folder = place / f"{block.run}-{block.folder}"
         if not folder.exists():
             folder.mkdir()
-            make(block.folder, folder)
+            make(block.folder, folder, whole=whole)
+        for command in block.before:
+            status, printed = call(command, folder)
+            if status:
+                raise ValueError(f"{page.name}, line {block.line}: {command}\n{printed}")
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(f"{block.text}\n", encoding="utf-8")
             require_content(block)
         elif block.language == "python":
-            run_python(page, block, folder)
+            run_python(page, block, folder, names.setdefault(block.run, {"__name__": "__main__"}))
         elif not steps(block):
             raise ValueError(f"{page.name}, line {block.line}: nothing to run, and no file to be")
         for step in () if block.file else steps(block):
@@ -76,15 +87,27 @@ def require_content(block: PageBlock) -> None:
         compile(block.text, str(block.file), "exec")
 
 
-def run_python(page: Path, block: PageBlock, folder: Path) -> None:
-    """Run Python as a script in a folder, whose modules are not those of other folders."""
-    source = "\n" * (block.line - 1) + block.text
+def run_python(page: Path, block: PageBlock, folder: Path, names: dict[str, Any]) -> None:
+    """Run Python as a script in a folder, whose modules are not those of other folders.
+
+    Raises:
+        ValueError: an expression has another value than the comment behind it says.
+    """
     before, paths = set(sys.modules), list(sys.path)
     sys.path.insert(0, str(folder))
+    lines = block.text.splitlines()
     try:
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
-            # What a page of this repository says is run as a reader would run it.
-            exec(compile(source, page.name, "exec"), {"__name__": "__main__"})  # noqa: S102
+            for statement in ast.parse(block.text).body:
+                said = VALUE.search(lines[(statement.end_lineno or 0) - 1])
+                ast.increment_lineno(statement, block.line - 1)
+                # What a page of this repository says is run as a reader would run it.
+                if not isinstance(statement, ast.Expr) or not said:
+                    exec(compile(ast.Module([statement], []), page.name, "exec"), names)  # noqa: S102
+                    continue
+                found = eval(compile(ast.Expression(statement.value), page.name, "eval"), names)  # noqa: S307
+                if repr(found) != said[1]:
+                    raise ValueError(f"{page.name}, line {statement.lineno}: {found!r} is not {said[1]}")
     finally:
         sys.path[:] = paths
         for name in set(sys.modules) - before:

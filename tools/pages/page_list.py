@@ -1,0 +1,56 @@
+"""The pages of the project that say how it is used: what their blocks of code say runs in the tests.
+
+Records of decisions and the changelog are not among them: they say what was so when they were written.
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
+NIGHTLY = {
+    f"docs/guides/{name}.md" for name in ("accuracy", "choosing", "ci", "dataloader", "language-model")
+}
+"""Pages that take long: `make test-nightly` runs them; `make test` checks their blocks and options."""
+NOT_YET = {
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/ARCHITECTURE.md",
+    "docs/DEPENDENCIES.md",
+    "docs/amax.md",
+    "docs/analyze.md",
+    "docs/commands.md",
+    "docs/completion.md",
+    "docs/dynamic.md",
+    "docs/folders.md",
+    "docs/index.md",
+    "docs/json.md",
+    "docs/latency.md",
+    "docs/metrics.md",
+    "docs/plugins.md",
+    "docs/quantizers.md",
+    "docs/recipe.md",
+    "docs/recovery.md",
+    "docs/report.md",
+    "docs/targets.md",
+    "docs/tensorrt.md",
+    "docs/text.md",
+    "docs/tune.md",
+    "docs/verify.md",
+    "docs/weight_only.md",
+    *(
+        f"sample_models/{name}/README.md"
+        for name in (
+            "cifar10_cnn",
+            "shakespeare_language_model",
+            "shapes_detector",
+            "spoken_digits_transformer",
+        )
+    ),
+}
+"""Pages whose blocks do not say yet where they run."""
+
+
+def page_names() -> list[str]:
+    """Return the pages by their path below the repository's top."""
+    found = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md"))]
+    return sorted({path.relative_to(ROOT).as_posix() for path in found} - {"CHANGELOG.md"})
