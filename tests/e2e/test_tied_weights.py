@@ -1,6 +1,7 @@
 """A language model's table of embeddings is its last layer's weight: one constant, through every command."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,10 @@ def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path,
         "turned.zero_point": onnx.TensorProto.INT8,
     }
     report = json.loads((folder / "tied/report.json").read_text())
+    own, written = (Path(name).stat().st_size for name in ("tied.onnx", "tied/model.int8.onnx"))
+    assert (report["model"]["source_bytes"], report["model"]["size_ratio"]) == (own, own / written)
+    assert f"{100 * written / own:.1f} % of float" in outcome.out
+    assert re.search(r"float +tied\.onnx", outcome.out)
     assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 40
     told = {layer["name"]: layer["reason"] for layer in report["layers"]}
     assert told["rows"] == "looks up rows of the table 'table' in the integer weight of 'y'"

@@ -165,7 +165,7 @@ def make_evaluations(
         PtqError: as ``run_evaluations`` does.
     """
     recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(recipe, run, pairs, measured)
+    require_fitting_baseline(recipe, run, pairs, measured, calibration)
     judged = judged_models(resolved, pairs, plan)
     models = evaluated_models(judged)
     changed = change_collectors(recipe, len(models.quantized), thumbnails=thumbnails)

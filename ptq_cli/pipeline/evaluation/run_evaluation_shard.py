@@ -82,7 +82,7 @@ def run_evaluation_shard(
     file = run.evaluation_shard(str(part))
     require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
     resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
+    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured, opened.loaded.calibration)
     models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
         discard_evaluation_checkpoint(run.shard_checkpoint(file))

@@ -81,7 +81,7 @@ def run_merge_evaluation(
     opened = open_models(Request(settings={}, given=layers[0]), run, paths)
     resolved = opened.resolved(run)
     measured = _measured(first, opened)
-    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured)
+    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured, opened.loaded.calibration)
     judged = judged_models(resolved, opened.pairs)
     models = evaluated_models(judged)
     changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=facts.thumbnails)

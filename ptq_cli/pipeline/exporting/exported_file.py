@@ -15,6 +15,7 @@ from ptq_cli.core.documents.json_values import decode
 from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.files import require_file
 from ptq_cli.models.stored import StoredModel, release
+from ptq_cli.pipeline.calibration.source_size import source_bytes
 from ptq_cli.pipeline.exporting.file_metadata import report_layers
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -179,19 +180,21 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     return replace(recipe, weights=found.weights, activations=found.activations)
 
 
-def model_summary(model: str | None, run: RunDirectory, pair: Pair) -> ModelSummary:
+def model_summary(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> ModelSummary:
     """Return the two models by file, hash and size.
 
     Args:
         model: the file that the float model was made from, if one is known.
         run: names the float model.
         pair: both.
+        calibration: names the files that the float model was made from.
     """
     source = relative_location(model, Path.cwd()) if model else run.float_model.name
     return ModelSummary(
         source,
         _model_file(run.float_model.name, pair.float_model),
         _model_file(pair.quantized_name, pair.quantized_model),
+        source_bytes(model, calibration.provenance.settings, run),
     )
 
 

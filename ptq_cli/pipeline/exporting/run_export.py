@@ -18,6 +18,7 @@ from ptq_cli.models.checker import check_stored
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.calibration.source_size import source_bytes
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
 from ptq_cli.pipeline.exporting.file_metadata import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
@@ -58,7 +59,8 @@ class ExportResult:
 
     Attributes:
         output: the quantized model's file.
-        bytes, float_bytes: sizes of the quantized and the float file.
+        bytes, float_bytes: sizes of the quantized and the float file. The float file is the one that the
+            user named, with its external data, if it is ONNX; otherwise the float model.
         target: the target's name.
         amax: the method that decided the ranges, ``auto`` resolved.
         plan: what was quantized, and why not the rest.
@@ -226,7 +228,8 @@ def make_export(
     with ThreadPoolExecutor(1, "kernels") as pool:
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
-    sizes = (float_model.size, stored.size)
+    brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
+    sizes = (brought or float_model.size, stored.size)
     result = _result(made, asked, target, path, sizes, method, kernels.result(), recovery)
     result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
@@ -272,7 +275,7 @@ def _result(
     kernels: KernelCounts | None,
     recovery: Recovery | None,
 ) -> ExportResult:
-    """Return the result; ``sizes`` are those of the float model and of the quantized one."""
+    """Return the result; ``sizes`` are those of the float file and of the quantized one."""
     placement = made.placement
     return ExportResult(
         output=path,

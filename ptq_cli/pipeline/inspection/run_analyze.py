@@ -245,7 +245,7 @@ def _assembled(
     return Analysis(
         created=current_time(),
         versions=library_versions(),
-        models=_models(recipe.model.path, run, opened.pair),
+        models=_models(recipe.model.path, run, opened.pair, opened.calibration),
         target=recipe.quantization.target,
         samples=Samples(source, measured.samples, dataset.digest()),
         metric=metric,
@@ -303,8 +303,8 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     )
 
 
-def _models(model: str | None, run: RunDirectory, pair: Pair) -> AnalyzedModels:
-    summary = model_summary(model, run, pair)
+def _models(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> AnalyzedModels:
+    summary = model_summary(model, run, pair, calibration)
     return AnalyzedModels(summary.source, summary.float_model, summary.quantized_model)
 
 

@@ -11,6 +11,7 @@ from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.calibration.source_size import opened_bytes
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
@@ -45,7 +46,7 @@ class TuneResult:
         run: where the files are.
         output: the quantized model's file.
         ladder: what was tried, what was chosen, and whether it keeps the budget.
-        bytes, float_bytes: sizes of the quantized and the float file.
+        bytes, float_bytes: sizes of the quantized and the float file, as those of ``ExportResult``.
         evaluation: on the evaluation data; None if it was not asked for.
     """
 
@@ -245,7 +246,7 @@ def _finished(
         output=models.output,
         ladder=ladder,
         bytes=chosen.size,
-        float_bytes=models.float_model.size,
+        float_bytes=opened_bytes(opened.subject.model.file) or models.float_model.size,
         evaluation=evaluation,
     )
 

@@ -28,7 +28,7 @@ class ComparedModel:
         interval: where ``value`` lies, the float model's taken as certain; None if nothing tells.
         drop: how much worse than the float model it is; None for a comparison of both.
         bytes: size of its file.
-        size_ratio: ``bytes`` over the size of its float file.
+        size_ratio: ``bytes`` over the size of its float file, as in its report.
         latency_ratio: its time over its float model's; None if it was not measured.
         best_by_size: no other model is as good and smaller, or as small and better.
         best_by_time: no other model is as good and faster, or as fast and better.
@@ -90,7 +90,7 @@ def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | No
         unit=chosen[0].unit,
         higher_is_better=chosen[0].higher_is_better,
         float_value=_same([found.float_value for found in chosen]),
-        float_bytes=_same([report.model.float_model.bytes for report in reports]),
+        float_bytes=_same([report.model.float_bytes for report in reports]),
         notes=_notes(reports),
         models=tuple(
             ComparedModel(

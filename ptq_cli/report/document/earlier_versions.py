@@ -11,13 +11,13 @@ METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 7 with the keys of version 7.
+    """Return the content of a report of format version 1 to 8 with the keys of version 8.
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
     channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
-    null or empty. Before version 5 all were called samples; version 5 knew no ratio, and
-    version 6 no accuracy level. What versions 1 and 2
-    called ``created`` stands in ``times`` now.
+    null or empty. Before version 5 all were called samples; version 5 knew no ratio,
+    version 6 no accuracy level, and version 7 no size of the user's own file. What versions 1 and 2 called
+    ``created`` stands in ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -38,7 +38,9 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
         body = _to_5(body)
     if version < 6:
         body = _to_6(body)
-    return {"accuracy_levels": [], **body} if version < 7 else body
+    if version < 7:
+        body = {"accuracy_levels": [], **body}
+    return _to_8(body) if version < 8 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +73,11 @@ def _to_5(body: dict[str, Any]) -> dict[str, Any]:
 
 def _to_6(body: dict[str, Any]) -> dict[str, Any]:
     return _each(body, "metrics", _metric_of_6)
+
+
+def _to_8(body: dict[str, Any]) -> dict[str, Any]:
+    model = body.get("model")
+    return {**body, "model": {"source_bytes": None, **model}} if isinstance(model, dict) else body
 
 
 def _metric_of_6(entry: dict[str, Any]) -> dict[str, Any]:

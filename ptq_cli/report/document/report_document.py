@@ -1,4 +1,4 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 5.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 8.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
@@ -6,7 +6,7 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
@@ -22,8 +22,8 @@ from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 7
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+FORMAT_VERSION = 8
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -55,11 +55,17 @@ class ModelSummary:
         source: the file that the user named.
         float_model: the ONNX model before quantization.
         quantized_model: the ONNX model after it.
+        source_bytes: size of the file that the user named, with its external data, if it is ONNX; None of
+            another kind, or if it was not there any more.
 
     Example:
         >>> float_model = ModelEntry("model.float.onnx", "0" * 64, 400)
         >>> ModelSummary("model.pt", float_model, ModelEntry("model.int8.onnx", "1" * 64, 100)).size_ratio
         4.0
+
+    Edge case:
+        What preparation adds or saves is no merit of the quantization: sizes are compared with the file that
+        the user named, where it is ONNX.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
@@ -67,11 +73,25 @@ class ModelSummary:
     source: str
     float_model: ModelEntry
     quantized_model: ModelEntry
+    source_bytes: Annotated[int, AtLeast(1)] | None = None
 
     @property
     def size_ratio(self) -> float:
-        """Size of the float file divided by that of the quantized file; texts say the inverse."""
-        return self.float_model.bytes / self.quantized_model.bytes
+        """Size of the float file divided by that of the quantized file; texts say the inverse.
+
+        The float file is the one that the user named, if its size is known, otherwise the float model.
+        """
+        return self.float_bytes / self.quantized_model.bytes
+
+    @property
+    def float_name(self) -> str:
+        """Name of the float file that sizes are compared with."""
+        return self.float_model.name if self.source_bytes is None else PurePath(self.source).name
+
+    @property
+    def float_bytes(self) -> int:
+        """Size of the float file that sizes are compared with."""
+        return self.float_model.bytes if self.source_bytes is None else self.source_bytes
 
 
 @dataclass(frozen=True)
@@ -265,7 +285,7 @@ def parse_report(content: bytes) -> Report:
         >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 7
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 8
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:

@@ -39,9 +39,9 @@ def _headline(report: Report, evidence: Evidence) -> Iterator[Figure]:
         worst = next((metric for metric in report.metrics if metric.channel is not None), None)
         detail = f", worst channel {format_value(worst.quantized_value, worst.unit)}" if worst else ""
         yield Figure(compared.name, value, f"quantized against float{detail}")
-    files = report.model.float_model, report.model.quantized_model
-    sizes = f"{format_bytes(files[0].bytes)} → {format_bytes(files[1].bytes)}"
-    yield Figure("file size", share_of_float(files[1].bytes, files[0].bytes), sizes)
+    sizes = report.model.float_bytes, report.model.quantized_model.bytes
+    share = share_of_float(sizes[1], sizes[0])
+    yield Figure("file size", share, " → ".join(format_bytes(size) for size in sizes))
     layers = f"{report.quantized_layers:,} of {len(report.layers):,}"
     integer, total = _work(report, evidence)
     if not total:

@@ -123,12 +123,12 @@ def render(name: str, page: object) -> str:
 def make_page(found: PageInput) -> Page:
     """Return the view of the documents."""
     report, evidence, analysis = found.report, found.evidence, found.analysis
-    files = report.model.float_model, report.model.quantized_model
+    float_bytes, quantized_bytes = report.model.float_bytes, report.model.quantized_model.bytes
     paired, compared = metric_rows(report)
     changes = change_view(found.changes) if found.changes is not None else None
     drawn = evidence.drawn
     layers = report.layers[:MOST_LAYERS]
-    larger = max(files[0].bytes, files[1].bytes)
+    larger = max(float_bytes, quantized_bytes)
     return Page(
         title=Path(report.model.source).name or report.model.source,
         verdict=report.verdict,
@@ -139,11 +139,11 @@ def make_page(found: PageInput) -> Page:
         gates=gate_rows(report),
         paired=paired,
         compared=compared,
-        float_size=format_bytes(files[0].bytes),
-        quantized_size=format_bytes(files[1].bytes),
-        size_share=share_of_float(files[1].bytes, files[0].bytes),
-        float_percent=round(100 * files[0].bytes / larger, 1),
-        size_percent=round(100 * files[1].bytes / larger, 1),
+        float_size=format_bytes(float_bytes),
+        quantized_size=format_bytes(quantized_bytes),
+        size_share=share_of_float(quantized_bytes, float_bytes),
+        float_percent=round(100 * float_bytes / larger, 1),
+        size_percent=round(100 * quantized_bytes / larger, 1),
         table=layer_table(layers, evidence, analysis),
         layers_left_out=len(report.layers) - len(layers),
         cards=tensor_cards(drawn, analysis.tensors if analysis is not None else ()),

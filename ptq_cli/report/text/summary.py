@@ -172,12 +172,15 @@ def _compared_value(metric: Measurement) -> str:
 
 
 def size_table(report: Report) -> Table:
-    """Return both files with their sizes, and the quantized file's size as a share of the float file's."""
-    files = (("float", report.model.float_model), ("int8", report.model.quantized_model))
-    shares = ("", share_of_float(report.model.quantized_model.bytes, report.model.float_model.bytes))
-    rows = tuple(
-        (kind, file.name, format_bytes(file.bytes), share)
-        for (kind, file), share in zip(files, shares, strict=True)
+    """Return both files with their sizes, and the quantized file's size as a share of the float file's.
+
+    The float file is the user's own, if it is ONNX, and otherwise the one that was made of it.
+    """
+    model, quantized = report.model, report.model.quantized_model
+    share = share_of_float(quantized.bytes, model.float_bytes)
+    rows = (
+        ("float", model.float_name, format_bytes(model.float_bytes), ""),
+        ("int8", quantized.name, format_bytes(quantized.bytes), share),
     )
     return Table(("model", "file", "size", "share"), rows)
 

@@ -50,7 +50,8 @@ class TuneDocument(TypedDict):
     Attributes:
         run: the run directory.
         output: the quantized model.
-        bytes, float_bytes: sizes of the quantized and of the float file.
+        bytes, float_bytes: sizes of the quantized and of the float file. The float file is the one that was
+            named, with its external data, if it is ONNX, and otherwise the prepared model.
         interrupted: whether Ctrl-C ended it.
         ladder: every candidate, and which one was chosen.
         report: as from ``ptq evaluate``; null if nothing was evaluated.

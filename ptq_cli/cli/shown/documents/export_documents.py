@@ -128,7 +128,8 @@ class ExportedModelDocument(TypedDict):
 
     Attributes:
         output: the quantized model.
-        bytes, float_bytes: sizes of the quantized and of the float file.
+        bytes, float_bytes: sizes of the quantized and of the float file. The float file is the one that was
+            named, with its external data, if it is ONNX, and otherwise the prepared model.
         target: the target whose rules placed the quantization.
         amax: the method that decided the ranges of activations.
         weight_amax: the method that decided those of weights.

@@ -163,7 +163,7 @@ def change_collectors(recipe: Recipe, count: int, *, thumbnails: bool) -> list[C
 
 
 def require_fitting_baseline(
-    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet
+    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet, calibration: Calibration
 ) -> None:
     """Refuse a baseline of another model, as ``decide`` would, but before all the work.
 
@@ -173,7 +173,8 @@ def require_fitting_baseline(
     if found.baseline is None:
         return
     for pair in pairs:
-        require_same_model(model_summary(recipe.model.path, run, pair), found.baseline.model)
+        summary = model_summary(recipe.model.path, run, pair, calibration)
+        require_same_model(summary, found.baseline.model)
 
 
 def make_reports(
@@ -214,10 +215,10 @@ def make_reports(
     ):
         pair, name = item.pair, item.pair.quantized_name
         own_recipe = with_ranges_of(item.exported.recipe, item.origin, calibration, name)
-        models = model_summary(recipe.model.path, run, pair)
+        models = model_summary(recipe.model.path, run, pair, calibration)
         plugins = plugin_versions(own_recipe, [judged.spec for judged in measured.metrics])
         plain = _report(models, item, calibration, measured, evaluation, timed, versions | plugins)
-        sizes = (float_model.size, pair.quantized_model.size)
+        sizes = (models.float_bytes, models.quantized_model.bytes)
         warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
         warnings += arithmetic_warnings(pair.quantized_model.content)
         ladder = tuned_ladder(run, pair.quantized_model)

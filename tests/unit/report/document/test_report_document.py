@@ -33,6 +33,7 @@ VERSION_4 = GOLDEN.with_name("report.v4.json")
 """Likewise."""
 VERSION_5 = GOLDEN.with_name("report.v5.json")
 VERSION_6 = GOLDEN.with_name("report.v6.json")
+VERSION_7 = GOLDEN.with_name("report.v7.json")
 """Likewise."""
 
 
@@ -122,11 +123,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [8, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [9, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 7")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 8")
     assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
@@ -215,7 +216,7 @@ def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None
     assert found.verdict == "pass"
     assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 7
+    assert json.loads(report_to_json(found))["format_version"] == 8
 
 
 def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
@@ -320,3 +321,18 @@ def test_a_broken_report_of_version_1_is_refused(tmp_path: Path, key: str, value
 def test_a_report_of_version_6_is_read_whole_without_accuracy_levels(report: Report) -> None:
     assert parse_report(VERSION_6.read_bytes()) == report
     assert report.accuracy_levels == ()
+
+
+def test_a_report_of_version_7_is_read_whole_without_the_size_of_the_users_file(report: Report) -> None:
+    assert parse_report(VERSION_7.read_bytes()) == report
+    assert (report.model.source_bytes, report.model.float_name) == (None, "model.float.onnx")
+
+
+def test_sizes_are_compared_with_the_users_own_file(report: Report) -> None:
+    model = replace(report.model, source="models/net.onnx", source_bytes=3_000_000)
+    found = parse_report(report_to_json(replace(report, model=model)).encode())
+    assert (found.model.float_name, found.model.float_bytes, found.model.size_ratio) == (
+        "net.onnx",
+        3_000_000,
+        3.0,
+    )
